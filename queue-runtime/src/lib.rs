@@ -3,6 +3,7 @@
 mod attachment;
 pub mod backend;
 mod background;
+mod bucket;
 pub mod clock;
 mod context;
 mod creations;

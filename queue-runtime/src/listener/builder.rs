@@ -12,7 +12,7 @@ use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
 use super::router::Part;
 use crate::context::Context;
-use crate::policy::{CircuitBreaker, IdlePolicy, InstanceTarget, ScalePolicy, TaskRange};
+use crate::policy::{CircuitBreaker, IdlePolicy, InstanceTarget, Rate, ScalePolicy, TaskRange};
 use crate::receive::{ErasedHandler, MissingQueue, OnError, Options, consumer_setters};
 use crate::settings::ConsumerConfig;
 
@@ -122,6 +122,15 @@ impl<M> ListenerBuilder<M> {
     /// poison queue, may be larger; it counts as one of the largest.
     pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
         self.options.config.max_bytes_in_flight = Some(bytes);
+        self
+    }
+
+    /// Limits how many handlers start in a time, such as `rate(Rate::per_minute(100))`. The default is no limit.
+    ///
+    /// The listener receives only as many messages as it may handle, with one receive at a time, so that others are left to
+    /// other instances. The rate is that of this listener: divide what a system downstream allows by the number of instances.
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.options.config.rate = Some(rate);
         self
     }
 

@@ -11,6 +11,7 @@
 //! | `bytes` | bytes in flight | nobody |
 //! | `shared_room` | messages in flight of several listeners | the lanes that wait |
 //! | `threads` | blocking handlers | nobody: the pool grows to what is reserved |
+//! | `rate` | how many handlers start in a time | nobody |
 //! | `throttle` | the share of all that is used | receives, by [`Capacity::observe`] |
 //! | `breaker` | anything but probes | the ends of attempts |
 //! | `bounds` | what a builder may ask for | |
@@ -20,6 +21,7 @@ mod breaker;
 mod bytes;
 mod grant;
 mod limit;
+mod rate;
 mod room;
 mod shared_room;
 pub(super) mod threads;
@@ -39,6 +41,7 @@ pub(super) use breaker::{Breaker, Change, Probed};
 use bytes::ByteLimit;
 pub(super) use grant::Grant;
 use limit::Limit;
+pub(super) use rate::RateLimit;
 pub(super) use room::Room;
 pub(super) use shared_room::{Lane, SharedRoom};
 pub(super) use threads::HandlerThreads;
@@ -47,6 +50,7 @@ pub(super) use throttle::{Throttle, is_throttled};
 use super::core::Core;
 use super::phase::ListenerPhase;
 use crate::policy::Throttled;
+use crate::receive::ParkingRoom;
 
 /// What limits the receives of a listener.
 pub(super) struct Capacity {
@@ -65,6 +69,9 @@ pub(super) struct Capacity {
     threads: Option<HandlerThreads>,
     throttle: Throttle,
     breaker: Option<Arc<Breaker>>,
+    rate: Option<RateLimit>,
+    /// Where messages wait that were received and cannot be handled yet.
+    parking: Arc<ParkingRoom>,
 }
 
 impl Capacity {
@@ -75,6 +82,7 @@ impl Capacity {
         threads: Option<HandlerThreads>,
         throttle: Throttle,
         breaker: Option<Breaker>,
+        rate: Option<RateLimit>,
     ) -> Self {
         Self {
             batch: bounds.batch(capabilities),
@@ -86,6 +94,8 @@ impl Capacity {
             threads,
             throttle,
             breaker: breaker.map(Arc::new),
+            rate,
+            parking: ParkingRoom::new(bounds.max_in_flight),
         }
     }
 
@@ -108,7 +118,11 @@ impl Capacity {
                 Some(_) => 1,
                 None => capacity.batch as usize,
             };
-            let grant = Grant::acquire(core, most).await;
+            let allowance = match &capacity.rate {
+                Some(rate) => Some(rate.acquire().await),
+                None => None,
+            };
+            let grant = Grant::acquire(core, most, allowance).await;
             // It may have been paused, or the circuit breaker opened, while there was no room.
             let is_open = capacity.breaker().is_some_and(Breaker::is_open);
             let still = probe.is_some() || !is_open;
@@ -139,6 +153,10 @@ impl Capacity {
     /// Returns the number of messages that may be in flight now.
     pub(super) fn in_flight_limit(&self) -> usize {
         self.permits.current()
+    }
+
+    pub(super) fn parking(&self) -> &Arc<ParkingRoom> {
+        &self.parking
     }
 
     pub(super) fn breaker(&self) -> Option<&Breaker> {

@@ -89,6 +89,7 @@ impl Core {
         let transactions = self.context.meter.of(&self.consumer.queue);
         let mut info = ListenerInfo {
             in_flight_limit: self.capacity.in_flight_limit(),
+            parked: self.capacity.parking().count(),
             circuit: self.capacity.breaker().map(Breaker::state),
             transactions: transactions.since(&self.transactions_before),
             ..self.counters.snapshot()

@@ -11,11 +11,13 @@
 //! | `run` | which of the two settles a message |
 //! | `finish`, `attempt_counts` | how its end settles the message, and whether a failed attempt counts |
 //! | `routes` | which handler a message has |
+//! | `gate` | when a message of a type may be handled whose type has limits |
 //! | `run_times` | how long runs take, and so the visibility timeout that follows them |
 
 mod attempt_counts;
 mod executor;
 mod finish;
+mod gate;
 mod routes;
 mod run;
 mod run_times;
@@ -28,6 +30,7 @@ use tokio::runtime::Handle;
 
 use executor::Arrival;
 pub(super) use executor::handle;
+pub(super) use gate::Gate;
 pub(super) use routes::{Route, Routes};
 use run::Watchlist;
 pub(super) use run_times::RunTimes;

@@ -47,6 +47,9 @@ pub struct ListenerInfo {
     pub circuit: Option<CircuitState>,
     /// Messages that have been received and not settled yet.
     pub in_flight: usize,
+    /// Those of them that wait until they can be handled: for a place among those of their type, for its rate, or for room
+    /// for their data.
+    pub parked: usize,
     /// The maximum number of messages in flight so far.
     pub peak_in_flight: usize,
     /// Messages handled and completed.

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Message, MessageType, QueueName, Wire};
+use tokio::sync::Semaphore;
 
 use super::builder::ListenerBuilder;
 use super::error::StartError;
+use super::handling::Gate;
+use crate::context::Context;
+use crate::policy::Rate;
 use crate::receive::{
     ErasedHandler, Handler, HandlerWith, MissingQueue, OnError, Options, type_setters,
 };
+use crate::settings::InvalidSetting;
 
 /// A builder of a listener for messages of several types on one queue, from
 /// [`QueueService::router`](crate::QueueService::router). It is a [`ListenerBuilder`] with a handler for each type.
@@ -116,6 +121,23 @@ impl Part {
     pub(super) fn message_type(&self) -> MessageType {
         self.handler.message_type()
     }
+
+    /// Returns the limits of this type alone.
+    pub(super) fn gate(&self, context: &Context) -> Result<Gate, InvalidSetting> {
+        let config = &self.options.config;
+        if let Some(messages) = config.max_in_flight {
+            let setting = "number of messages of one type in flight";
+            InvalidSetting::count(setting, messages, Semaphore::MAX_PERMITS)?;
+        }
+        if let Some(rate) = &config.rate {
+            rate.check()?;
+        }
+        Ok(Gate::new(
+            context,
+            config.max_in_flight,
+            config.rate.as_ref(),
+        ))
+    }
 }
 
 impl<M: Message> Route<M> {
@@ -143,6 +165,24 @@ impl<M: Message> Route<M> {
     /// Sets how long the handler may run, as [`ListenerBuilder::handler_timeout`] does.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
         self.options.config.handler_timeout = Some(timeout);
+        self
+    }
+
+    /// Limits how many messages of this type are handled at a time, so that a slow type leaves room for the others. The
+    /// default is no limit but that of the listener.
+    ///
+    /// Others of this type wait, leased, in half of the listener's room. Further ones, and those that have waited for a
+    /// visibility timeout, are put back for up to 30 s without counting the attempt.
+    pub fn max_in_flight(mut self, messages: usize) -> Self {
+        self.options.config.max_in_flight = Some(messages);
+        self
+    }
+
+    /// Limits how many handlers of this type start in a time. Messages wait for it as for
+    /// [`max_in_flight`](Self::max_in_flight). The rate of the [router](ListenerBuilder::rate) limits all types together,
+    /// before messages are received.
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.options.config.rate = Some(rate);
         self
     }
 

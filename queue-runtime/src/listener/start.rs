@@ -4,12 +4,12 @@ use queue_core::MessageType;
 use tokio::runtime::Handle;
 
 use super::builder::ListenerBuilder;
-use super::capacity::{Bounds, Breaker, Capacity, HandlerThreads, Lane, Throttle};
+use super::capacity::{Bounds, Breaker, Capacity, HandlerThreads, Lane, RateLimit, Throttle};
 use super::core::Core;
 use super::counters::Counters;
 use super::error::StartError;
 use super::handle::ListenerHandle;
-use super::handling::{Handling, Route, Routes, RunTimes, watchdog};
+use super::handling::{Gate, Handling, Route, Routes, RunTimes, watchdog};
 use super::intake::{self, Advice, Intake};
 use super::phase::Phase;
 use super::router::{self, Part};
@@ -53,15 +53,21 @@ impl<M> ListenerBuilder<M> {
         let consumer = build(self.options.clone(), &types)?;
         let route = |part: Part| {
             let handled = part.message_type();
+            let gate = part.gate(&self.context)?;
             let consumer = build(part.options.within(&self.options), &[handled])?;
             let handler = Some(part.handler);
-            Ok::<_, StartError>(Route { consumer, handler })
+            Ok::<_, StartError>(Route {
+                consumer,
+                handler,
+                gate,
+            })
         };
         let typed = self.parts.into_iter().map(route);
         let typed = typed.collect::<Result<Vec<_>, _>>()?;
         let others = self.is_router.then(|| Route {
             consumer: Arc::clone(&consumer),
             handler: None,
+            gate: Gate::default(),
         });
         let routes = Routes::new(consumer.serves.clone(), typed, others);
         let kinds = Kinds::of(&types);
@@ -86,6 +92,7 @@ impl<M> ListenerBuilder<M> {
             threads.then(|| HandlerThreads::new(self.start_thread)),
             Throttle::new(config.adaptive_concurrency.unwrap_or(true)),
             config.circuit_breaker.map(new_breaker),
+            config.rate.map(|rate| RateLimit::new(&rate, clock)),
         );
         let batch = capacity.batch();
         let wakeups = context.wakeups(&consumer.queue, batch);

@@ -8,7 +8,6 @@ use queue_core::internal::error_chain;
 use queue_core::wire::{Attached, Body, ExpandError, Payload};
 use queue_core::{Error, ErrorKind, Operation};
 
-use super::admission::renew_if_overdue;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::refusal::Refusal;
@@ -64,30 +63,6 @@ pub(crate) fn expanded_size(incoming: &Incoming) -> Option<usize> {
             _ => None,
         },
         Body::Bare(_) | Body::Malformed(_) => None,
-    }
-}
-
-/// Waits for room for a message that is expanded, which is leased meanwhile. After a visibility timeout it is left to others
-/// who may have room.
-///
-/// # Cancel safety
-/// Cancel safe, as far as `room` is.
-pub(crate) async fn wait_for_room(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
-    room: impl Future<Output = ()>,
-) -> Result<(), Refusal> {
-    let patience = incoming.settings.visibility;
-    incoming.keep_leased(context, patience);
-    let cancellation = incoming.lease.cancellation();
-    tokio::select! {
-        biased;
-        () = room => Ok(renew_if_overdue(context, incoming).await?),
-        _ = cancellation.cancelled() => {
-            Err(lease_lost(Settling::new(context, consumer, incoming)))
-        }
-        () = context.clock.sleep(patience) => Err(Refusal::Ends(End::Released)),
     }
 }
 

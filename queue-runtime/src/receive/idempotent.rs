@@ -21,6 +21,7 @@ use queue_core::{Error, ErrorKind, Operation};
 use super::consumer::Consumer;
 use super::idempotency::Idempotency;
 use super::incoming::Incoming;
+use super::parking::can_wait_outside;
 use super::refusal::Refusal;
 use super::settlement::{End, Settling, recorded};
 use super::waiting::{Waiting, postponed};
@@ -86,7 +87,7 @@ async fn wait_for(
                     }
                     Begin::InFlight(remaining) => {
                         let remaining = remaining.max(SHORTEST_LOOK);
-                        if waiting.can_wait_outside(remaining) {
+                        if can_wait_outside(settling, remaining) {
                             let reason = "its key is claimed elsewhere";
                             return Err(postponed(remaining, reason));
                         }

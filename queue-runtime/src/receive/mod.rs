@@ -8,6 +8,7 @@
 //! | `data` | in between, fetches the data of an event that refers to it, if the consumer has a `resolver` | |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
+//! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
 //! | `settlement/` | decides what becomes of the message, and writes it | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
@@ -31,6 +32,7 @@ mod idempotency;
 mod idempotent;
 mod incoming;
 mod on_poison;
+mod parking;
 mod progress;
 mod received;
 mod refusal;
@@ -47,7 +49,7 @@ pub(crate) use admission::{admit, decode};
 pub use complete_all::CompleteAllError;
 pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
-pub(crate) use data::{expanded_size, fetch_data, lacks_data, wait_for_room};
+pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open};
 pub use handler::{Blocking, Handler, blocking};
@@ -58,6 +60,7 @@ pub(crate) use idempotent::claim;
 pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
+pub(crate) use parking::{ParkingRoom, park};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;

@@ -10,6 +10,7 @@ use queue_core::internal::error_chain;
 
 use super::admission::renew_if_overdue;
 use super::consumer::Caller;
+use super::parking::can_wait_outside;
 use super::refusal::Refusal;
 use super::settlement::{End, Settling, lost};
 use crate::policy::Outage;
@@ -68,7 +69,7 @@ impl<'a> Waiting<'a> {
             return Err(refusal(error));
         }
         let pause = self.outage.until().saturating_sub(now);
-        if now >= self.patience_over && self.can_wait_outside(pause) {
+        if now >= self.patience_over && can_wait_outside(self.settling, pause) {
             return Err(postponed(pause, "what it needs cannot be had now"));
         }
         Ok(())
@@ -88,15 +89,6 @@ impl<'a> Waiting<'a> {
             _ = cancellation.cancelled() => Err(lease_lost(self.settling)),
             () = context.clock.sleep(pause) => Ok(()),
         }
-    }
-
-    /// Whether the message can be put back for this long without counting the attempt.
-    pub(super) fn can_wait_outside(&self, pause: Duration) -> bool {
-        let Settling {
-            context, incoming, ..
-        } = self.settling;
-        let has_room = incoming.rewritten(context, &incoming.envelope.attempts);
-        has_room.is_some() && !incoming.expires_within(context, pause)
     }
 }
 

@@ -5,7 +5,7 @@ use queue_core::backend::Capabilities;
 use serde::{Deserialize, Serialize};
 
 use super::InvalidSetting;
-use crate::policy::{CircuitBreaker, InstanceTarget, RetryPolicy, ScaleRules, TaskRange};
+use crate::policy::{CircuitBreaker, InstanceTarget, Rate, RetryPolicy, ScaleRules, TaskRange};
 
 /// Declares the settings, each of which may be missing.
 macro_rules! config {
@@ -86,6 +86,8 @@ config! {
         pub max_in_flight: Option<usize>,
         /// See [`ListenerBuilder::max_bytes_in_flight`](crate::ListenerBuilder::max_bytes_in_flight).
         pub max_bytes_in_flight: Option<usize>,
+        /// See [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
+        pub rate: Option<Rate>,
         /// See [`ListenerBuilder::visibility_timeout`](crate::ListenerBuilder::visibility_timeout).
         #[serde(with = "friendly::optional")]
         pub visibility_timeout: Option<Duration>,
@@ -129,6 +131,9 @@ impl ConsumerConfig {
     pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
         if let Some(threshold) = self.poison_threshold {
             InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
+        }
+        if let Some(rate) = &self.rate {
+            rate.check()?;
         }
         if let Some(timeout) = self.handler_timeout {
             InvalidSetting::positive("handler timeout", timeout)?;

@@ -1,6 +1,6 @@
 //! Staying below the storage's limits: a backend whose requests wait until they may be sent.
 //!
-//! Each request takes a token of its queue's [`Bucket`](bucket::Bucket), and then one of the account's, as far as they
+//! Each request takes a token of its queue's [`Bucket`](crate::bucket::Bucket), and then one of the account's, as far as they
 //! are limited. [`Turns`](turns::Turns) alone decides who is the next to get one:
 //!
 //! ```text
@@ -19,7 +19,6 @@
 //! An engine that carries out several operations [in order](queue_core::backend::Atomicity::InOrder) makes one for each, so
 //! it is given one at a time. One whose operations are atomic makes one for all of them, on the queue of the first.
 
-mod bucket;
 mod limited;
 mod sending;
 mod setting;

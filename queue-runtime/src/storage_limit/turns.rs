@@ -10,8 +10,16 @@ use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use tokio::sync::Notify;
 
-use super::bucket::{Bucket, FULL_AFTER};
 use super::setting::StorageLimit;
+use crate::bucket::Bucket;
+use crate::policy::Rate;
+
+/// When a bucket that nobody takes from is certainly full, as a new one is.
+const FULL_AFTER: Duration = Duration::from_secs(1);
+
+fn a_second(rate: NonZeroU32) -> Rate {
+    Rate::per_second(rate.get())
+}
 
 /// Which requests go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +84,7 @@ impl Turns {
         Self {
             per_queue: limit.per_queue.and_then(NonZeroU32::new),
             state: Mutex::new(State {
-                account: account.map(|rate| Bucket::new(rate, &clock)),
+                account: account.map(|rate| Bucket::new(&a_second(rate), &clock)),
                 lines: HashMap::new(),
                 forget_at: FEW_LINES,
                 arrived: 0,
@@ -116,7 +124,7 @@ impl Turns {
             state.forget_idle(now);
             let rate = self.per_queue.filter(|_| line.is_some());
             let new = Waiting {
-                bucket: rate.map(|rate| Bucket::new(rate, &self.clock)),
+                bucket: rate.map(|rate| Bucket::new(&a_second(rate), &self.clock)),
                 has_token: false,
                 places: BTreeMap::new(),
                 used_at: now,

@@ -22,6 +22,7 @@ mod infrastructure;
 mod lanes;
 mod last_chance;
 mod leases;
+mod limits;
 mod listener;
 mod load;
 mod meter;

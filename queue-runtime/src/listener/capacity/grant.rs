@@ -2,6 +2,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::breaker::Probe;
+use super::rate::Allowance;
 use super::room::Room;
 use super::threads::Reserved;
 use crate::listener::core::Core;
@@ -18,17 +19,25 @@ pub(crate) struct Grant {
     shared: usize,
     /// For blocking handlers.
     threads: Option<Reserved>,
+    /// The right to start handlers, if their rate is limited.
+    allowance: Option<Allowance>,
     /// If the message is to be the probe of the circuit breaker.
     probe: Option<Probe>,
 }
 
 impl Grant {
-    /// Waits for room for one message, and acquires room for up to `max`.
+    /// Waits for room for one message, and acquires room for up to `max`, as far as the rate allows.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn acquire(core: &Arc<Core>, max: usize) -> Self {
+    pub(super) async fn acquire(
+        core: &Arc<Core>,
+        max: usize,
+        allowance: Option<Allowance>,
+    ) -> Self {
         let capacity = &core.capacity;
+        let allowed = allowance.as_ref().map_or(max, Allowance::count);
+        let max = max.min(allowed);
         capacity.permits.acquire().await;
         let mut grant = Self {
             core: Arc::clone(core),
@@ -36,6 +45,7 @@ impl Grant {
             bytes: 0,
             shared: 0,
             threads: None,
+            allowance,
             probe: None,
         };
         // Settlements are committed in groups, so room comes in groups: let it all come.
@@ -81,6 +91,11 @@ impl Grant {
         threads.map_or(self.permits, |threads| threads.min(self.permits))
     }
 
+    /// Whether the rate of the handlers limits how many messages are received.
+    pub(crate) fn is_rated(&self) -> bool {
+        self.allowance.is_some()
+    }
+
     /// Splits off the room of each message that has been received.
     pub(crate) fn split(
         &mut self,
@@ -91,6 +106,9 @@ impl Grant {
             count <= self.count(),
             "no more is received than there is room for"
         );
+        if let Some(allowance) = self.allowance.take() {
+            allowance.spend(count);
+        }
         self.core.counters.received(count);
         self.core.measures.in_flight(count as f64);
         let largest = self.core.capacity.largest_message();

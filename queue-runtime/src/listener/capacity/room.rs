@@ -28,6 +28,8 @@ struct Held {
     /// The bytes that are held.
     bytes: usize,
     probe: Option<Probe>,
+    /// Among the messages of its type that may be handled at a time, until its handler has returned.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Room {
@@ -45,6 +47,7 @@ impl Room {
                 permit: true,
                 bytes,
                 probe,
+                place: None,
             }),
         }
     }
@@ -65,6 +68,11 @@ impl Room {
         limit.release(self.with(|held| take(&mut held.bytes)));
         let bytes = limit.acquire_bytes(bytes).await;
         self.with(|held| held.bytes = bytes);
+    }
+
+    /// Keeps the message's place among those of its type that are handled.
+    pub(crate) fn keep_place(&self, place: OwnedSemaphorePermit) {
+        self.with(|held| held.place = Some(place));
     }
 
     /// Takes the thread that is reserved for a blocking handler.
@@ -90,11 +98,12 @@ impl Room {
 
     /// Releases the permit and the thread once the handler has returned.
     pub(crate) fn vacate(&self) {
-        let (permit, bytes, thread) = self.with(|held| {
+        let (permit, bytes, others) = self.with(|held| {
             let (permit, bytes) = (&mut held.permit, &mut held.bytes);
-            (take(permit), take(bytes), held.thread.take())
+            let others = (held.thread.take(), held.place.take());
+            (take(permit), take(bytes), others)
         });
-        drop(thread);
+        drop(others);
         let capacity = &self.core.capacity;
         capacity.release_bytes(bytes);
         if permit {

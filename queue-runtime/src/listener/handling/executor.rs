@@ -24,7 +24,7 @@ use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
     Call, Consumer, End, Fetched, Incoming, Refusal, Settling, admit, claim, decode, expanded_size,
-    fetch_data, lacks_data, wait_for_room,
+    fetch_data, lacks_data, park,
 };
 
 /// Has a task handle each message.
@@ -181,6 +181,9 @@ async fn prepare(room: &Room, route: &Route, incoming: &mut Incoming) -> Result<
     let Some(handler) = &route.handler else {
         return Err(unhandled(incoming));
     };
+    if route.gate.has_limits() {
+        Box::pin(pass_gate(room, route, incoming)).await?;
+    }
     admit(context, consumer, incoming).await?;
     if lacks_data(consumer, incoming) {
         Box::pin(obtain_data(room, consumer, incoming)).await?;
@@ -210,6 +213,18 @@ fn unhandled(incoming: &Incoming) -> Refusal {
     })
 }
 
+/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
+async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<(), Refusal> {
+    let core = room.core();
+    let settling = Settling::new(&core.context, &route.consumer, incoming);
+    let passed = route.gate.pass(core.capacity.parking(), settling);
+    match unless_stopping(core, passed).await {
+        Some(place) => place?.into_iter().for_each(|place| room.keep_place(place)),
+        None => return Err(Refusal::Ends(End::Released)),
+    }
+    Ok(())
+}
+
 /// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.
 async fn obtain_data(
     room: &Room,
@@ -226,7 +241,8 @@ async fn obtain_data(
     let obtained = async {
         // What is larger than allowed ends before anything is fetched.
         if let Some(bytes) = expanded_size(incoming).filter(|size| *size <= most) {
-            wait_for_room(context, consumer, incoming, room.grow(bytes)).await?;
+            let settling = Settling::new(context, consumer, incoming);
+            park(core.capacity.parking(), settling, room.grow(bytes)).await?;
         }
         fetch_data(context, consumer, incoming, report).await
     };

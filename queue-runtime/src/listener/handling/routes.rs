@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use queue_core::wire::Body;
 
+use super::gate::Gate;
 use crate::receive::{Consumer, ErasedHandler, Serves};
 
 /// How the messages of one type are handled.
@@ -12,6 +13,7 @@ pub(crate) struct Route {
     pub(crate) consumer: Arc<Consumer>,
     /// `None` for messages that no handler takes.
     pub(crate) handler: Option<ErasedHandler>,
+    pub(crate) gate: Gate,
 }
 
 /// The routes of a listener. There is at least one.

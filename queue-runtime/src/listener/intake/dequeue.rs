@@ -301,7 +301,7 @@ async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
         is_full: fetched.len() >= max as usize,
     };
     // With room for more, there was no more to receive, and other tasks would find nothing.
-    let asks = found.is_full || intake.advice.is_some();
+    let asks = found.is_full && !grant.is_rated() || intake.advice.is_some();
     intake.workload.received(&fetched, asks);
     handle(core, grant.split(fetched));
     Ok(found)

@@ -1,0 +1,89 @@
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::settings::InvalidSetting;
+
+/// How often something may be done. See [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
+///
+/// In any period it is done at most as often as the rate says, and as often again as the burst says.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::ConsumerConfig;
+/// use queue_runtime::policy::Rate;
+///
+/// let rate = Rate::per_minute(100).burst(20);
+/// assert_eq!(rate, Rate::new(100, Duration::from_secs(60)).burst(20));
+///
+/// let config: ConsumerConfig = toml::from_str(r#"rate = { count = 100, per = "1m", burst = 20 }"#)?;
+/// assert_eq!(config.rate, Some(rate));
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    count: u32,
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    per: Duration,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    burst: Option<u32>,
+}
+
+impl Rate {
+    /// `count` times in each `period`, evenly spread.
+    #[must_use]
+    pub const fn new(count: u32, period: Duration) -> Self {
+        Self {
+            count,
+            per: period,
+            burst: None,
+        }
+    }
+
+    /// `count` times a second.
+    #[must_use]
+    pub const fn per_second(count: u32) -> Self {
+        Self::new(count, Duration::from_secs(1))
+    }
+
+    /// `count` times a minute.
+    #[must_use]
+    pub const fn per_minute(count: u32) -> Self {
+        Self::new(count, Duration::from_secs(60))
+    }
+
+    /// `count` times an hour.
+    #[must_use]
+    pub const fn per_hour(count: u32) -> Self {
+        Self::new(count, Duration::from_secs(3600))
+    }
+
+    /// Sets how often it may be done at once after a pause that was long enough. The default is a tenth of the count, and
+    /// at least once.
+    #[must_use]
+    pub const fn burst(mut self, count: u32) -> Self {
+        self.burst = Some(count);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+        InvalidSetting::count("count of the rate", self.count as usize, usize::MAX)?;
+        let burst = self.burst.map_or(1, |burst| burst as usize);
+        InvalidSetting::count("burst of the rate", burst, usize::MAX)?;
+        let interval = self.interval();
+        InvalidSetting::positive("time between two of the rate", interval)
+    }
+
+    /// Returns how often it may be done at once.
+    pub(crate) fn at_once(&self) -> NonZeroU32 {
+        let burst = self.burst.unwrap_or(self.count / 10);
+        NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN)
+    }
+
+    /// Returns the time after which it may be done once more.
+    pub(crate) fn interval(&self) -> Duration {
+        self.per / self.count.max(1)
+    }
+}
