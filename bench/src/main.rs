@@ -10,6 +10,7 @@
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
 //! | `large` | large messages: as they are, compressed, attached, and in a folder |
+//! | `batches` | handlers of one message and of a hundred, with a transaction each |
 //! | `packs` | messages in packs and by themselves |
 //! | `shards` | queues over shards and by themselves |
 //! | `burst`, `idle` | how a listener scales with a burst; what idle ones cost |
@@ -23,6 +24,7 @@
 
 mod azure;
 mod backlog;
+mod batches;
 mod burst;
 mod child;
 mod envelope;
@@ -120,6 +122,8 @@ enum Engine {
     Bulk,
     /// Large messages: as they are, compressed, attached, and in a folder, on SQLite.
     Large,
+    /// Handlers of one message and of a hundred, with a transaction each, on SQLite.
+    Batches,
     /// Messages in packs and by themselves, on SQLite.
     Packs,
     /// Queues over shards and by themselves, on SQLite, and at the limits of queues of a stub of Azure.
@@ -188,6 +192,7 @@ impl Engine {
                 tables.extend(large::measure_beside(options)?);
                 Ok(tables)
             }
+            Self::Batches => batches::measure(options),
             Self::Packs => packs::measure(options),
             Self::Shards => shards::measure(options),
             Self::Processes => processes::measure(options),

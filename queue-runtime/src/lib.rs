@@ -41,8 +41,8 @@ pub use listener::{
 };
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
-    Accept, AcceptError, AcceptMany, CompleteAllError, Delivery, Handler, Messages, OnError,
-    Poisoned, Received, SettleError, SettleProblem, Settled, blocking,
+    Accept, AcceptError, AcceptMany, Batch, CompleteAllError, Delivery, Handler, Messages, OnError,
+    Poisoned, Received, SettleError, SettleProblem, Settled, batch, blocking,
 };
 pub use request::{Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};

@@ -71,7 +71,10 @@ impl<M> ListenerBuilder<M> {
             context,
             listeners,
             is_router: handler.is_none(),
-            parts: handler.map(Part::new).into_iter().collect(),
+            parts: handler
+                .map(|handler| Part::new(handler, Options::new(missing)))
+                .into_iter()
+                .collect(),
             queue,
             options: Options::new(missing),
             idle: None,

@@ -111,11 +111,9 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn new(handler: ErasedHandler) -> Self {
-        Self {
-            handler,
-            options: Options::new(MissingQueue::Report),
-        }
+    pub(super) fn new(handler: ErasedHandler, mut options: Options) -> Self {
+        options.batched = handler.batch().is_some();
+        Self { handler, options }
     }
 
     pub(super) fn message_type(&self) -> MessageType {
@@ -124,6 +122,7 @@ impl Part {
 
     /// Returns the limits of this type alone.
     pub(super) fn gate(&self, context: &Context) -> Result<Gate, InvalidSetting> {
+        self.handler.check()?;
         let config = &self.options.config;
         if let Some(messages) = config.max_in_flight {
             let setting = "number of messages of one type in flight";
@@ -236,7 +235,7 @@ impl ListenerBuilder<Several> {
         if self.queue.as_ref() == Ok(&M::TYPE.queue()) {
             self.options.missing_queue = MissingQueue::Create;
         }
-        self.parts.push(Part { handler, options });
+        self.parts.push(Part::new(handler, options));
         self
     }
 }

@@ -36,7 +36,12 @@ impl<M> ListenerBuilder<M> {
     pub(super) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
         let config = self.options.config.clone();
-        let bounds = Bounds::of(&config);
+        let batch = self
+            .parts
+            .iter()
+            .filter_map(|part| part.handler.batch())
+            .max();
+        let bounds = Bounds::of(&config, batch);
         bounds.check(capabilities)?;
         let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
         if !has_timer(&*self.context.clock) {

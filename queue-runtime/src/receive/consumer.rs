@@ -40,6 +40,8 @@ pub(crate) struct Options {
     /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
     pub(crate) reply_errors: Option<bool>,
     pub(crate) missing_queue: MissingQueue,
+    /// Whether messages are handled several at a time.
+    pub(crate) batched: bool,
 }
 
 /// The caller of the code that handles a message.
@@ -85,6 +87,7 @@ impl Options {
             on_poison: None,
             reply_errors: None,
             missing_queue,
+            batched: false,
         }
     }
 
@@ -114,6 +117,7 @@ impl Options {
             on_poison: self.on_poison.or_else(|| listener.on_poison.clone()),
             reply_errors: self.reply_errors.or(listener.reply_errors),
             missing_queue: listener.missing_queue,
+            batched: self.batched,
         }
     }
 

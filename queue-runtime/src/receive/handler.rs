@@ -6,9 +6,11 @@ use std::sync::Arc;
 use queue_core::clock::BoxFuture;
 use queue_core::{DecodeError, Disposition, IntoDisposition, Message, MessageType};
 
+use super::batch::Join;
 use super::incoming::Incoming;
 use super::received::Received;
 use crate::context::Context;
+use crate::settings::InvalidSetting;
 
 /// A handler of a listener's messages: any `async fn(Received<M>) -> impl IntoDisposition`, or a type that
 /// implements this trait. For a function that blocks, use [`blocking`]; for one that needs the application's state,
@@ -212,20 +214,32 @@ impl<F> fmt::Debug for Blocking<F> {
 
 /// A handler with its message type erased, so that the listener is compiled once.
 #[derive(Clone)]
-pub struct ErasedHandler(Arc<dyn Erased>);
+pub struct ErasedHandler(pub(super) Arc<dyn Erased>);
 
 /// A call of a handler that has not started yet.
 pub(crate) enum Call {
     Task(BoxFuture<'static, Disposition>),
     Blocking(Box<dyn FnOnce() -> Disposition + Send>),
+    /// Together with others.
+    Batched(Join),
 }
 
-trait Erased: Send + Sync {
+pub(super) trait Erased: Send + Sync {
     fn message_type(&self) -> MessageType;
 
     fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError>;
 
     fn is_blocking(&self) -> bool;
+
+    /// Returns how many messages are handled at a time at most, if not one.
+    fn batch(&self) -> Option<usize> {
+        None
+    }
+
+    /// Checks its settings.
+    fn check(&self) -> Result<(), InvalidSetting> {
+        Ok(())
+    }
 }
 
 impl ErasedHandler {
@@ -240,6 +254,16 @@ impl ErasedHandler {
         incoming: &Incoming,
     ) -> Result<Call, DecodeError> {
         self.0.call(context, incoming)
+    }
+
+    /// Returns how many messages are handled at a time at most, if not one.
+    pub(crate) fn batch(&self) -> Option<usize> {
+        self.0.batch()
+    }
+
+    /// Checks its settings.
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+        self.0.check()
     }
 
     /// Returns whether calls need threads.

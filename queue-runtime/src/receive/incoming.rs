@@ -41,6 +41,8 @@ pub(crate) struct Incoming {
     /// The number of attempts.
     pub(crate) threshold: u32,
     pub(crate) verdict: Verdict,
+    /// Whether it must not be handled together with others: it has had an attempt, or has only one.
+    pub(crate) alone: bool,
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
     pub(super) shared: Arc<Shared>,
@@ -100,7 +102,15 @@ impl Incoming {
         let settings = settings.for_type(&consumer.options.config);
         let message_type = consumer.serves.of_body(&body);
         let threshold = settings.threshold(message_type.and_then(MessageType::poison_threshold));
-        let count = message.dequeue_count;
+        let mut count = message.dequeue_count;
+        let mut alone = threshold == 1;
+        let mut forgive = |explained: u32| {
+            let unexplained = count.saturating_sub(1).saturating_sub(explained);
+            alone |= unexplained > 0;
+            // Another message of its batch may have ended the process.
+            count -= u32::from(consumer.options.batched && unexplained > 0);
+            count
+        };
         let (envelope, verdict) = match &mut body {
             Body::Event(event) => {
                 if let Some(error) = &event.invalid_trace {
@@ -109,12 +119,13 @@ impl Incoming {
                 }
                 let attempts = &mut Arc::make_mut(&mut event.envelope).attempts;
                 believe(attempts, &message);
-                let verdict = judge(count, attempts, threshold);
+                let explained = attempts.failures.saturating_add(attempts.forgiven);
+                let verdict = judge(forgive(explained), attempts, threshold);
                 (Arc::clone(&event.envelope), verdict)
             }
             Body::Bare(_) | Body::Malformed(_) => (
                 Arc::new(foreign_envelope(context, consumer, message_type, &message)),
-                judge_bare(count, threshold),
+                judge_bare(forgive(0), threshold),
             ),
         };
         Self {
@@ -130,6 +141,7 @@ impl Incoming {
             stored: message.body,
             settings,
             threshold,
+            alone: alone || matches!(verdict, Verdict::Run { attempt: 2.., .. }),
             verdict,
             damage: message.damage,
             wants_key: consumer.options.idempotency.is_some(),

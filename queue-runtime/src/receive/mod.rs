@@ -7,6 +7,7 @@
 //! | `admission` | decides whether the message gets an attempt, and decodes it | `idempotent` |
 //! | `data` | in between, fetches the data of an event that refers to it, if the consumer has a `resolver` | |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
+//! | `batch/` | has messages handled several at a time | |
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
@@ -20,6 +21,7 @@
 mod accept;
 mod admission;
 mod attempts;
+mod batch;
 mod complete_all;
 mod completing;
 mod consumer;
@@ -46,6 +48,8 @@ mod waiting;
 pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
 pub(crate) use admission::{admit, decode};
+pub use batch::{Batch, BatchDisposition, Batching, IntoBatchDisposition, batch};
+pub(crate) use batch::{Ending, Seat, longest};
 pub use complete_all::CompleteAllError;
 pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};

@@ -41,6 +41,12 @@ impl ParkingRoom {
         self.parked.load(Ordering::Relaxed)
     }
 
+    /// Returns a place for a message that waits for others of its batch. There is always one: the batch is bounded.
+    pub(crate) fn join_batch(self: &Arc<Self>) -> Parked {
+        self.parked.fetch_add(1, Ordering::Relaxed);
+        Parked(Arc::clone(self))
+    }
+
     /// Returns a place, unless all are taken.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Parked> {
         let more = |parked| (parked < self.most).then_some(parked + 1);

@@ -5,6 +5,7 @@ mod accept_many;
 mod advice;
 mod answered_once;
 mod attachments;
+mod batches;
 mod checkpoints;
 mod compressed;
 mod control;

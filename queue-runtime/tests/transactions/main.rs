@@ -5,6 +5,7 @@ mod announcements;
 mod asynchronous;
 mod attachments;
 mod bank;
+mod batches;
 mod held;
 mod listeners;
 mod log;

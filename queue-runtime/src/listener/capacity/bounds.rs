@@ -10,6 +10,8 @@ use crate::settings::{ConsumerConfig, InvalidSetting};
 pub(crate) struct Bounds {
     pub(crate) tasks: TaskRange,
     pub(crate) max_in_flight: usize,
+    /// The number of messages that the handler gets at a time.
+    handled: usize,
     pub(crate) max_bytes: Option<usize>,
     /// The maximum number of messages per receive.
     pub(crate) batch: Option<usize>,
@@ -19,10 +21,16 @@ pub(crate) struct Bounds {
 const MAX_TASKS: usize = 1024;
 
 impl Bounds {
-    pub(crate) fn of(config: &ConsumerConfig) -> Self {
+    /// `handled` is the number of messages that the handler gets at a time, if it is not one.
+    pub(crate) fn of(config: &ConsumerConfig, handled: Option<usize>) -> Self {
+        // So that a batch is collected while another one is handled.
+        let default = handled
+            .map_or(0, |messages| messages.saturating_mul(2))
+            .max(32);
         Self {
+            handled: handled.unwrap_or(1),
             tasks: config.tasks.unwrap_or_else(default_tasks),
-            max_in_flight: config.max_in_flight.unwrap_or(32),
+            max_in_flight: config.max_in_flight.unwrap_or(default),
             max_bytes: config.max_bytes_in_flight,
             batch: config.batch,
         }
@@ -31,7 +39,12 @@ impl Bounds {
     pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
         check_tasks(self.tasks)?;
         let (in_flight, most) = (self.max_in_flight, Semaphore::MAX_PERMITS);
-        InvalidSetting::count("number of messages in flight", in_flight, most)?;
+        InvalidSetting::within(
+            "number of messages in flight",
+            in_flight,
+            self.handled,
+            most,
+        )?;
         if let Some(batch) = self.batch {
             InvalidSetting::count("number of messages per receive", batch, usize::MAX)?;
         }

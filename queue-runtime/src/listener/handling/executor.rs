@@ -23,8 +23,8 @@ use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
-    Call, Consumer, End, Fetched, Incoming, Refusal, Settling, admit, claim, decode, expanded_size,
-    fetch_data, lacks_data, park,
+    Call, Consumer, End, Fetched, Incoming, Refusal, Seat, Settling, admit, claim, decode,
+    expanded_size, fetch_data, lacks_data, park,
 };
 
 /// Has a task handle each message.
@@ -122,10 +122,16 @@ impl Task {
             return;
         };
         let run = &self.run;
-        let started = watchdog::watch(run);
+        let timeout = run.incoming.settings.handler_timeout;
+        let longest = match &call {
+            Call::Batched(_) => run.route.longest_batch(timeout),
+            Call::Task(_) | Call::Blocking(_) => timeout,
+        };
+        let started = watchdog::watch(run, longest);
         let ended = match call {
-            Call::Task(future) => run_task(run, future).await,
+            Call::Task(future) => run_task(run, future, Ended::Returned).await,
             Call::Blocking(function) => run_on_thread(run, function).await,
+            Call::Batched(join) => run_task(run, join(seat(run)), Ended::of_batch).await,
         };
         record_time(run, started);
         match ended {
@@ -262,12 +268,16 @@ async fn unless_stopping<T>(core: &Core, awaited: impl Future<Output = T>) -> Op
 }
 
 /// Polls the handler until it ends, is cancelled, or the watchdog takes its message over.
-async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Result<(), Taken> {
+async fn run_task<T>(
+    run: &Run,
+    mut handler: BoxFuture<'static, T>,
+    ended: fn(T) -> Ended,
+) -> Result<(), Taken> {
     let handled = poll_fn(|cx| {
         run.begin_poll()?;
         match catch(|| handler.as_mut().poll(cx)) {
             Ok(Poll::Pending) => run.end_poll().map(|()| Poll::Pending)?,
-            Ok(Poll::Ready(returned)) => Poll::Ready(run.end(Ended::Returned(returned))),
+            Ok(Poll::Ready(returned)) => Poll::Ready(run.end(ended(returned))),
             Err(panic) => Poll::Ready(run.end(Ended::Panicked(panic))),
         }
     });
@@ -288,6 +298,21 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
     drop_caught(handler);
     begun?;
     run.end(ended)
+}
+
+/// Returns a message's place in a batch.
+fn seat(run: &Arc<Run>) -> Seat {
+    let (core, settings) = (run.core(), &run.incoming.settings);
+    let watched = Arc::clone(run);
+    Seat {
+        runtime: core.runtime.clone(),
+        clock: Arc::clone(&core.context.clock),
+        timeout: settings.handler_timeout,
+        patience: settings.visibility / 4,
+        alone: run.incoming.alone,
+        may_start: Box::new(move || must_not_start(&watched).is_none()),
+        parked: core.capacity.parking().join_batch(),
+    }
 }
 
 /// Returns how the handler ends without being started, if it must not start. Looked at last of all: the

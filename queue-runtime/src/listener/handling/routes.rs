@@ -1,11 +1,12 @@
 //! Which handler, with which settings, a message has: the one of its type.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue_core::wire::Body;
 
 use super::gate::Gate;
-use crate::receive::{Consumer, ErasedHandler, Serves};
+use crate::receive::{Consumer, ErasedHandler, Serves, longest};
 
 /// How the messages of one type are handled.
 pub(crate) struct Route {
@@ -14,6 +15,14 @@ pub(crate) struct Route {
     /// `None` for messages that no handler takes.
     pub(crate) handler: Option<ErasedHandler>,
     pub(crate) gate: Gate,
+}
+
+impl Route {
+    /// Returns how long handling a message in a batch may take, its wait for others included.
+    pub(super) fn longest_batch(&self, timeout: Duration) -> Duration {
+        let batch = self.handler.as_ref().and_then(ErasedHandler::batch);
+        longest(batch.unwrap_or(1), timeout)
+    }
 }
 
 /// The routes of a listener. There is at least one.

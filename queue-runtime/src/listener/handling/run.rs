@@ -16,7 +16,7 @@ use crate::delay_queue::{DelayQueue, Ticket};
 use crate::lease::{Cancellation, Cause};
 use crate::observe;
 use crate::panic::CaughtPanic;
-use crate::receive::{Consumer, End, Incoming};
+use crate::receive::{Consumer, End, Ending, Incoming};
 
 /// A message in flight and the progress of its handler.
 ///
@@ -87,6 +87,17 @@ pub(super) enum Ended {
     Stopped(Cause, HandlerState),
     /// Its lease had ended when it was about to start.
     NotStarted,
+}
+
+impl Ended {
+    pub(super) fn of_batch(ending: Ending) -> Self {
+        match ending {
+            Ending::Returned(disposition) => Self::Returned(disposition),
+            Ending::Panicked(panic) => Self::Panicked(panic),
+            Ending::TimedOut => Self::Stopped(Cause::TimedOut, HandlerState::Dropped),
+            Ending::NotStarted => Self::NotStarted,
+        }
+    }
 }
 
 /// The state of a cancelled handler.

@@ -63,11 +63,11 @@ async fn run(core: Arc<Core>) {
     }
 }
 
-/// Starts to watch a handler that is about to run. Returns the time, on the monotonic clock.
-pub(super) fn watch(run: &Arc<Run>) -> Duration {
+/// Starts to watch a handler that is about to run, for as long as this. Returns the time, on the monotonic clock.
+pub(super) fn watch(run: &Arc<Run>, timeout: Duration) -> Duration {
     let core = run.core();
     let now = core.context.clock.monotonic();
-    let deadline = now.saturating_add(run.incoming.settings.handler_timeout);
+    let deadline = now.saturating_add(timeout);
     // A handler whose time is up gets some grace, and its lease must outlast it.
     let grace_over = deadline.saturating_add(2 * CANCEL_GRACE);
     run.incoming.lease.renew_until(grace_over);

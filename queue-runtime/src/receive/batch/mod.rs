@@ -1,0 +1,215 @@
+//! Handlers of several messages at a time.
+//!
+//! ```text
+//! message ─ admitted ─► collector ─ full, or the first has waited long enough ─► run ─► an ending for each message
+//!                                                                                 ▲            │ failed as a whole
+//!                                                                                 └─ two halves ┘
+//! ```
+//!
+//! To the listener, a message of a batch is like any other: it has its lease, its settlement, and a future that ends with
+//! how it was handled. The `collector` puts messages together; a `run` calls the function, and decides what its result
+//! means for each of them.
+
+mod collector;
+mod disposition;
+mod run;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::{Disposition, Message};
+
+use super::handler::{ErasedHandler, Handler, HandlerFuture};
+use super::handler_with::HandlerWith;
+use super::received::Received;
+use collector::{Batches, Collector};
+pub(crate) use collector::{Ending, Join, Seat};
+pub use disposition::{BatchDisposition, IntoBatchDisposition};
+pub(crate) use run::longest;
+
+/// Messages that are handled together, from one to as many as [`Batching::size`] says. See [`batch`].
+///
+/// ```
+/// use queue_runtime::{Batch, Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// fn sum(orders: &Batch<Order>) -> u32 {
+///     orders.iter().map(|order| order.number).sum()
+/// }
+///
+/// let orders = [3, 4].map(|number| testing::received(Order { number }).build());
+/// assert_eq!(sum(&Batch::from_iter(orders)), 7);
+/// ```
+pub struct Batch<M>(Vec<Arc<Received<M>>>);
+
+impl<M> Batch<M> {
+    /// The messages.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Received<M>> {
+        self.0.iter().map(|received| &**received)
+    }
+
+    /// The number of messages. There is at least one.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none, as in no batch of a listener.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<M> FromIterator<Received<M>> for Batch<M> {
+    fn from_iter<I: IntoIterator<Item = Received<M>>>(messages: I) -> Self {
+        Self(messages.into_iter().map(Arc::new).collect())
+    }
+}
+
+impl<M> Clone for Batch<M> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Batch<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Creates a handler from an async function of several messages, `fn(Batch<M>) -> impl IntoBatchDisposition`, such as one
+/// that inserts rows in bulk. See [`Batching`].
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Batch, Message, batch, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+///
+/// async fn insert(orders: Batch<Order>) -> Result<(), std::io::Error> {
+///     println!("INSERT of {} orders", orders.len());
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit_all((1..=1000).map(|number| Order { number })).await?;
+///
+/// let insert = batch(insert).size(100).within(Duration::from_millis(200));
+/// let listener = service.listener(insert).start()?;
+/// assert_eq!(testing::drain([&listener]).await?.completed(), 1000);
+/// # Ok(())
+/// # }
+/// ```
+pub fn batch<F>(function: F) -> Batching<F> {
+    Batching {
+        function,
+        size: 100,
+        within: Duration::from_millis(100),
+    }
+}
+
+/// A handler of several messages at a time, created by [`batch`].
+///
+/// Each message is leased, counted and settled by itself. What the function returns settles all of them, or each
+/// ([`IntoBatchDisposition`]). If it fails as a whole, because it returns an error, panics or exceeds the handler timeout,
+/// that counts against no message: the two halves of the batch are handled again, side by side, until a message that fails
+/// does so alone. A failure that [postpones](crate::Failure::postpone) postpones all.
+///
+/// Messages that have had an attempt that failed, or ended without a record as in a crash, are handled alone, and so are those
+/// of types with a threshold of one attempt. One receive that ended without a record does not count as an attempt, because
+/// it may have been another message of the batch that ended the process.
+///
+/// The listener has at least twice as many messages in flight as a batch has, unless
+/// [`max_in_flight`](crate::ListenerBuilder::max_in_flight) says otherwise. A batch whose function blocks its thread for
+/// longer than the handler timeout is given up, and that is a failed attempt of each message.
+#[derive(Clone, Copy)]
+pub struct Batching<F> {
+    function: F,
+    size: usize,
+    within: Duration,
+}
+
+impl<F> Batching<F> {
+    /// Sets how many messages a batch has at most. The default is 100.
+    #[must_use]
+    pub fn size(mut self, messages: usize) -> Self {
+        self.size = messages;
+        self
+    }
+
+    /// Sets how long the first message of a batch waits for others. The default is 100 ms; a quarter of the visibility
+    /// timeout is the most.
+    #[must_use]
+    pub fn within(mut self, wait: Duration) -> Self {
+        self.within = wait;
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M, F, Fut> Handler<M> for Batching<F>
+where
+    M: Sync + Send + 'static,
+    F: Fn(Batch<M>) -> Fut + Send + Sync + 'static,
+    Fut: HandlerFuture<Output: IntoBatchDisposition> + Send + 'static,
+{
+    type Output = Disposition;
+
+    /// Handles a batch of one message.
+    async fn call(&self, received: Received<M>) -> Disposition {
+        let returned = (self.function)(Batch::from_iter([received])).await;
+        returned.into_batch_disposition().of_one()
+    }
+
+    fn erase(self) -> ErasedHandler
+    where
+        M: Message,
+    {
+        ErasedHandler(Arc::new(Batches(Arc::new(Collector::new(self)))))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S, M, F, Fut> HandlerWith<S, M> for Batching<F>
+where
+    S: Clone + Send + Sync + 'static,
+    M: Message + Sync,
+    F: Fn(S, Batch<M>) -> Fut + Send + Sync + 'static,
+    Fut: HandlerFuture<Output: IntoBatchDisposition> + Send + 'static,
+{
+    fn with(self, state: S) -> ErasedHandler {
+        let Self {
+            function,
+            size,
+            within,
+        } = self;
+        Batching {
+            function: move |messages: Batch<M>| function(state.clone(), messages),
+            size,
+            within,
+        }
+        .erase()
+    }
+}
+
+impl<F> fmt::Debug for Batching<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batching")
+            .field("size", &self.size)
+            .field("within", &self.within)
+            .finish_non_exhaustive()
+    }
+}
