@@ -79,7 +79,8 @@ fn insert<'a>(
     let mut connection = connection.lock().map_err(|_| "a handler has panicked")?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for parcel in parcels {
-        tx.execute("INSERT INTO parcels VALUES (?1)", [parcel.number])?;
+        let mut insert = tx.prepare_cached("INSERT INTO parcels VALUES (?1)")?;
+        insert.execute([parcel.number])?;
         parcel.complete_in(&tx, [])?;
     }
     tx.commit()?;

@@ -93,6 +93,9 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf> {
     Ok(directory.join(name))
 }
 
+/// The number of statements that a connection keeps prepared: all of ours, and some of the application's.
+const STATEMENTS: usize = 256;
+
 /// Opens the file for writing; creates or migrates it if needed, and follows its store time.
 pub(super) fn open_writer(
     settings: &Settings,
@@ -158,6 +161,7 @@ fn open(settings: &Settings) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&settings.path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }
 

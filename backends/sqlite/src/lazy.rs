@@ -1,11 +1,11 @@
-use rusqlite::{Connection, Params, PrepFlags, Row, Rows, Statement};
+use rusqlite::{CachedStatement, Connection, Params, Row, Rows, Statement};
 
-/// A statement that is prepared when it is first used. A transaction of the application's uses few of them, and prepares
-/// those each time.
+/// A statement that is prepared when it is first used. A transaction of the application's uses few of them, which its
+/// connection keeps for the next one.
 pub(super) struct Lazy<'c> {
     connection: &'c Connection,
     sql: &'static str,
-    statement: Option<Statement<'c>>,
+    statement: Option<CachedStatement<'c>>,
 }
 
 impl<'c> Lazy<'c> {
@@ -44,10 +44,7 @@ impl<'c> Lazy<'c> {
     fn prepared(&mut self) -> rusqlite::Result<&mut Statement<'c>> {
         let statement = match self.statement.take() {
             Some(statement) => statement,
-            None => {
-                let flags = PrepFlags::SQLITE_PREPARE_PERSISTENT;
-                self.connection.prepare_with_flags(self.sql, flags)?
-            }
+            None => self.connection.prepare_cached(self.sql)?,
         };
         Ok(self.statement.insert(statement))
     }

@@ -21,9 +21,12 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The order that is bad for its batch.
 const BAD: u32 = 13;
 
-/// The numbers and attempts of each batch, in the order in which the batches began.
+/// The batches, in the order in which they began.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Vec<(u32, u32)>>>>);
+struct Log(Arc<Mutex<Vec<Numbers>>>);
+
+/// The number and the attempt of each order of a batch.
+type Numbers = Vec<(u32, u32)>;
 
 impl Log {
     fn add(&self, orders: &Batch<Order>) {
@@ -31,7 +34,7 @@ impl Log {
         self.0.lock().expect("free").push(seen.collect());
     }
 
-    fn batches(&self) -> Vec<Vec<(u32, u32)>> {
+    fn batches(&self) -> Vec<Numbers> {
         self.0.lock().expect("free").clone()
     }
 
