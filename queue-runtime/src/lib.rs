@@ -32,6 +32,7 @@ pub mod settings;
 mod stop_on_drop;
 mod storage_limit;
 pub mod testing;
+pub mod tower;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use idempotency::{OnceError, once};

@@ -10,10 +10,10 @@ use tokio::sync::broadcast;
 use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
-use super::router::Part;
+use super::routing::Part;
 use crate::context::Context;
 use crate::policy::{CircuitBreaker, IdlePolicy, InstanceTarget, Rate, ScalePolicy, TaskRange};
-use crate::receive::{ErasedHandler, MissingQueue, OnError, Options, consumer_setters};
+use crate::receive::{Around, ErasedHandler, MissingQueue, OnError, Options, consumer_setters};
 use crate::settings::ConsumerConfig;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
@@ -51,6 +51,8 @@ pub struct ListenerBuilder<M> {
     pub(super) is_router: bool,
     pub(super) queue: Result<QueueName, InvalidName>,
     pub(super) options: Options,
+    /// Around all handlers, from the innermost.
+    pub(super) layers: Vec<Arc<dyn Around>>,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,
     pub(super) scale: Option<Arc<dyn ScalePolicy>>,
     pub(super) until_empty: bool,
@@ -72,11 +74,12 @@ impl<M> ListenerBuilder<M> {
             listeners,
             is_router: handler.is_none(),
             parts: handler
-                .map(|handler| Part::new(handler, Options::new(missing)))
+                .map(|handler| Part::new(handler, Options::new(missing), Vec::new()))
                 .into_iter()
                 .collect(),
             queue,
             options: Options::new(missing),
+            layers: Vec::new(),
             idle: None,
             scale: None,
             until_empty: false,
@@ -376,6 +379,24 @@ impl<M> ListenerBuilder<M> {
     /// [`ExponentialIdle`](crate::policy::ExponentialIdle) up to a cap that the backend recommends.
     pub fn idle(mut self, policy: impl IdlePolicy) -> Self {
         self.idle = Some(Arc::new(policy));
+        self
+    }
+
+    /// Puts a layer around the handler, and around those of earlier calls. The listener receives as many messages as it is
+    /// ready for. See [`tower`](crate::tower).
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: tower_layer::Layer<crate::tower::Innermost>,
+        L::Service: tower_service::Service<
+                crate::tower::Work,
+                Response: crate::receive::IntoDisposition,
+                Error: Into<queue_core::Failure>,
+                Future: Send,
+            > + Clone
+            + Send
+            + 'static,
+    {
+        self.layers.push(crate::tower::around(&layer));
         self
     }
 

@@ -27,7 +27,6 @@ mod shared_room;
 pub(super) mod threads;
 mod throttle;
 
-use std::io;
 use std::sync::Arc;
 
 use queue_core::Error;
@@ -48,9 +47,10 @@ pub(super) use threads::HandlerThreads;
 pub(super) use throttle::{Throttle, is_throttled};
 
 use super::core::Core;
+use super::intake::ReceiveError;
 use super::phase::ListenerPhase;
 use crate::policy::Throttled;
-use crate::receive::ParkingRoom;
+use crate::receive::{ParkingRoom, Readiness};
 
 /// What limits the receives of a listener.
 pub(super) struct Capacity {
@@ -70,31 +70,36 @@ pub(super) struct Capacity {
     throttle: Throttle,
     breaker: Option<Arc<Breaker>>,
     rate: Option<RateLimit>,
+    /// What is around all handlers, or is the only one.
+    ready: Readiness,
     /// Where messages wait that were received and cannot be handled yet.
     parking: Arc<ParkingRoom>,
 }
 
+/// What limits the receives of a listener, besides its [`Bounds`].
+pub(super) struct Limits {
+    pub(super) lane: Option<Lane>,
+    pub(super) threads: Option<HandlerThreads>,
+    pub(super) throttle: Throttle,
+    pub(super) breaker: Option<Breaker>,
+    pub(super) rate: Option<RateLimit>,
+    pub(super) ready: Readiness,
+}
+
 impl Capacity {
-    pub(super) fn new(
-        bounds: &Bounds,
-        capabilities: &Capabilities,
-        lane: Option<Lane>,
-        threads: Option<HandlerThreads>,
-        throttle: Throttle,
-        breaker: Option<Breaker>,
-        rate: Option<RateLimit>,
-    ) -> Self {
+    pub(super) fn new(bounds: &Bounds, capabilities: &Capabilities, limits: Limits) -> Self {
         Self {
             batch: bounds.batch(capabilities),
             max_in_flight: bounds.max_in_flight,
             permits: Limit::new(bounds.max_in_flight),
             aside: Arc::new(Semaphore::new(MAX_ITEMS as usize)),
             bytes: bounds.byte_limit(capabilities),
-            lane,
-            threads,
-            throttle,
-            breaker: breaker.map(Arc::new),
-            rate,
+            lane: limits.lane,
+            threads: limits.threads,
+            throttle: limits.throttle,
+            breaker: limits.breaker.map(Arc::new),
+            rate: limits.rate,
+            ready: limits.ready,
             parking: ParkingRoom::new(bounds.max_in_flight),
         }
     }
@@ -102,11 +107,11 @@ impl Capacity {
     /// Waits until the listener may receive, and acquires room for up to a batch of messages, or for a probe.
     ///
     /// # Errors
-    /// If the handler blocks, and there is no thread for it.
+    /// If the handler blocks, and there is no thread for it; or if what is around it fails to become ready.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn acquire(core: &Arc<Core>) -> io::Result<Grant> {
+    pub(super) async fn acquire(core: &Arc<Core>) -> Result<Grant, ReceiveError> {
         let capacity = &core.capacity;
         loop {
             core.phase.not_paused().await;
@@ -122,12 +127,19 @@ impl Capacity {
                 Some(rate) => Some(rate.acquire().await),
                 None => None,
             };
-            let grant = Grant::acquire(core, most, allowance).await;
+            let ready = if capacity.ready.is_needed() {
+                let ready = capacity.ready.wait().await;
+                Some(ready.map_err(ReceiveError::NotReady)?)
+            } else {
+                None
+            };
+            let grant = Grant::acquire(core, most, allowance, ready).await;
             // It may have been paused, or the circuit breaker opened, while there was no room.
             let is_open = capacity.breaker().is_some_and(Breaker::is_open);
             let still = probe.is_some() || !is_open;
             if still && core.phase.current() != ListenerPhase::Paused {
-                return grant.ready(probe);
+                let grant = grant.with_threads(probe);
+                return grant.map_err(|error| ReceiveError::NoThread(Arc::new(error)));
             }
         }
     }

@@ -56,6 +56,17 @@ pub enum StartError {
         /// The kind of the other one.
         second: &'static str,
     },
+    /// Layers are around a handler that blocks its thread, or takes batches. They fit async handlers and services only.
+    #[error(
+        "failed to start a listener on queue `{queue}`: the handler of `{kind}` blocks its thread or takes batches, and has \
+         layers around it"
+    )]
+    Layers {
+        /// The queue.
+        queue: QueueName,
+        /// The kind of the handler's messages.
+        kind: &'static str,
+    },
     /// A listener of the same service handles messages of other kinds on the queue.
     #[error("failed to start a listener: {0}")]
     KindMismatch(KindMismatch),

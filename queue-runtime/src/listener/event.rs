@@ -219,6 +219,14 @@ pub enum ListenerEventKind {
         /// The delay before the retry.
         after: Duration,
     },
+    /// What is around the handler, or is the handler, failed to become ready: a layer or service of `tower`. The listener
+    /// receives no messages until it is.
+    NotReady {
+        /// The error.
+        error: Failure,
+        /// The delay before the next try.
+        after: Duration,
+    },
     /// The number of dequeue tasks that should run has changed: the scale policy or
     /// [`scale`](super::ListenerHandle::scale) has set it, or a task has ended because the queue was empty.
     Scaled {

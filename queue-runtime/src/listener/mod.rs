@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `intake` | the dequeue tasks: when they receive, how many there are, when none needs to poll |
 //! | `capacity` | how many messages may be received: messages and bytes in flight, lanes, threads, throttling, the circuit breaker |
-//! | `router` | nothing: it builds a listener of several types |
+//! | `router`, `routing` | nothing: they build a listener of several types |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
 //! | `counters`, `event` | what the listener tells about itself |
@@ -41,6 +41,7 @@ mod lanes;
 mod listeners;
 mod phase;
 mod router;
+mod routing;
 mod sampling;
 mod start;
 mod sweeping;

@@ -3,19 +3,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::Message;
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::{Message, MessageType, QueueName, Wire};
-use tokio::sync::Semaphore;
 
 use super::builder::ListenerBuilder;
-use super::error::StartError;
-use super::handling::Gate;
-use crate::context::Context;
+use super::routing::Part;
 use crate::policy::Rate;
 use crate::receive::{
-    ErasedHandler, Handler, HandlerWith, MissingQueue, OnError, Options, type_setters,
+    Around, ErasedHandler, Handler, HandlerWith, MissingQueue, OnError, Options, type_setters,
 };
-use crate::settings::InvalidSetting;
 
 /// A builder of a listener for messages of several types on one queue, from
 /// [`QueueService::router`](crate::QueueService::router). It is a [`ListenerBuilder`] with a handler for each type.
@@ -100,43 +96,8 @@ pub enum Several {}
 pub struct Route<M> {
     handler: ErasedHandler,
     options: Options,
+    layers: Vec<Arc<dyn Around>>,
     message: PhantomData<fn(M)>,
-}
-
-/// What a builder of a listener has for each type of message.
-pub(super) struct Part {
-    pub(super) handler: ErasedHandler,
-    /// What differs from those of the listener.
-    pub(super) options: Options,
-}
-
-impl Part {
-    pub(super) fn new(handler: ErasedHandler, mut options: Options) -> Self {
-        options.batched = handler.batch().is_some();
-        Self { handler, options }
-    }
-
-    pub(super) fn message_type(&self) -> MessageType {
-        self.handler.message_type()
-    }
-
-    /// Returns the limits of this type alone.
-    pub(super) fn gate(&self, context: &Context) -> Result<Gate, InvalidSetting> {
-        self.handler.check()?;
-        let config = &self.options.config;
-        if let Some(messages) = config.max_in_flight {
-            let setting = "number of messages of one type in flight";
-            InvalidSetting::count(setting, messages, Semaphore::MAX_PERMITS)?;
-        }
-        if let Some(rate) = &config.rate {
-            rate.check()?;
-        }
-        Ok(Gate::new(
-            context,
-            config.max_in_flight,
-            config.rate.as_ref(),
-        ))
-    }
 }
 
 impl<M: Message> Route<M> {
@@ -155,6 +116,7 @@ impl<M: Message> Route<M> {
         Self {
             handler,
             options: Options::new(MissingQueue::Report),
+            layers: Vec::new(),
             message: PhantomData,
         }
     }
@@ -182,6 +144,24 @@ impl<M: Message> Route<M> {
     /// before messages are received.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
+        self
+    }
+
+    /// Puts a layer around the handler, within those of the router, and around those of earlier calls. Messages wait until it
+    /// is ready. See [`tower`](crate::tower).
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: tower_layer::Layer<crate::tower::Innermost>,
+        L::Service: tower_service::Service<
+                crate::tower::Work,
+                Response: crate::receive::IntoDisposition,
+                Error: Into<queue_core::Failure>,
+                Future: Send,
+            > + Clone
+            + Send
+            + 'static,
+    {
+        self.layers.push(crate::tower::around(&layer));
         self
     }
 
@@ -230,42 +210,17 @@ impl ListenerBuilder<Several> {
     /// Adds a handler with settings of its own.
     pub fn route<M: Message>(mut self, route: Route<M>) -> Self {
         let Route {
-            handler, options, ..
+            handler,
+            options,
+            layers,
+            ..
         } = route;
         if self.queue.as_ref() == Ok(&M::TYPE.queue()) {
             self.options.missing_queue = MissingQueue::Create;
         }
-        self.parts.push(Part::new(handler, options));
+        self.parts.push(Part::new(handler, options, layers));
         self
     }
-}
-
-/// Checks that there are handlers, and one for each message.
-///
-/// # Errors
-/// If there is none, two handlers take one kind or alias, or both take bodies that are not events.
-pub(super) fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
-    if types.is_empty() {
-        return Err(StartError::NoHandler(queue.clone()));
-    }
-    for (at, one) in types.iter().enumerate() {
-        for other in &types[..at] {
-            let mut kinds = one.aliases().iter().copied().chain([one.kind()]);
-            let shared = kinds.find(|kind| other.accepts(kind));
-            let shared = shared.map(|kind| format!("messages of kind `{kind}`"));
-            let both_bare = one.wire() == Wire::Bare && other.wire() == Wire::Bare;
-            let bodies = both_bare.then(|| "bodies that are not events".to_owned());
-            if let Some(messages) = shared.or(bodies) {
-                return Err(StartError::TwoHandlers {
-                    queue: queue.clone(),
-                    messages,
-                    first: other.kind(),
-                    second: one.kind(),
-                });
-            }
-        }
-    }
-    Ok(())
 }
 
 impl<M> fmt::Debug for Route<M> {

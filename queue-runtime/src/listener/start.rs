@@ -1,22 +1,22 @@
 use std::sync::Arc;
 
-use queue_core::MessageType;
 use tokio::runtime::Handle;
 
 use super::builder::ListenerBuilder;
-use super::capacity::{Bounds, Breaker, Capacity, HandlerThreads, Lane, RateLimit, Throttle};
+use super::capacity::{
+    Bounds, Breaker, Capacity, HandlerThreads, Lane, Limits, RateLimit, Throttle,
+};
 use super::core::Core;
 use super::counters::Counters;
 use super::error::StartError;
 use super::handle::ListenerHandle;
-use super::handling::{Gate, Handling, Route, Routes, RunTimes, watchdog};
+use super::handling::{Handling, RunTimes, watchdog};
 use super::intake::{self, Advice, Intake};
 use super::phase::Phase;
-use super::router::{self, Part};
+use super::routing::Routing;
 use super::{sampling, sweeping};
 use crate::clock::has_timer;
 use crate::policy::{DepthRules, ExponentialIdle};
-use crate::receive::{Caller, Options, Serves};
 use crate::served::Kinds;
 
 impl<M> ListenerBuilder<M> {
@@ -48,34 +48,15 @@ impl<M> ListenerBuilder<M> {
             return Err(StartError::NoTimer);
         }
         let queue = self.queue.map_err(StartError::Queue)?;
-        let types: Vec<_> = self.parts.iter().map(Part::message_type).collect();
-        router::check(&queue, &types)?;
-        let build = |options: Options, types: &[MessageType]| {
-            let serves = Serves::Types(types.into());
-            let built = options.build(queue.clone(), serves, Caller::Listener, capabilities);
-            built.map(Arc::new)
+        let routing = Routing {
+            context: &self.context,
+            queue: &queue,
+            options: &self.options,
+            layers: &self.layers,
+            is_router: self.is_router,
         };
-        let consumer = build(self.options.clone(), &types)?;
-        let route = |part: Part| {
-            let handled = part.message_type();
-            let gate = part.gate(&self.context)?;
-            let consumer = build(part.options.within(&self.options), &[handled])?;
-            let handler = Some(part.handler);
-            Ok::<_, StartError>(Route {
-                consumer,
-                handler,
-                gate,
-            })
-        };
-        let typed = self.parts.into_iter().map(route);
-        let typed = typed.collect::<Result<Vec<_>, _>>()?;
-        let others = self.is_router.then(|| Route {
-            consumer: Arc::clone(&consumer),
-            handler: None,
-            gate: Gate::default(),
-        });
-        let routes = Routes::new(consumer.serves.clone(), typed, others);
-        let kinds = Kinds::of(&types);
+        let (consumer, routes, ready) = routing.build(self.parts)?;
+        let kinds = Kinds::of(consumer.serves.types());
         let serving = self.context.served.serve(&queue, &kinds);
         let serving = serving.map_err(StartError::KindMismatch)?;
         let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
@@ -90,15 +71,15 @@ impl<M> ListenerBuilder<M> {
         let (context, clock) = (&self.context, &self.context.clock);
         let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
         let threads = routes.are_blocking();
-        let capacity = Capacity::new(
-            &bounds,
-            capabilities,
+        let limits = Limits {
             lane,
-            threads.then(|| HandlerThreads::new(self.start_thread)),
-            Throttle::new(config.adaptive_concurrency.unwrap_or(true)),
-            config.circuit_breaker.map(new_breaker),
-            config.rate.map(|rate| RateLimit::new(&rate, clock)),
-        );
+            threads: threads.then(|| HandlerThreads::new(self.start_thread)),
+            throttle: Throttle::new(config.adaptive_concurrency.unwrap_or(true)),
+            breaker: config.circuit_breaker.map(new_breaker),
+            rate: config.rate.map(|rate| RateLimit::new(&rate, clock)),
+            ready,
+        };
+        let capacity = Capacity::new(&bounds, capabilities, limits);
         let batch = capacity.batch();
         let wakeups = context.wakeups(&consumer.queue, batch);
         let times = RunTimes::new(config.adaptive_visibility.unwrap_or(false));

@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use queue_core::clock::BoxFuture;
-use queue_core::{DecodeError, Disposition, IntoDisposition, Message, MessageType};
+use queue_core::{DecodeError, Disposition, Failure, IntoDisposition, Message, MessageType};
 
 use super::batch::Join;
 use super::incoming::Incoming;
+use super::layers::ReadyService;
 use super::received::Received;
 use crate::context::Context;
 use crate::settings::InvalidSetting;
@@ -81,10 +82,10 @@ pub trait Handler<M>: Send + Sync + 'static {
         Self: Sized,
         M: Message,
     {
-        ErasedHandler(Arc::new(Task {
+        ErasedHandler::new(Task {
             handler: Arc::new(self),
             message: PhantomData,
-        }))
+        })
     }
 }
 
@@ -199,10 +200,10 @@ where
     where
         M: Message,
     {
-        ErasedHandler(Arc::new(Function {
+        ErasedHandler::new(Function {
             function: Arc::new(self.function),
             message: PhantomData,
-        }))
+        })
     }
 }
 
@@ -214,7 +215,7 @@ impl<F> fmt::Debug for Blocking<F> {
 
 /// A handler with its message type erased, so that the listener is compiled once.
 #[derive(Clone)]
-pub struct ErasedHandler(pub(super) Arc<dyn Erased>);
+pub struct ErasedHandler(Arc<dyn Erased>);
 
 /// A call of a handler that has not started yet.
 pub(crate) enum Call {
@@ -222,14 +223,18 @@ pub(crate) enum Call {
     Blocking(Box<dyn FnOnce() -> Disposition + Send>),
     /// Together with others.
     Batched(Join),
+    /// By a service that is ready.
+    Service(Box<dyn FnOnce(ReadyService) -> BoxFuture<'static, Disposition> + Send>),
 }
 
-pub(super) trait Erased: Send + Sync {
+pub(crate) trait Erased: Send + Sync {
     fn message_type(&self) -> MessageType;
 
     fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError>;
 
-    fn is_blocking(&self) -> bool;
+    fn is_blocking(&self) -> bool {
+        false
+    }
 
     /// Returns how many messages are handled at a time at most, if not one.
     fn batch(&self) -> Option<usize> {
@@ -240,9 +245,27 @@ pub(super) trait Erased: Send + Sync {
     fn check(&self) -> Result<(), InvalidSetting> {
         Ok(())
     }
+
+    /// Waits until it can take a message, if it is a service.
+    fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
+        None
+    }
 }
 
 impl ErasedHandler {
+    pub(crate) fn new(handler: impl Erased + 'static) -> Self {
+        Self(Arc::new(handler))
+    }
+
+    /// Waits until it can take a message, if it is a service.
+    pub(crate) fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
+        self.0.ready()
+    }
+
+    pub(crate) fn is_service(&self) -> bool {
+        self.ready().is_some()
+    }
+
     pub(crate) fn message_type(&self) -> MessageType {
         self.0.message_type()
     }
@@ -294,10 +317,6 @@ impl<M: Message, H: Handler<M>> Erased for Task<M, H> {
         Ok(Call::Task(Box::pin(async move {
             handler.call(received).await.into_disposition()
         })))
-    }
-
-    fn is_blocking(&self) -> bool {
-        false
     }
 }
 

@@ -13,6 +13,7 @@
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
 //! | `settlement/` | decides what becomes of the message, and writes it | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
+//! | `layers` | what may be around a handler, and says when it is ready | |
 //! | `consumer`, `serves` | how the messages of a queue are received and settled, and of which types they are | |
 //! | `setters` | the methods that `accept` and the builder of listeners share | |
 //!
@@ -33,6 +34,7 @@ mod handler_with;
 mod idempotency;
 mod idempotent;
 mod incoming;
+mod layers;
 mod on_poison;
 mod parking;
 mod progress;
@@ -57,11 +59,13 @@ pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open};
 pub use handler::{Blocking, Handler, blocking};
-pub(crate) use handler::{Call, ErasedHandler};
+pub(crate) use handler::{Call, Erased, ErasedHandler};
 pub use handler_with::HandlerWith;
 pub(crate) use idempotency::Idempotency;
 pub(crate) use idempotent::claim;
 pub(crate) use incoming::{Fetched, Incoming, Meta};
+pub use layers::Work;
+pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
 pub(crate) use parking::{ParkingRoom, park};

@@ -20,7 +20,7 @@ impl QueueService {
     /// without waiting for more. It takes one receive for each
     /// [`max_receive`](crate::backend::Capabilities::max_receive) of the storage: 32 messages on Azure, 256 on SQLite.
     ///
-    /// Each message is leased, renewed and settled on its own; [`Delivery::complete_all`] completes several at the cost of one
+    /// Each message is leased, renewed and settled on its own; [`complete_all`](crate::Delivery::complete_all) completes several at the cost of one
     /// where the storage allows that.
     ///
     /// ```

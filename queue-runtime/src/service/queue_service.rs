@@ -191,7 +191,7 @@ impl QueueService {
 
     /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
     ///
-    /// Its consumers do not create it unless [`Accept::create_queue`] or [`ListenerBuilder::create_queue`] says so:
+    /// Its consumers do not create it unless [`Accept::create_queue`](crate::Accept::create_queue) or [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so:
     /// otherwise a listener with a misspelled name would wait on an empty queue. To have the type's own queue not
     /// created either, name it: `queue_named(Order::TYPE.queue().as_str())`.
     ///
@@ -232,7 +232,7 @@ impl QueueService {
     /// Returns the store of results that lies where the queues do: in memory, or in the SQLite file. `None` on Azure,
     /// where `idempotency::ObjectResults` (feature `object-store`) takes its place.
     ///
-    /// It is for [`ListenerBuilder::idempotent`] and [`once`](crate::once).
+    /// It is for [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) and [`once`](crate::once).
     #[must_use]
     pub fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         self.context.backend.results()

@@ -27,6 +27,7 @@ mod limits;
 mod listener;
 mod load;
 mod meter;
+mod middleware;
 mod named_queues;
 mod observers;
 mod once;

@@ -1,12 +1,14 @@
 use std::io;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+
 use super::breaker::Probe;
 use super::rate::Allowance;
 use super::room::Room;
 use super::threads::Reserved;
 use crate::listener::core::Core;
-use crate::receive::Fetched;
+use crate::receive::{Fetched, Ready};
 
 /// The right to receive messages. What is not split off is given back when this is dropped.
 pub(crate) struct Grant {
@@ -19,6 +21,8 @@ pub(crate) struct Grant {
     shared: usize,
     /// For blocking handlers.
     threads: Option<Reserved>,
+    /// Of what is around all handlers, if there is anything, for each message.
+    ready: Option<Vec<Ready>>,
     /// The right to start handlers, if their rate is limited.
     allowance: Option<Allowance>,
     /// If the message is to be the probe of the circuit breaker.
@@ -34,6 +38,7 @@ impl Grant {
         core: &Arc<Core>,
         max: usize,
         allowance: Option<Allowance>,
+        ready: Option<Ready>,
     ) -> Self {
         let capacity = &core.capacity;
         let allowed = allowance.as_ref().map_or(max, Allowance::count);
@@ -45,6 +50,7 @@ impl Grant {
             bytes: 0,
             shared: 0,
             threads: None,
+            ready: ready.map(|first| vec![first]),
             allowance,
             probe: None,
         };
@@ -59,6 +65,15 @@ impl Grant {
         if let Some(lane) = &capacity.lane {
             grant.shared = lane.acquire(grant.permits).await;
             grant.keep(grant.shared);
+        }
+        if let Some(ready) = &mut grant.ready {
+            while ready.len() < grant.permits
+                && let Some(Ok(another)) = capacity.ready.wait().now_or_never()
+            {
+                ready.push(another);
+            }
+            let messages = ready.len().min(grant.permits);
+            grant.keep(messages);
         }
         grant
     }
@@ -77,7 +92,7 @@ impl Grant {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn ready(mut self, probe: Option<Probe>) -> io::Result<Self> {
+    pub(super) fn with_threads(mut self, probe: Option<Probe>) -> io::Result<Self> {
         self.probe = probe;
         if let Some(threads) = &self.core.capacity.threads {
             self.threads = Some(threads.reserve(self.permits)?);
@@ -120,6 +135,9 @@ impl Grant {
             self.bytes -= bytes;
             let thread = self.threads.as_mut().and_then(Reserved::split);
             let room = Room::new(&self.core, bytes, thread, self.probe.take());
+            if let Some(ready) = self.ready.as_mut().and_then(Vec::pop) {
+                room.keep_ready(ready);
+            }
             (fetched, room)
         })
     }

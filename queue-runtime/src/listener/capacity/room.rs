@@ -11,6 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::breaker::Probe;
 use super::threads::Reserved;
 use crate::listener::core::Core;
+use crate::receive::Ready;
 
 /// The room of one message.
 pub(crate) struct Room {
@@ -30,6 +31,8 @@ struct Held {
     probe: Option<Probe>,
     /// Among the messages of its type that may be handled at a time, until its handler has returned.
     place: Option<OwnedSemaphorePermit>,
+    /// Of what is around all handlers, until the handler is called.
+    ready: Option<Ready>,
 }
 
 impl Room {
@@ -48,6 +51,7 @@ impl Room {
                 bytes,
                 probe,
                 place: None,
+                ready: None,
             }),
         }
     }
@@ -75,6 +79,15 @@ impl Room {
         self.with(|held| held.place = Some(place));
     }
 
+    pub(super) fn keep_ready(&self, ready: Ready) {
+        self.with(|held| held.ready = Some(ready));
+    }
+
+    /// Takes the right to have the message handled by what is around all handlers.
+    pub(crate) fn take_ready(&self) -> Ready {
+        self.with(|held| held.ready.take()).unwrap_or_default()
+    }
+
     /// Takes the thread that is reserved for a blocking handler.
     pub(crate) fn take_thread(&self) -> Option<Reserved> {
         self.with(|held| held.thread.take())
@@ -100,7 +113,7 @@ impl Room {
     pub(crate) fn vacate(&self) {
         let (permit, bytes, others) = self.with(|held| {
             let (permit, bytes) = (&mut held.permit, &mut held.bytes);
-            let others = (held.thread.take(), held.place.take());
+            let others = (held.thread.take(), held.place.take(), held.ready.take());
             (take(permit), take(bytes), others)
         });
         drop(others);

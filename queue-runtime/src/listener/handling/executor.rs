@@ -23,7 +23,7 @@ use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
-    Call, Consumer, End, Fetched, Incoming, Refusal, Seat, Settling, admit, claim, decode,
+    Call, Consumer, End, Fetched, Incoming, Ready, Refusal, Seat, Settling, admit, claim, decode,
     expanded_size, fetch_data, lacks_data, park,
 };
 
@@ -125,11 +125,12 @@ impl Task {
         let timeout = run.incoming.settings.handler_timeout;
         let longest = match &call {
             Call::Batched(_) => run.route.longest_batch(timeout),
-            Call::Task(_) | Call::Blocking(_) => timeout,
+            Call::Task(_) | Call::Service(_) | Call::Blocking(_) => timeout,
         };
         let started = watchdog::watch(run, longest);
         let ended = match call {
             Call::Task(future) => run_task(run, future, Ended::Returned).await,
+            Call::Service(_) => unreachable!("`prepare` calls it"),
             Call::Blocking(function) => run_on_thread(run, function).await,
             Call::Batched(join) => run_task(run, join(seat(run)), Ended::of_batch).await,
         };
@@ -187,9 +188,11 @@ async fn prepare(room: &Room, route: &Route, incoming: &mut Incoming) -> Result<
     let Some(handler) = &route.handler else {
         return Err(unhandled(incoming));
     };
-    if route.gate.has_limits() {
-        Box::pin(pass_gate(room, route, incoming)).await?;
-    }
+    let own = if route.gate.has_limits() {
+        Box::pin(pass_gate(room, route, incoming)).await?
+    } else {
+        Ready::default()
+    };
     admit(context, consumer, incoming).await?;
     if lacks_data(consumer, incoming) {
         Box::pin(obtain_data(room, consumer, incoming)).await?;
@@ -207,7 +210,22 @@ async fn prepare(room: &Room, route: &Route, incoming: &mut Incoming) -> Result<
             None => return Err(Refusal::Ends(End::Released)),
         }
     }
-    Ok(call)
+    Ok(with_layers(call, incoming, own, room))
+}
+
+/// Puts around the call what is around the handler of its type, and what is around all.
+fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, room: &Room) -> Call {
+    let mut common = room.take_ready();
+    let handled = match call {
+        Call::Task(handled) => handled,
+        Call::Service(call) => {
+            let ready = own.take_service().or_else(|| common.take_service());
+            call(ready.expect("a service is ready before its message is handled"))
+        }
+        call @ (Call::Blocking(_) | Call::Batched(_)) => return call,
+    };
+    let handled = own.around(incoming, handled);
+    Call::Task(common.around(incoming, handled))
 }
 
 /// Returns why a message is not handled whose kind no handler takes: it may be for a newer program.
@@ -220,15 +238,17 @@ fn unhandled(incoming: &Incoming) -> Refusal {
 }
 
 /// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
-async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<(), Refusal> {
+async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
     let core = room.core();
     let settling = Settling::new(&core.context, &route.consumer, incoming);
     let passed = route.gate.pass(core.capacity.parking(), settling);
-    match unless_stopping(core, passed).await {
-        Some(place) => place?.into_iter().for_each(|place| room.keep_place(place)),
-        None => return Err(Refusal::Ends(End::Released)),
-    }
-    Ok(())
+    let passed = unless_stopping(core, passed).await;
+    let passed = passed.unwrap_or(Err(Refusal::Ends(End::Released)))?;
+    passed
+        .place
+        .into_iter()
+        .for_each(|place| room.keep_place(place));
+    Ok(passed.ready)
 }
 
 /// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.

@@ -131,7 +131,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         let found = match (opened, granted) {
             (Ok(()), Ok(grant)) => receive(core, grant).await,
             (Err(error), _) => Err(ReceiveError::Storage(error)),
-            (_, Err(error)) => Err(ReceiveError::NoThread(Arc::new(error))),
+            (_, Err(error)) => Err(error),
         };
         let pause = match found {
             Ok(found) => {
@@ -337,7 +337,9 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
     receiving.failed(&*core.context.clock, error.clone());
     let retry = match &error {
         ReceiveError::Storage(error) => error.retry(),
-        ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => RetryAdvice::Temporary,
+        ReceiveError::NoThread(_) | ReceiveError::NotReady(_) | ReceiveError::Panicked(_) => {
+            RetryAdvice::Temporary
+        }
     };
     let after = outage_pause(retry, failures, jitter());
     match error {
@@ -353,6 +355,11 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
         ReceiveError::NoThread(error) => {
             tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
             core.publish(|| ListenerEventKind::NoThread { error, after });
+        }
+        ReceiveError::NotReady(error) => {
+            let text = error.chain();
+            tracing::error!(%queue, error = text, ?after, "a layer or service failed to become ready; trying again");
+            core.publish(|| ListenerEventKind::NotReady { error, after });
         }
         ReceiveError::Panicked(panic) => report_panic(core, panic, after),
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
-use queue_core::{Error, Timestamp};
+use queue_core::{Error, Failure, Timestamp};
 
 use crate::panic::CaughtPanic;
 
@@ -33,6 +33,9 @@ pub enum ReceiveError {
     /// No thread could be started for a blocking handler.
     #[error("failed to start a thread for a handler: {0}")]
     NoThread(Arc<std::io::Error>),
+    /// A [layer or service](super::super::ListenerEventKind::NotReady) failed to become ready.
+    #[error("a layer or service failed to become ready: {0}")]
+    NotReady(Failure),
     /// The dequeue task panicked, for example in a custom backend.
     #[error("failed to receive messages: the dequeue task panicked: {0}")]
     Panicked(CaughtPanic),

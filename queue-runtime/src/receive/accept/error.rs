@@ -50,10 +50,10 @@ pub enum AcceptError {
     /// The backend failed.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// The [idempotency store](Accept::idempotent) failed. The message was handed back.
+    /// The [idempotency store](crate::Accept::idempotent) failed. The message was handed back.
     #[error(transparent)]
     Idempotency(queue_core::Error),
-    /// The data of a message is elsewhere, and the [resolver](Accept::data_resolver) cannot have it now. The message was
+    /// The data of a message is elsewhere, and the [resolver](crate::Accept::data_resolver) cannot have it now. The message was
     /// handed back.
     #[error(transparent)]
     Data(queue_core::Error),

@@ -170,10 +170,6 @@ where
         })))
     }
 
-    fn is_blocking(&self) -> bool {
-        false
-    }
-
     fn batch(&self) -> Option<usize> {
         Some(self.0.size)
     }

@@ -178,7 +178,7 @@ where
     where
         M: Message,
     {
-        ErasedHandler(Arc::new(Batches(Arc::new(Collector::new(self)))))
+        ErasedHandler::new(Batches(Arc::new(Collector::new(self))))
     }
 }
 

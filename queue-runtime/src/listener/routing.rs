@@ -1,0 +1,145 @@
+//! Building the routes of a listener when it starts.
+
+use std::sync::Arc;
+
+use queue_core::{MessageType, QueueName, Wire};
+use tokio::sync::Semaphore;
+
+use super::error::StartError;
+use super::handling::{Gate, Route, Routes};
+use crate::context::Context;
+use crate::receive::{Around, Caller, Consumer, ErasedHandler, Options, Readiness, Serves};
+use crate::settings::InvalidSetting;
+
+/// What a builder of a listener has for each type of message.
+pub(super) struct Part {
+    pub(super) handler: ErasedHandler,
+    /// What differs from those of the listener.
+    pub(super) options: Options,
+    /// Around this handler alone, from the innermost.
+    pub(super) layers: Vec<Arc<dyn Around>>,
+}
+
+impl Part {
+    pub(super) fn new(
+        handler: ErasedHandler,
+        mut options: Options,
+        layers: Vec<Arc<dyn Around>>,
+    ) -> Self {
+        options.batched = handler.batch().is_some();
+        Self {
+            handler,
+            options,
+            layers,
+        }
+    }
+
+    pub(super) fn message_type(&self) -> MessageType {
+        self.handler.message_type()
+    }
+}
+
+/// What all routes of a listener share.
+pub(super) struct Routing<'a> {
+    pub(super) context: &'a Context,
+    pub(super) queue: &'a QueueName,
+    pub(super) options: &'a Options,
+    pub(super) layers: &'a [Arc<dyn Around>],
+    pub(super) is_router: bool,
+}
+
+impl Routing<'_> {
+    /// Returns the consumer of the queue, its routes, and what is awaited before messages are received.
+    pub(super) fn build(
+        &self,
+        parts: Vec<Part>,
+    ) -> Result<(Arc<Consumer>, Routes, Readiness), StartError> {
+        let types: Vec<_> = parts.iter().map(Part::message_type).collect();
+        check(self.queue, &types)?;
+        let consumer = self.consumer(self.options.clone(), &types)?;
+        // The handlers of a router are asked when one of their messages has come.
+        let only = parts.first().filter(|_| !self.is_router);
+        let ready = Readiness::new(self.layers.to_vec(), only.map(|part| &part.handler));
+        let typed = parts.into_iter().map(|part| self.route(part));
+        let typed = typed.collect::<Result<_, _>>()?;
+        let others = self.is_router.then(|| Route {
+            consumer: Arc::clone(&consumer),
+            handler: None,
+            gate: Gate::default(),
+        });
+        let routes = Routes::new(consumer.serves.clone(), typed, others);
+        Ok((consumer, routes, ready))
+    }
+
+    fn consumer(
+        &self,
+        options: Options,
+        types: &[MessageType],
+    ) -> Result<Arc<Consumer>, StartError> {
+        let capabilities = self.context.backend.capabilities();
+        let serves = Serves::Types(types.into());
+        let built = options.build(self.queue.clone(), serves, Caller::Listener, capabilities);
+        Ok(Arc::new(built?))
+    }
+
+    fn route(&self, part: Part) -> Result<Route, StartError> {
+        let Part {
+            handler,
+            options,
+            layers,
+        } = part;
+        let handled = handler.message_type();
+        let takes_layers = handler.batch().is_none() && !handler.is_blocking();
+        let has_layers = !layers.is_empty() || !self.layers.is_empty();
+        if has_layers && !takes_layers {
+            return Err(StartError::Layers {
+                queue: self.queue.clone(),
+                kind: handled.kind(),
+            });
+        }
+        handler.check()?;
+        let config = &options.config;
+        if let Some(messages) = config.max_in_flight {
+            let setting = "number of messages of one type in flight";
+            InvalidSetting::count(setting, messages, Semaphore::MAX_PERMITS)?;
+        }
+        if let Some(rate) = &config.rate {
+            rate.check()?;
+        }
+        let ready = Readiness::new(layers, self.is_router.then_some(&handler));
+        let (most, rate) = (config.max_in_flight, config.rate.as_ref());
+        Ok(Route {
+            gate: Gate::new(self.context, most, rate, ready),
+            consumer: self.consumer(options.within(self.options), &[handled])?,
+            handler: Some(handler),
+        })
+    }
+}
+
+/// Checks that there are handlers, and one for each message.
+///
+/// # Errors
+/// If there is none, two handlers take one kind or alias, or both take bodies that are not events.
+fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
+    if types.is_empty() {
+        return Err(StartError::NoHandler(queue.clone()));
+    }
+    for (at, one) in types.iter().enumerate() {
+        for other in &types[..at] {
+            let mut kinds = one.aliases().iter().copied().chain([one.kind()]);
+            let shared = kinds.find(|kind| other.accepts(kind));
+            let shared = shared.map(|kind| format!("messages of kind `{kind}`"));
+            let both_bare = one.wire() == Wire::Bare && other.wire() == Wire::Bare;
+            let bodies = both_bare.then(|| "bodies that are not events".to_owned());
+            if let Some(messages) = shared.or(bodies) {
+                return Err(StartError::TwoHandlers {
+                    queue: queue.clone(),
+                    messages,
+                    first: other.kind(),
+                    second: one.kind(),
+                });
+            }
+        }
+    }
+    Ok(())
+}

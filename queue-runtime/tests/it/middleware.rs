@@ -1,0 +1,359 @@
+//! Layers around handlers, and services as handlers.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use queue_runtime::listener::{ReceiveError, Route};
+use queue_runtime::testing::{self, TestService};
+use queue_runtime::tower::{Work, service};
+use queue_runtime::{
+    Batch, Disposition, Failure, ListenerEventKind, Message, OnError, Received, RetryPolicy,
+    StartError, batch, blocking,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+use tower::limit::ConcurrencyLimitLayer;
+use tower::timeout::TimeoutLayer;
+use tower::timeout::error::Elapsed;
+use tower::{Layer, Service, ServiceBuilder, service_fn};
+
+use crate::support::orders::{Order, order};
+use crate::support::{NEVER, count, stop};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "orders", kind = "note")]
+struct Note {
+    text: String,
+}
+
+/// What the layers and the handler did.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn add(&self, line: impl Into<String>) {
+        self.0.lock().expect("free").push(line.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("free"))
+    }
+}
+
+/// Notes what it lets through.
+#[derive(Clone)]
+struct Noting {
+    name: &'static str,
+    log: Log,
+}
+
+#[derive(Clone)]
+struct Noted<S> {
+    layer: Noting,
+    inner: S,
+}
+
+impl<S> Layer<S> for Noting {
+    type Service = Noted<S>;
+
+    fn layer(&self, inner: S) -> Noted<S> {
+        let layer = self.clone();
+        Noted { layer, inner }
+    }
+}
+
+impl<S: Service<Work>> Service<Work> for Noted<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, polling: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(polling)
+    }
+
+    fn call(&mut self, work: Work) -> S::Future {
+        let (name, envelope) = (self.layer.name, work.envelope());
+        let line = format!("{name}: {} {}", envelope.kind, work.attempt());
+        self.layer.log.add(line);
+        self.inner.call(work)
+    }
+}
+
+/// Counts the messages that run at a time.
+#[derive(Clone, Default)]
+struct Peak {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Peak {
+    async fn run(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        sleep(SECOND).await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+async fn work(peak: Peak, _: Received<Order>) {
+    peak.run().await;
+}
+
+async fn with_orders(orders: std::ops::Range<u32>) -> TestService {
+    let service = testing::service().await;
+    let submitted = service.submit_all(orders.map(order)).await;
+    submitted.expect("submitted");
+    service
+}
+
+#[tokio::test(start_paused = true)]
+async fn layers_are_around_the_handler_and_around_those_of_earlier_calls() {
+    let (service, log) = (with_orders(0..1).await, Log::default());
+    let note = Note {
+        text: String::new(),
+    };
+    service.submit(note).await.expect("submitted");
+    let noting = |name| Noting {
+        name,
+        log: log.clone(),
+    };
+    let handler = async |log: Log, order: Received<Order>| {
+        log.add("handler");
+        match order.attempt() {
+            1 => Disposition::retry("once more"),
+            _ => Disposition::complete(),
+        }
+    };
+    let orders = Route::with(log.clone(), handler);
+    let router = service
+        .router("orders")
+        .route(orders.layer(noting("1")).layer(noting("2")))
+        .handle(async |_: Received<Note>| ())
+        .layer(noting("3"))
+        .layer(noting("4"))
+        .retry(RetryPolicy::fixed(60 * SECOND));
+    let listener = router.start().expect("starts");
+    testing::drain([&listener]).await.expect("drained");
+    let lines = log.take();
+    let of_order: Vec<_> = lines.iter().filter(|line| !line.contains("note")).collect();
+    let once = |attempt: u32| {
+        let layers = ["4", "3", "2", "1"].map(|name| format!("{name}: order {attempt}"));
+        layers.into_iter().chain(["handler".to_owned()])
+    };
+    let expected: Vec<_> = once(1).chain(once(2)).collect();
+    assert_eq!(of_order, expected.iter().collect::<Vec<_>>());
+    let of_note: Vec<_> = lines.iter().filter(|line| line.contains("note")).collect();
+    assert_eq!(of_note, ["4: note 1", "3: note 1"]);
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_layer_is_a_failure_that_can_be_classified() {
+    let service = with_orders(0..1).await;
+    let listener = service
+        .listener(async |_: Received<Order>| std::future::pending::<()>().await)
+        .layer(TimeoutLayer::new(5 * SECOND))
+        .classify(|_: &Elapsed| OnError::Reject)
+        .start()
+        .expect("starts");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!(drained.poisoned(), 1);
+    assert!(drained.elapsed < 10 * SECOND, "{:?}", drained.elapsed);
+    stop(listener).await;
+}
+
+/// What the layer is not ready for is left to other instances.
+#[tokio::test(start_paused = true)]
+async fn no_more_is_received_than_the_layers_are_ready_for() {
+    let (service, peak) = (with_orders(0..100).await, Peak::default());
+    let listener = service.listener_with(peak.clone(), work);
+    let listener = listener.layer(ConcurrencyLimitLayer::new(3));
+    let listener = listener.start().expect("starts");
+    sleep(SECOND / 2).await;
+    let info = listener.info();
+    assert_eq!((info.in_flight, info.parked), (3, 0));
+    let others = service.accept_many::<Order>(256).await.expect("accepted");
+    assert_eq!(others.len(), 97, "visible to others");
+    for other in others {
+        other.release().await.expect("released");
+    }
+    testing::drain([&listener]).await.expect("drained");
+    assert_eq!(peak.most(), 3);
+    stop(listener).await;
+}
+
+/// Two listeners share a limit. The one that finds nothing does not keep what it was ready for.
+#[tokio::test(start_paused = true)]
+async fn readiness_is_given_up_when_the_queue_is_empty() {
+    let (service, peak) = (with_orders(0..0).await, Peak::default());
+    let limit = tower::limit::GlobalConcurrencyLimitLayer::new(4);
+    let others = service.queue_named::<Order>("others").expect("a name");
+    let idle = others.listener_with(peak.clone(), work).create_queue();
+    let idle = idle.layer(limit.clone()).start().expect("starts");
+    sleep(600 * SECOND).await;
+    service
+        .submit_all((0..40).map(order))
+        .await
+        .expect("submitted");
+    let busy = service.listener_with(peak.clone(), work).layer(limit);
+    let busy = busy.start().expect("starts");
+    let drained = testing::drain([&busy]).await.expect("drained");
+    assert_eq!((drained.completed(), peak.most()), (40, 4));
+    assert!(drained.elapsed < 20 * SECOND, "{:?}", drained.elapsed);
+    stop(idle).await;
+    stop(busy).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_type_wait_until_its_layers_are_ready() {
+    let (service, peak) = (with_orders(0..20).await, Peak::default());
+    let notes = (0..50).map(|number| Note {
+        text: number.to_string(),
+    });
+    service.submit_all(notes).await.expect("submitted");
+    let orders = Route::with(peak.clone(), work);
+    let router = service
+        .router("orders")
+        .route(orders.layer(ConcurrencyLimitLayer::new(2)))
+        .handle(async |_: Received<Note>| ());
+    let listener = router.start().expect("starts");
+    sleep(SECOND / 2).await;
+    let info = listener.info();
+    assert_eq!((info.completed, info.in_flight), (50, 18), "{info:?}");
+    assert_eq!(info.parked, 16, "half the room");
+    testing::drain([&listener]).await.expect("drained");
+    assert_eq!(peak.most(), 2);
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_a_handler_whose_readiness_is_awaited() {
+    let (queues, peak) = (with_orders(0..30).await, Peak::default());
+    let running = peak.clone();
+    let ship = ServiceBuilder::new()
+        .concurrency_limit(5)
+        .service(service_fn(move |order: Received<Order>| {
+            let running = running.clone();
+            async move {
+                running.run().await;
+                match order.number {
+                    7 => Err(Failure::reject("seven")),
+                    _ => Ok(()),
+                }
+            }
+        }));
+    let listener = queues.listener::<Order, _>(service(ship));
+    let listener = listener.start().expect("starts");
+    sleep(SECOND / 2).await;
+    assert_eq!(listener.info().in_flight, 5);
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!((drained.completed(), drained.poisoned()), (29, 1));
+    assert_eq!(peak.most(), 5);
+    stop(listener).await;
+}
+
+/// The first times, it fails to become ready.
+#[derive(Clone)]
+struct Moody(Arc<AtomicUsize>);
+
+impl<S> Layer<S> for Moody {
+    type Service = Moods<S>;
+
+    fn layer(&self, inner: S) -> Moods<S> {
+        Moods(self.clone(), inner)
+    }
+}
+
+#[derive(Clone)]
+struct Moods<S>(Moody, S);
+
+impl<S: Service<Work>> Service<Work> for Moods<S> {
+    type Response = S::Response;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<S::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        let left = &self.0.0;
+        let next = |left: usize| left.checked_sub(1);
+        match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) {
+            Ok(_) => Poll::Ready(Err("not today".into())),
+            Err(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, work: Work) -> Self::Future {
+        drop(work);
+        Box::pin(async { Err("it is not handled".into()) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_fails_to_become_ready_is_reported_and_counts_against_no_message() {
+    let service = with_orders(0..1).await;
+    let moody = Moody(Arc::new(AtomicUsize::new(3)));
+    let listener = service.listener(async |_: Received<Order>| ());
+    let listener = listener.layer(moody).poison_threshold(1);
+    let mut events = listener.events();
+    let listener = listener.start().expect("starts");
+    sleep(SECOND / 10).await;
+    let failure = listener.info().failure.expect("it is known");
+    assert!(matches!(failure.error, ReceiveError::NotReady(_)));
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!(drained.poisoned(), 1, "then it fails to handle it");
+    let mut failures = 0;
+    while let Ok(event) = events.try_recv() {
+        failures += usize::from(matches!(event.kind, ListenerEventKind::NotReady { .. }));
+    }
+    assert_eq!(failures, 3);
+    stop(listener).await;
+
+    let service = with_orders(0..1).await;
+    let moody = Moody(Arc::new(AtomicUsize::new(3)));
+    let route = Route::new(async |_: Received<Order>| ()).layer(moody);
+    let router = service.router("orders").route(route).poison_threshold(1);
+    let listener = router.start().expect("starts");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!((drained.poisoned(), drained.listeners[0].released), (1, 3));
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn layers_around_what_is_no_async_handler_are_refused() {
+    let service = with_orders(0..0).await;
+    let limit = || ConcurrencyLimitLayer::new(3);
+    let blocks = || blocking(|_: Received<Order>| ());
+    let batches = || batch(|_: Batch<Order>| async {});
+    for started in [
+        service.listener(blocks()).layer(limit()).start(),
+        service.listener(batches()).layer(limit()).start(),
+        service
+            .router("orders")
+            .route(Route::new(blocks()).layer(limit()))
+            .start(),
+    ] {
+        let error = started.expect_err("refused");
+        assert!(matches!(error, StartError::Layers { .. }), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_in_layers_are_handed_back_when_the_listener_stops() {
+    let service = with_orders(0..5).await;
+    let listener = service
+        .listener(async |_: Received<Order>| std::future::pending::<()>().await)
+        .layer(TimeoutLayer::new(NEVER))
+        .start()
+        .expect("starts");
+    sleep(SECOND).await;
+    let report = listener.shutdown(Duration::ZERO).await;
+    assert_eq!(report.info.released, 5);
+    assert_eq!(count(&service, "orders").await, 5);
+}
