@@ -16,6 +16,7 @@ pub(crate) enum Work {
     SubmitAcceptAndComplete,
     SubmitThenAccept,
     SubmitThenListen,
+    SubmitThenRoute,
 }
 
 const MESSAGES: u32 = 2000;
@@ -43,12 +44,14 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let all = count(Work::SubmitAcceptAndComplete)?;
     let accepted = count(Work::SubmitThenAccept)?;
     let listened = count(Work::SubmitThenListen)?;
+    let routed = count(Work::SubmitThenRoute)?;
     for (step, instructions) in [
         ("submit", submit),
         ("accept + complete", all - submit),
         ("submit + accept + complete", all),
         ("accept + complete, 32 in flight", accepted - submit),
         ("a listener, 32 in flight", listened - submit),
+        ("a router of 20 types, 32 in flight", routed - submit),
     ] {
         table.add(step, 1, "ours", instructions);
     }
@@ -74,6 +77,7 @@ pub(crate) fn perform(work: Work, messages: u32) -> Outcome<()> {
             Work::Submit | Work::SubmitAcceptAndComplete => {}
             Work::SubmitThenAccept => drop(ours::accept(&service, messages, IN_FLIGHT).await?),
             Work::SubmitThenListen => drop(ours::listen(&service, messages, IN_FLIGHT).await?),
+            Work::SubmitThenRoute => drop(ours::route(&service, messages, IN_FLIGHT).await?),
         }
         Ok(())
     })

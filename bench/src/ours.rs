@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use queue_runtime::{Delivery, QueueService, Received};
+use queue_runtime::listener::Router;
+use queue_runtime::{Delivery, ListenerHandle, Message, QueueService, Received, StartError};
 use tokio::sync::Notify;
 
 use crate::Outcome;
@@ -72,18 +73,42 @@ pub(crate) async fn accept_many(
 
 /// Handles the messages in a listener with this many in flight. Returns messages per second.
 pub(crate) async fn listen(service: &QueueService, messages: u32, in_flight: u32) -> Outcome<f64> {
+    handle_all(messages, |handled| {
+        let listener = service.listener(move |_: Received<Parcel>| {
+            handled();
+            async {}
+        });
+        listener.max_in_flight(in_flight as usize).start()
+    })
+    .await
+}
+
+/// Handles the messages in a router of twenty types, of which theirs is the last.
+pub(crate) async fn route(service: &QueueService, messages: u32, in_flight: u32) -> Outcome<f64> {
+    handle_all(messages, |handled| {
+        let router = others(service.router(Parcel::TYPE.queue().as_str()));
+        let router = router.handle(move |_: Received<Parcel>| {
+            handled();
+            async {}
+        });
+        router.max_in_flight(in_flight as usize).start()
+    })
+    .await
+}
+
+/// Starts a listener that calls what it is given for each message, and waits until it has handled so many.
+async fn handle_all(
+    messages: u32,
+    start: impl FnOnce(Box<dyn Fn() + Send + Sync>) -> Result<ListenerHandle, StartError>,
+) -> Outcome<f64> {
     let (left, done) = (Arc::new(AtomicU32::new(messages)), Arc::new(Notify::new()));
     let (handled, finished) = (Arc::clone(&left), Arc::clone(&done));
     let started = Instant::now();
-    let listener = service
-        .listener(move |_: Received<Parcel>| {
-            if handled.fetch_sub(1, Ordering::Relaxed) == 1 {
-                finished.notify_one();
-            }
-            async {}
-        })
-        .max_in_flight(in_flight as usize)
-        .start()?;
+    let listener = start(Box::new(move || {
+        if handled.fetch_sub(1, Ordering::Relaxed) == 1 {
+            finished.notify_one();
+        }
+    }))?;
     done.notified().await;
     let report = listener.shutdown(Duration::from_secs(60)).await;
     let rate = rate(messages, started);
@@ -91,4 +116,23 @@ pub(crate) async fn listen(service: &QueueService, messages: u32, in_flight: u32
         return Err(format!("the listener did not finish: {report:?}").into());
     }
     Ok(rate)
+}
+
+/// Adds handlers of nineteen types.
+macro_rules! others {
+    ($($name:ident)*) => {
+        $(
+            #[derive(Debug, serde::Serialize, serde::Deserialize, Message)]
+            struct $name;
+        )*
+
+        fn others(router: Router) -> Router {
+            router$(.handle(async |_: Received<$name>| ()))*
+        }
+    };
+}
+
+others! {
+    ParcelA ParcelB ParcelC ParcelD ParcelE ParcelF ParcelG ParcelH ParcelI ParcelJ ParcelK ParcelL ParcelM ParcelN
+    ParcelO ParcelP ParcelQ ParcelR ParcelS
 }

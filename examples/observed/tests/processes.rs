@@ -96,9 +96,9 @@ fn a_trace_goes_through_both_processes_and_metrics_are_scraped() {
     let text = scrape(address);
     for line in [
         r#"messaging_client_consumed_messages_total{messaging_destination_name="orders"} 3"#,
-        r#"queue_settled_messages_total{messaging_destination_name="orders",outcome="completed"} 3"#,
-        r#"queue_settled_messages_total{messaging_destination_name="invoices",outcome="poisoned"} 1"#,
-        r#"messaging_process_duration_seconds_count{messaging_destination_name="invoices"} 3"#,
+        r#"queue_settled_messages_total{messaging_destination_name="orders",message_kind="shop.order",outcome="completed"} 3"#,
+        r#"queue_settled_messages_total{messaging_destination_name="invoices",message_kind="shop.invoice",outcome="poisoned"} 1"#,
+        r#"messaging_process_duration_seconds_count{messaging_destination_name="invoices",message_kind="shop.invoice"} 3"#,
         "# TYPE queue_message_lag_seconds histogram",
     ] {
         assert!(text.contains(line), "no {line} in {text}");

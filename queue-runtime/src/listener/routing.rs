@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::error::StartError;
 use super::handling::{Gate, Route, Routes};
 use crate::context::Context;
+use crate::observe::{KindMeasures, OTHER_KIND};
 use crate::receive::{Around, Caller, Consumer, ErasedHandler, Options, Readiness, Serves};
 use crate::settings::InvalidSetting;
 
@@ -66,9 +67,14 @@ impl Routing<'_> {
             consumer: Arc::clone(&consumer),
             handler: None,
             gate: Gate::default(),
+            measures: self.measures(OTHER_KIND),
         });
         let routes = Routes::new(consumer.serves.clone(), typed, others);
         Ok((consumer, routes, ready))
+    }
+
+    fn measures(&self, kind: &'static str) -> Arc<KindMeasures> {
+        self.context.meter.measures(self.queue).of_kind(kind)
     }
 
     fn consumer(
@@ -110,6 +116,7 @@ impl Routing<'_> {
         let (most, rate) = (config.max_in_flight, config.rate.as_ref());
         Ok(Route {
             gate: Gate::new(self.context, most, rate, ready),
+            measures: self.measures(handled.kind()),
             consumer: self.consumer(options.within(self.options), &[handled])?,
             handler: Some(handler),
         })

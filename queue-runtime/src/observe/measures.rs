@@ -5,8 +5,9 @@
 //! a message contains.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use metrics::{
@@ -14,10 +15,17 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
+use queue_core::internal::LockExt as _;
+
 use super::outcome::{OUTCOMES, Outcome};
 
 /// The label of the queue, as OpenTelemetry names it.
 const QUEUE: &str = "messaging.destination.name";
+
+/// The label of the kind of messages: one that a consumer declares.
+const KIND: &str = "message.kind";
+/// In its place, for messages of a consumer that takes any kind, and of kinds that no handler takes.
+pub(crate) const OTHER_KIND: &str = "_other";
 
 const SENT: &str = "messaging.client.sent.messages.total";
 const CONSUMED: &str = "messaging.client.consumed.messages.total";
@@ -87,9 +95,8 @@ pub(crate) struct Measures {
     label: Box<str>,
     sent: OnceLock<Counter>,
     received: OnceLock<Counter>,
-    settled: [OnceLock<Counter>; OUTCOMES],
+    kinds: Mutex<BTreeMap<&'static str, Arc<KindMeasures>>>,
     lag: OnceLock<Histogram>,
-    process: OnceLock<Histogram>,
     in_flight: OnceLock<Gauge>,
     tasks: OnceLock<Gauge>,
     depth: OnceLock<Gauge>,
@@ -97,6 +104,34 @@ pub(crate) struct Measures {
     instances: OnceLock<Gauge>,
     /// Whether a listener samples the depths.
     sampled: AtomicBool,
+}
+
+/// The metrics of the messages of one kind on a queue.
+#[derive(Debug)]
+pub(crate) struct KindMeasures {
+    /// The queue's name.
+    label: Box<str>,
+    kind: &'static str,
+    settled: [OnceLock<Counter>; OUTCOMES],
+    process: OnceLock<Histogram>,
+}
+
+impl KindMeasures {
+    /// Counts a message that was settled, or was not.
+    pub(crate) fn settled(&self, outcome: Outcome) {
+        let counter = || {
+            let (queue, outcome) = (self.label.to_string(), outcome.as_str());
+            counter!(SETTLED, QUEUE => queue, KIND => self.kind, "outcome" => outcome)
+        };
+        let counters = &self.settled[outcome as usize];
+        counters.get_or_init(counter).increment(1);
+    }
+
+    /// Records how long a handler ran for.
+    pub(crate) fn processed(&self, took: Duration) {
+        let histogram = || histogram!(PROCESS, QUEUE => self.label.to_string(), KIND => self.kind);
+        self.process.get_or_init(histogram).record(took);
+    }
 }
 
 impl Measures {
@@ -119,23 +154,23 @@ impl Measures {
         self.received.get_or_init(counter).increment(messages);
     }
 
-    /// Counts a message that was settled, or was not.
-    pub(crate) fn settled(&self, outcome: Outcome) {
-        let counter = || counter!(SETTLED, QUEUE => self.label(), "outcome" => outcome.as_str());
-        let counters = &self.settled[outcome as usize];
-        counters.get_or_init(counter).increment(1);
+    /// Returns the metrics of the messages of this kind.
+    pub(crate) fn of_kind(&self, kind: &'static str) -> Arc<KindMeasures> {
+        let new = || {
+            Arc::new(KindMeasures {
+                label: self.label.clone(),
+                kind,
+                settled: Default::default(),
+                process: OnceLock::new(),
+            })
+        };
+        Arc::clone(self.kinds.hold().entry(kind).or_insert_with(new))
     }
 
     /// Records how long a message waited for its first receive.
     pub(crate) fn lag(&self, lag: Duration) {
         let histogram = || histogram!(LAG, QUEUE => self.label());
         self.lag.get_or_init(histogram).record(lag);
-    }
-
-    /// Records how long a handler ran for.
-    pub(crate) fn processed(&self, took: Duration) {
-        let histogram = || histogram!(PROCESS, QUEUE => self.label());
-        self.process.get_or_init(histogram).record(took);
     }
 
     /// Adds to the messages in flight, or takes from them.

@@ -10,7 +10,7 @@ mod span;
 #[cfg(not(feature = "opentelemetry"))]
 mod unlinked;
 
-pub(crate) use measures::{Measures, describe};
+pub(crate) use measures::{KindMeasures, Measures, OTHER_KIND, describe};
 pub(crate) use outcome::Outcome;
 pub(crate) use span::{current_trace, process, record_id, record_outcome, send};
 

@@ -10,6 +10,8 @@ use super::on_poison::OnPoison;
 use super::resolver::Resolver;
 use super::serves::Serves;
 use super::settlement::Classifiers;
+use crate::context::Context;
+use crate::observe::KindMeasures;
 use crate::policy::RetryPolicy;
 use crate::settings::{ConsumerConfig, InvalidSetting};
 
@@ -68,6 +70,12 @@ pub(crate) enum InvalidConsumer {
 }
 
 impl Consumer {
+    /// Returns the metrics of its messages, if they are of one type.
+    pub(super) fn measures(&self, context: &Context) -> Arc<KindMeasures> {
+        let measures = context.meter.measures(&self.queue);
+        measures.of_kind(self.serves.kind())
+    }
+
     /// Returns the poison queue. Its name is made here, because few messages are moved there.
     pub(crate) fn poison_queue(&self) -> QueueName {
         match &self.poison_queue {

@@ -275,8 +275,7 @@ impl<M> Delivery<M> {
     /// Counts how the message was settled.
     pub(super) fn record(&self, settled: &Result<Settled, SettleProblem>) {
         let outcome = outcome(settled);
-        let measures = self.context.meter.measures(&self.consumer.queue);
-        measures.settled(outcome);
+        self.consumer.measures(&self.context).settled(outcome);
         observe::record_outcome(&self.span, outcome);
     }
 

@@ -5,6 +5,7 @@ use queue_core::envelope::Envelope;
 use queue_core::wire::Body;
 use queue_core::{MessageType, QueueName, Wire};
 
+use crate::observe::OTHER_KIND;
 use crate::settings::DEFAULT_VISIBILITY;
 
 /// The messages that a consumer takes.
@@ -26,6 +27,11 @@ impl Serves {
             Self::Any => &[],
             Self::Types(types) => types,
         }
+    }
+
+    /// Returns the kind of the messages, for metrics of a consumer of one type.
+    pub(super) fn kind(&self) -> &'static str {
+        self.types().first().map_or(OTHER_KIND, MessageType::kind)
     }
 
     /// Returns the type that a body is to be decoded as. Of a body that none of them takes it is the first, which says

@@ -9,6 +9,7 @@ mod conformance;
 mod exchange;
 mod fault;
 mod faults;
+mod idle;
 mod operation;
 mod outages;
 mod packs;

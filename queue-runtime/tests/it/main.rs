@@ -3,6 +3,7 @@
 mod accept;
 mod accept_many;
 mod advice;
+mod announcing;
 mod answered_once;
 mod attachments;
 mod batches;

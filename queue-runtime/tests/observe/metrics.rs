@@ -57,17 +57,29 @@ async fn messages_are_counted_and_timed_by_queue() {
         ("messaging_client_consumed_messages_total", "", 4.0),
         (
             "queue_settled_messages_total",
-            r#",outcome="completed""#,
+            r#",message_kind="shop.order",outcome="completed""#,
             2.0,
         ),
-        ("queue_settled_messages_total", r#",outcome="retried""#, 1.0),
         (
             "queue_settled_messages_total",
-            r#",outcome="poisoned""#,
+            r#",message_kind="shop.order",outcome="retried""#,
             1.0,
         ),
-        ("messaging_process_duration_seconds_count", "", 4.0),
-        ("messaging_process_duration_seconds_sum", "", 8.0),
+        (
+            "queue_settled_messages_total",
+            r#",message_kind="shop.order",outcome="poisoned""#,
+            1.0,
+        ),
+        (
+            "messaging_process_duration_seconds_count",
+            r#",message_kind="shop.order""#,
+            4.0,
+        ),
+        (
+            "messaging_process_duration_seconds_sum",
+            r#",message_kind="shop.order""#,
+            8.0,
+        ),
         ("queue_message_lag_seconds_count", "", 4.0),
         ("queue_transactions_total", r#",kind="put""#, 4.0),
         ("queue_depth", "", depth as f64),
@@ -112,7 +124,7 @@ async fn accepted_messages_are_counted_too() {
     accept().await.release().await.expect("released");
     for outcome in ["completed", "released"] {
         let name = format!(
-            r#"queue_settled_messages_total{{messaging_destination_name="orders",outcome="{outcome}"}}"#
+            r#"queue_settled_messages_total{{messaging_destination_name="orders",message_kind="shop.order",outcome="{outcome}"}}"#
         );
         assert_eq!(scrape.value(&name), Some(1.0), "{name}");
     }
@@ -191,3 +203,40 @@ async fn what_messages_contain_is_in_no_label() {
     let tried = service.meter().reply_queues().of(TransactionKind::Put);
     assert!(tried >= 100, "{tried}");
 }
+
+/// And what no handler takes is counted apart.
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_router_are_counted_by_kind() {
+    let scrape = Scrape::start();
+    let service = testing::service().await;
+    let queue = queue_runtime::QueueName::from_static("orders");
+    let orders = (0..3).map(|number| Order { number });
+    service.submit_all(orders).await.expect("submitted");
+    let bills = (0..2).map(|order| Bill { order });
+    let submitted = service.submit_all(bills).to(queue.clone()).await;
+    submitted.expect("submitted");
+    let report = service.submit(Report {}).to(queue);
+    report.await.expect("submitted");
+    let router = service
+        .router("orders")
+        .handle(async |_: Received<Order>| ())
+        .handle(async |_: Received<Bill>| Disposition::reject("no"));
+    let listener = router.start().expect("starts");
+    sleep(SECOND / 2).await;
+    for (kind, outcome, times) in [
+        ("shop.order", "completed", 3.0),
+        ("shop.bill", "poisoned", 2.0),
+        ("_other", "postponed", 1.0),
+    ] {
+        let labels = format!(r#"message_kind="{kind}",outcome="{outcome}""#);
+        let name = format!(
+            r#"queue_settled_messages_total{{messaging_destination_name="orders",{labels}}}"#
+        );
+        assert_eq!(scrape.value(&name), Some(times), "{:#?}", scrape.lines());
+    }
+    listener.shutdown(SECOND).await;
+}
+
+#[derive(Debug, serde::Serialize, serde::Deserialize, queue_runtime::Message)]
+#[message(queue = "orders", kind = "shop.report")]
+struct Report {}

@@ -34,7 +34,8 @@ async fn what_a_transaction_settles_is_counted() {
 
     let text = handle.render();
     for (outcome, times) in [("completed", 2), ("unsettled", 1)] {
-        let labels = format!(r#"messaging_destination_name="deposits",outcome="{outcome}""#);
+        let kind = r#"messaging_destination_name="deposits",message_kind="deposit""#;
+        let labels = format!(r#"{kind},outcome="{outcome}""#);
         let line = format!("queue_settled_messages_total{{{labels}}} {times}");
         assert!(text.lines().any(|found| found == line), "{line} in {text}");
     }

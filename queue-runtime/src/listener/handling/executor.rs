@@ -173,7 +173,7 @@ impl Drop for Task {
 fn record_time(run: &Run, started: Duration) {
     let core = run.core();
     let took = core.context.clock.monotonic().saturating_sub(started);
-    core.measures.processed(took);
+    run.route.measures.processed(took);
     let succeeded = |ended| matches!(ended, &Ended::Returned(Disposition::Complete(_)));
     let times = &core.handling.times;
     if times.are_recorded() && run.ended().is_some_and(succeeded) {

@@ -57,7 +57,7 @@ pub(super) fn abandon(run: &Run) {
 pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
     let outcome = outcome(&settled);
-    run.core().measures.settled(outcome);
+    run.route.measures.settled(outcome);
     observe::record_outcome(&run.span, outcome);
     // Figures before the event that leads somebody to read them, and all before the listener may stop.
     let token = run.room.settled();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use queue_core::wire::Body;
 
 use super::gate::Gate;
+use crate::observe::KindMeasures;
 use crate::receive::{Consumer, ErasedHandler, Serves, longest};
 
 /// How the messages of one type are handled.
@@ -15,6 +16,7 @@ pub(crate) struct Route {
     /// `None` for messages that no handler takes.
     pub(crate) handler: Option<ErasedHandler>,
     pub(crate) gate: Gate,
+    pub(crate) measures: Arc<KindMeasures>,
 }
 
 impl Route {

@@ -183,9 +183,8 @@ impl<M> Accepting<M> {
     /// Skips a message that is not handled, unless it could not be settled.
     fn refused(&self, settled: Result<Settled, SettleProblem>) -> Result<(), AcceptError> {
         let queue = &self.consumer.queue;
-        self.context
-            .meter
-            .measures(queue)
+        self.consumer
+            .measures(&self.context)
             .settled(outcome(&settled));
         match settled {
             Ok(_) | Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(()),

@@ -1,0 +1,47 @@
+//! What an idle listener asks Azurite for, in five real minutes.
+
+use std::time::Duration;
+
+use queue_runtime::meter::TransactionKind;
+use queue_runtime::{Message, QueueService, Received};
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Call;
+use crate::proxy::Proxy;
+use crate::server::{SERVER, runtime};
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "idle-orders")]
+struct Order {
+    number: u32,
+}
+
+/// The pauses grow from a second to 30, of which a fifth may be taken off: 4 receives in the first 15 seconds at most, and
+/// one in 24 after that.
+const MOST: u64 = 20;
+
+#[test]
+fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
+    runtime().block_on(async {
+        let proxy = Proxy::open(&SERVER).await;
+        let connected = QueueService::connect(&proxy.connection_string()).await;
+        let service = connected.expect("connect");
+        let listener = service.listener(async |_: Received<Order>| ());
+        let listener = listener.start().expect("starts");
+        let guard = listener.clone().stop_on_drop();
+        while listener.info().last_success.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (before, seen) = (service.meter(), proxy.seen(Call::Receive).len() as u64);
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let used = service.meter().since(&before).total();
+        let receives = used.of(TransactionKind::EmptyReceive);
+        println!("idle for five minutes: {used}");
+        assert_eq!(used.total(), receives, "{used}");
+        assert!((1..=MOST).contains(&receives), "{used}");
+        // One may be under way.
+        let seen = proxy.seen(Call::Receive).len() as u64 - seen;
+        assert!(seen.abs_diff(receives) <= 1, "{seen} seen, {used}");
+        drop(guard);
+    });
+}
