@@ -16,6 +16,7 @@ use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 pub use config::ConsumerConfig;
+pub(crate) use config::check_rate;
 
 use crate::clock::ready_by;
 

@@ -10,7 +10,8 @@
 //! [`Route::max_in_flight`](crate::listener::Route::max_in_flight).
 //!
 //! An error of a layer is a failure of the handler: it is retried, rejected or postponed as
-//! [`classify`](crate::ListenerBuilder::classify) says. A service that fails to become ready counts against no message.
+//! [`classify`](crate::ListenerBuilder::classify) says. One that fails to become ready counts against no message: messages
+//! wait, and [`NotReady`](crate::ListenerEventKind::NotReady) reports it.
 //!
 //! ```
 //! use queue_runtime::{Message, Received, testing};
@@ -212,6 +213,10 @@ where
             let service = service.expect("it is what `ready` has returned");
             Box::pin(async { call(*service, received).await })
         })))
+    }
+
+    fn is_service(&self) -> bool {
+        true
     }
 
     fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {

@@ -27,6 +27,7 @@ mod shared_room;
 pub(super) mod threads;
 mod throttle;
 
+use std::io;
 use std::sync::Arc;
 
 use queue_core::Error;
@@ -43,10 +44,11 @@ use limit::Limit;
 pub(super) use rate::RateLimit;
 pub(super) use room::Room;
 pub(super) use shared_room::{Lane, SharedRoom};
-pub(super) use threads::HandlerThreads;
+pub(super) use threads::{HandlerThreads, Reserved};
 pub(super) use throttle::{Throttle, is_throttled};
 
 use super::core::Core;
+use super::handling::NeedsThread;
 use super::intake::ReceiveError;
 use super::phase::ListenerPhase;
 use crate::policy::Throttled;
@@ -65,8 +67,8 @@ pub(super) struct Capacity {
     bytes: Option<ByteLimit>,
     /// The part in the room that it shares with other listeners, if it does.
     lane: Option<Lane>,
-    /// The threads of a blocking handler.
-    threads: Option<HandlerThreads>,
+    /// The threads of blocking handlers.
+    threads: Option<(HandlerThreads, NeedsThread)>,
     throttle: Throttle,
     breaker: Option<Arc<Breaker>>,
     rate: Option<RateLimit>,
@@ -79,7 +81,7 @@ pub(super) struct Capacity {
 /// What limits the receives of a listener, besides its [`Bounds`].
 pub(super) struct Limits {
     pub(super) lane: Option<Lane>,
-    pub(super) threads: Option<HandlerThreads>,
+    pub(super) threads: Option<(HandlerThreads, NeedsThread)>,
     pub(super) throttle: Throttle,
     pub(super) breaker: Option<Breaker>,
     pub(super) rate: Option<RateLimit>,
@@ -88,6 +90,7 @@ pub(super) struct Limits {
 
 impl Capacity {
     pub(super) fn new(bounds: &Bounds, capabilities: &Capabilities, limits: Limits) -> Self {
+        let shared = limits.lane.as_ref().map_or(usize::MAX, Lane::shared);
         Self {
             batch: bounds.batch(capabilities),
             max_in_flight: bounds.max_in_flight,
@@ -100,7 +103,7 @@ impl Capacity {
             breaker: limits.breaker.map(Arc::new),
             rate: limits.rate,
             ready: limits.ready,
-            parking: ParkingRoom::new(bounds.max_in_flight),
+            parking: ParkingRoom::new(bounds.max_in_flight.min(shared)),
         }
     }
 
@@ -127,13 +130,7 @@ impl Capacity {
                 Some(rate) => Some(rate.acquire().await),
                 None => None,
             };
-            let ready = if capacity.ready.is_needed() {
-                let ready = capacity.ready.wait().await;
-                Some(ready.map_err(ReceiveError::NotReady)?)
-            } else {
-                None
-            };
-            let grant = Grant::acquire(core, most, allowance, ready).await;
+            let grant = Grant::acquire(core, most, allowance).await?;
             // It may have been paused, or the circuit breaker opened, while there was no room.
             let is_open = capacity.breaker().is_some_and(Breaker::is_open);
             let still = probe.is_some() || !is_open;
@@ -165,6 +162,23 @@ impl Capacity {
     /// Returns the number of messages that may be in flight now.
     pub(super) fn in_flight_limit(&self) -> usize {
         self.permits.current()
+    }
+
+    /// Reserves a thread for a message that was received without one.
+    ///
+    /// # Errors
+    /// If none can be started.
+    pub(super) fn reserve_thread(&self) -> io::Result<Reserved> {
+        let (threads, _) = self
+            .threads
+            .as_ref()
+            .expect("a blocking handler has threads");
+        threads.reserve(1)
+    }
+
+    /// What is around all handlers, or is the only one.
+    pub(super) fn ready(&self) -> &Readiness {
+        &self.ready
     }
 
     pub(super) fn parking(&self) -> &Arc<ParkingRoom> {

@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 use executor::Arrival;
 pub(super) use executor::handle;
 pub(super) use gate::Gate;
-pub(super) use routes::{Route, Routes};
+pub(super) use routes::{NeedsThread, Route, Routes};
 use run::Watchlist;
 pub(super) use run_times::RunTimes;
 use task_pool::TaskPool;

@@ -101,6 +101,13 @@ impl<M> Lanes<M> {
         InvalidSetting::count("number of lanes", self.lanes.len(), usize::MAX)?;
         for (at, (weight, listener)) in self.lanes.iter().enumerate() {
             InvalidSetting::count("weight of a lane", *weight as usize, MAX_WEIGHT)?;
+            let batch = listener
+                .parts
+                .iter()
+                .filter_map(|part| part.handler.batch());
+            let (least, most) = (batch.max().unwrap_or(1), Semaphore::MAX_PERMITS);
+            let setting = "number of messages in flight in all lanes";
+            InvalidSetting::within(setting, self.max_in_flight, least, most)?;
             let same = |(_, other): &(_, ListenerBuilder<M>)| {
                 other.queue == listener.queue && Arc::ptr_eq(&other.context, &listener.context)
             };

@@ -133,7 +133,8 @@ impl<M: Message> Route<M> {
     /// default is no limit but that of the listener.
     ///
     /// Others of this type wait, leased, in half of the listener's room. Further ones, and those that have waited for a
-    /// visibility timeout, are put back for up to 30 s without counting the attempt.
+    /// visibility timeout, are put back for up to 30 s without counting the attempt. Messages that cannot be put back so,
+    /// such as bare bodies, wait in place, and take room in flight from the other types.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.options.config.max_in_flight = Some(messages);
         self

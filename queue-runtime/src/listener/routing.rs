@@ -10,7 +10,7 @@ use super::handling::{Gate, Route, Routes};
 use crate::context::Context;
 use crate::observe::{KindMeasures, OTHER_KIND};
 use crate::receive::{Around, Caller, Consumer, ErasedHandler, Options, Readiness, Serves};
-use crate::settings::InvalidSetting;
+use crate::settings::{InvalidSetting, check_rate};
 
 /// What a builder of a listener has for each type of message.
 pub(super) struct Part {
@@ -107,10 +107,11 @@ impl Routing<'_> {
         let config = &options.config;
         if let Some(messages) = config.max_in_flight {
             let setting = "number of messages of one type in flight";
-            InvalidSetting::count(setting, messages, Semaphore::MAX_PERMITS)?;
+            let least = handler.batch().unwrap_or(1);
+            InvalidSetting::within(setting, messages, least, Semaphore::MAX_PERMITS)?;
         }
         if let Some(rate) = &config.rate {
-            rate.check()?;
+            check_rate(rate)?;
         }
         let ready = Readiness::new(layers, self.is_router.then_some(&handler));
         let (most, rate) = (config.max_in_flight, config.rate.as_ref());

@@ -70,10 +70,10 @@ impl<M> ListenerBuilder<M> {
         let advice = config.advise_instances.map(Advice::new).transpose()?;
         let (context, clock) = (&self.context, &self.context.clock);
         let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
-        let threads = routes.are_blocking();
+        let threads = routes.threads();
         let limits = Limits {
             lane,
-            threads: threads.then(|| HandlerThreads::new(self.start_thread)),
+            threads: threads.map(|needs| (HandlerThreads::new(self.start_thread), needs)),
             throttle: Throttle::new(config.adaptive_concurrency.unwrap_or(true)),
             breaker: config.circuit_breaker.map(new_breaker),
             rate: config.rate.map(|rate| RateLimit::new(&rate, clock)),

@@ -3,11 +3,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::settings::InvalidSetting;
-
 /// How often something may be done. See [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
 ///
-/// In any period it is done at most as often as the rate says, and as often again as the burst says.
+/// In any period it is done at most as often as the rate says, as often again as the burst says, and once more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,11 +22,11 @@ use crate::settings::InvalidSetting;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    count: u32,
+    pub(crate) count: u32,
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     per: Duration,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    burst: Option<u32>,
+    pub(crate) burst: Option<u32>,
 }
 
 impl Rate {
@@ -66,14 +64,6 @@ impl Rate {
     pub const fn burst(mut self, count: u32) -> Self {
         self.burst = Some(count);
         self
-    }
-
-    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
-        InvalidSetting::count("count of the rate", self.count as usize, usize::MAX)?;
-        let burst = self.burst.map_or(1, |burst| burst as usize);
-        InvalidSetting::count("burst of the rate", burst, usize::MAX)?;
-        let interval = self.interval();
-        InvalidSetting::positive("time between two of the rate", interval)
     }
 
     /// Returns how often it may be done at once.

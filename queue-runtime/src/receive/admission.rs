@@ -15,6 +15,18 @@ use super::settlement::{End, SettleProblem, Settling, lost};
 use crate::context::Context;
 use crate::panic;
 
+/// Whether a message may be handled, as far as can be said without asking anybody. [`admit`] decides.
+pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &Incoming) -> bool {
+    let was_completed = || {
+        let id = incoming.lease.id();
+        context.completed.contains(&consumer.queue, id)
+    };
+    matches!(incoming.verdict, Verdict::Run { .. })
+        && incoming.damage.is_none()
+        && consumer.serves.position(&incoming.body).is_some()
+        && !was_completed()
+}
+
 /// Decides whether a message gets an attempt. Fetching its data, decoding and handling it are parts of that: each may end
 /// the process.
 ///

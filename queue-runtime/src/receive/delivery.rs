@@ -216,17 +216,24 @@ impl<M> Delivery<M> {
         settled.map_err(|problem| self.unsettled(problem))
     }
 
-    /// Has the lease of a delivery that has waited for this long renewed from now on for as long as a handler may take.
-    /// Returns whether its message is still leased.
-    pub(super) fn claim(&self, waited: Duration) -> impl Future<Output = bool> + Send + 'static {
+    /// Has the lease renewed from now on for as long as a handler may take.
+    pub(super) fn keep_leased(&self) {
         let Incoming {
             lease, settings, ..
         } = &*self.incoming;
-        // Nobody has renewed it since then.
-        let is_late = waited >= settings.handler_timeout || lease.is_over();
-        self.incoming.keep_leased(&self.context, Duration::ZERO);
+        let now = self.context.clock.monotonic();
+        lease.renew_until(now.saturating_add(settings.handler_timeout));
+    }
+
+    /// Has the lease of a delivery that has waited renewed from now on for as long as a handler may take. Returns whether its
+    /// message is still leased.
+    pub(super) fn claim(&self) -> impl Future<Output = bool> + Send + 'static {
+        let (context, lease) = (Arc::clone(&self.context), &self.incoming.lease);
+        let is_over = lease.is_over();
+        self.keep_leased();
         let renewed = lease.renew_if_overdue();
-        async move { !is_late && renewed.await.is_ok() }
+        // To its end, also if nobody waits: otherwise the receipt would not be known.
+        async move { !is_over && matches!(context.background.finish(renewed).await, Some(Ok(()))) }
     }
 
     pub(super) fn into_parts(self) -> (Arc<Context>, Arc<Consumer>, Box<Incoming>) {

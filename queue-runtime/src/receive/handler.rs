@@ -246,6 +246,11 @@ pub(crate) trait Erased: Send + Sync {
         Ok(())
     }
 
+    /// Returns whether it has to be ready before it takes a message.
+    fn is_service(&self) -> bool {
+        false
+    }
+
     /// Waits until it can take a message, if it is a service.
     fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
         None
@@ -263,7 +268,7 @@ impl ErasedHandler {
     }
 
     pub(crate) fn is_service(&self) -> bool {
-        self.ready().is_some()
+        self.0.is_service()
     }
 
     pub(crate) fn message_type(&self) -> MessageType {

@@ -3,12 +3,15 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use queue_core::clock::BoxFuture;
-use queue_core::{Disposition, Envelope, Failure};
+use queue_core::clock::{BoxFuture, Clock};
+use queue_core::{Disposition, Envelope, Failure, RetryAdvice};
 
 use super::handler::ErasedHandler;
 use super::incoming::Incoming;
+use crate::panic::catch_async;
+use crate::policy::{jitter, outage_pause};
 
 /// Something around a handler.
 pub(crate) trait Around: Send + Sync {
@@ -96,6 +99,27 @@ impl Readiness {
             ready.service = Some(service.await?);
         }
         Ok(ready)
+    }
+}
+
+impl Readiness {
+    /// As [`wait`](Self::wait), and tries again after failures, of which `report` hears with the pause before the next try.
+    pub(crate) async fn until_ready(
+        &self,
+        clock: &dyn Clock,
+        report: impl Fn(Failure, Duration),
+    ) -> Ready {
+        for failures in 1.. {
+            let failure = match catch_async(self.wait()).await {
+                Ok(Ok(ready)) => return ready,
+                Ok(Err(failure)) => failure,
+                Err(panic) => Failure::retry(panic.to_string()),
+            };
+            let pause = outage_pause(RetryAdvice::Temporary, failures, jitter());
+            report(failure, pause);
+            clock.sleep(pause).await;
+        }
+        unreachable!("failures are counted without an end")
     }
 }
 

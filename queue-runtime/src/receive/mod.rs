@@ -49,7 +49,7 @@ mod waiting;
 
 pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
-pub(crate) use admission::{admit, decode};
+pub(crate) use admission::{admit, decode, is_admissible};
 pub use batch::{Batch, BatchDisposition, Batching, IntoBatchDisposition, batch};
 pub(crate) use batch::{Ending, Seat, longest};
 pub use complete_all::CompleteAllError;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use queue_core::RetryAdvice;
 
 use super::admission::renew_if_overdue;
@@ -20,31 +21,32 @@ use crate::policy::{Backoff, jitter};
 /// wait do not keep all others from being received.
 #[derive(Debug)]
 pub(crate) struct ParkingRoom {
+    /// Those that could be put back instead.
     parked: AtomicUsize,
     most: usize,
+    /// Those that have to wait here, and those that wait for others of their batch, which is bounded itself.
+    others: AtomicUsize,
 }
 
 /// A place in the parking room, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Parked(Arc<ParkingRoom>);
+pub(crate) struct Parked {
+    room: Arc<ParkingRoom>,
+    is_bounded: bool,
+}
 
 impl ParkingRoom {
-    pub(crate) fn new(max_in_flight: usize) -> Arc<Self> {
+    pub(crate) fn new(in_flight: usize) -> Arc<Self> {
         Arc::new(Self {
             parked: AtomicUsize::new(0),
-            most: (max_in_flight / 2).max(1),
+            most: (in_flight / 2).max(1),
+            others: AtomicUsize::new(0),
         })
     }
 
     /// Returns the number of messages that wait.
     pub(crate) fn count(&self) -> usize {
-        self.parked.load(Ordering::Relaxed)
-    }
-
-    /// Returns a place for a message that waits for others of its batch. There is always one: the batch is bounded.
-    pub(crate) fn join_batch(self: &Arc<Self>) -> Parked {
-        self.parked.fetch_add(1, Ordering::Relaxed);
-        Parked(Arc::clone(self))
+        self.parked.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
     }
 
     /// Returns a place, unless all are taken.
@@ -52,13 +54,31 @@ impl ParkingRoom {
         let more = |parked| (parked < self.most).then_some(parked + 1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let entered = self.parked.fetch_update(set, fetch, more);
-        entered.is_ok().then(|| Parked(Arc::clone(self)))
+        entered.is_ok().then(|| self.place(true))
+    }
+
+    /// Returns a place for a message that is not put back. There is always one.
+    pub(crate) fn enter_anyway(self: &Arc<Self>) -> Parked {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.place(false)
+    }
+
+    fn place(self: &Arc<Self>, is_bounded: bool) -> Parked {
+        Parked {
+            room: Arc::clone(self),
+            is_bounded,
+        }
     }
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        self.0.parked.fetch_sub(1, Ordering::Relaxed);
+        let count = if self.is_bounded {
+            &self.room.parked
+        } else {
+            &self.room.others
+        };
+        count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -86,12 +106,16 @@ pub(crate) async fn park<T>(
         let can = can_wait_outside(settling, after);
         can.then(|| postponed(after, "it has waited too long for its turn"))
     };
-    let parked = room.enter();
-    if let (None, Some(refusal)) = (&parked, put_back()) {
-        return Err(refusal);
-    }
-    let patience = incoming.settings.visibility;
     let mut wanted = pin!(wanted);
+    if let Some(at_once) = wanted.as_mut().now_or_never() {
+        return Ok(at_once);
+    }
+    let _parked = match (room.enter(), put_back()) {
+        (Some(place), _) => place,
+        (None, Some(refusal)) => return Err(refusal),
+        (None, None) => room.enter_anyway(),
+    };
+    let patience = incoming.settings.visibility;
     loop {
         incoming.keep_leased(context, patience);
         tokio::select! {

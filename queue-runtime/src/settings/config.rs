@@ -133,7 +133,7 @@ impl ConsumerConfig {
             InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
         }
         if let Some(rate) = &self.rate {
-            rate.check()?;
+            check_rate(rate)?;
         }
         if let Some(timeout) = self.handler_timeout {
             InvalidSetting::positive("handler timeout", timeout)?;
@@ -147,6 +147,14 @@ impl ConsumerConfig {
         }
         self.circuit_breaker.as_ref().map_or(Ok(()), check_breaker)
     }
+}
+
+/// Checks a rate.
+pub(crate) fn check_rate(rate: &Rate) -> Result<(), InvalidSetting> {
+    InvalidSetting::count("count of the rate", rate.count as usize, usize::MAX)?;
+    let burst = rate.burst.map_or(1, |burst| burst as usize);
+    InvalidSetting::count("burst of the rate", burst, usize::MAX)?;
+    InvalidSetting::positive("time between two of the rate", rate.interval())
 }
 
 fn check_breaker(breaker: &CircuitBreaker) -> Result<(), InvalidSetting> {

@@ -361,3 +361,32 @@ async fn settings_of_batches_are_checked() {
     assert_eq!(listener.info().in_flight_limit, 1000);
     stop(listener).await;
 }
+
+/// The time that messages wait for others is none of their handler's.
+#[tokio::test(start_paused = true)]
+async fn collecting_may_take_longer_than_the_handler() {
+    let (service, log) = (with_orders(0..3).await, Log::default());
+    let handler = batch(handle).size(10).within(30 * SECOND);
+    let listener = service.listener_with((log.clone(), Mood::Good), handler);
+    let listener = listener.visibility_timeout(120 * SECOND);
+    let listener = listener.handler_timeout(3 * SECOND).start();
+    let listener = listener.expect("starts");
+    let info = drained(&listener).await;
+    assert_eq!((info.completed, info.retried), (3, 0));
+    assert_eq!(log.sizes(), [3]);
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_does_not_fit_its_room_is_refused() {
+    let service = with_orders(0..0).await;
+    let none = |_: Batch<Order>| async {};
+    let listener = service.listener(batch(none).size(100));
+    let lanes = queue_runtime::Lanes::new(10).lane(1, listener).start();
+    let error = lanes.expect_err("refused").to_string();
+    assert!(error.contains("allowed is 100 to"), "{error}");
+    let route = Route::new(batch(none).size(100)).max_in_flight(10);
+    let router = service.router("orders").route(route).start();
+    let error = router.expect_err("refused").to_string();
+    assert!(error.contains("allowed is 100 to"), "{error}");
+}

@@ -279,3 +279,66 @@ async fn limits_are_checked() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "tasks", kind = "slow", compress)]
+struct Large {
+    number: u32,
+    text: String,
+}
+
+/// Messages of a type without limits wait for nothing, also if they have to be expanded, or cannot be handled.
+#[tokio::test(start_paused = true)]
+async fn a_full_parking_room_holds_up_only_what_has_to_wait() {
+    let service = testing::service().await;
+    let slow_ones = (0..40).map(|number| Fast { number });
+    service.submit_all(slow_ones).await.expect("submitted");
+    let large = (0..10).map(|number| Large {
+        number,
+        text: "text ".repeat(2_000),
+    });
+    service.submit_all(large).await.expect("submitted");
+    for number in 0..10 {
+        let undecodable = service.submit(Bare { number }).to(TASKS);
+        undecodable.await.expect("submitted");
+    }
+    let gated = Route::new(async |_: Received<Fast>| sleep(60 * SECOND).await);
+    let router = service
+        .router("tasks")
+        .route(gated.max_in_flight(1))
+        .handle(async |_: Received<Large>| ())
+        .max_in_flight(8);
+    let listener = router.start().expect("starts");
+    sleep(SECOND).await;
+    let info = listener.info();
+    assert_eq!((info.completed, info.poisoned), (10, 10), "{info:?}");
+    stop(listener).await;
+}
+
+/// A message that has ended processes is moved to the poison queue, and does not wait for its turn, which would give it
+/// another one.
+#[tokio::test(start_paused = true)]
+async fn what_is_out_of_attempts_waits_for_nothing() {
+    let service = testing::service().await;
+    service.submit(Slow { number: 0 }).await.expect("submitted");
+    for _ in 0..3 {
+        let accepted = service.accept::<Slow>().poison_threshold(2).await;
+        // The third is the last chance, which marks the message.
+        drop(accepted.expect("accepted").expect("it is there"));
+        sleep(60 * SECOND).await;
+    }
+    let busy = (1..20).map(|number| Slow { number });
+    service.submit_all(busy).await.expect("submitted");
+    let route = Route::new(async |_: Received<Slow>| sleep(20 * SECOND).await);
+    let route = route.max_in_flight(1).poison_threshold(2);
+    let router = service.router("tasks").route(route);
+    let listener = router.max_in_flight(2).start().expect("starts");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!((drained.completed(), drained.poisoned()), (19, 1));
+    let poisoned = crate::support::poison(&service, "tasks-poison").await;
+    assert_eq!(
+        poisoned[0].0.reason,
+        queue_runtime::envelope::PoisonReason::Crashed
+    );
+    stop(listener).await;
+}

@@ -9,10 +9,11 @@ use queue_runtime::listener::{ReceiveError, Route};
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::tower::{Work, service};
 use queue_runtime::{
-    Batch, Disposition, Failure, ListenerEventKind, Message, OnError, Received, RetryPolicy,
-    StartError, batch, blocking,
+    Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, OnError, Received,
+    RetryPolicy, StartError, batch, blocking,
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
@@ -295,6 +296,13 @@ impl<S: Service<Work>> Service<Work> for Moods<S> {
     }
 }
 
+fn not_ready(events: &mut Receiver<ListenerEvent>) -> usize {
+    let events = std::iter::from_fn(|| events.try_recv().ok());
+    let is_of_layer =
+        |event: &ListenerEvent| matches!(event.kind, ListenerEventKind::NotReady { .. });
+    events.filter(is_of_layer).count()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_to_become_ready_is_reported_and_counts_against_no_message() {
     let service = with_orders(0..1).await;
@@ -308,20 +316,18 @@ async fn a_layer_that_fails_to_become_ready_is_reported_and_counts_against_no_me
     assert!(matches!(failure.error, ReceiveError::NotReady(_)));
     let drained = testing::drain([&listener]).await.expect("drained");
     assert_eq!(drained.poisoned(), 1, "then it fails to handle it");
-    let mut failures = 0;
-    while let Ok(event) = events.try_recv() {
-        failures += usize::from(matches!(event.kind, ListenerEventKind::NotReady { .. }));
-    }
-    assert_eq!(failures, 3);
+    assert_eq!(not_ready(&mut events), 3);
     stop(listener).await;
 
     let service = with_orders(0..1).await;
     let moody = Moody(Arc::new(AtomicUsize::new(3)));
     let route = Route::new(async |_: Received<Order>| ()).layer(moody);
     let router = service.router("orders").route(route).poison_threshold(1);
+    let mut events = router.events();
     let listener = router.start().expect("starts");
     let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!((drained.poisoned(), drained.listeners[0].released), (1, 3));
+    assert_eq!((drained.poisoned(), drained.listeners[0].released), (1, 0));
+    assert_eq!(not_ready(&mut events), 3);
     stop(listener).await;
 }
 
@@ -356,4 +362,55 @@ async fn messages_in_layers_are_handed_back_when_the_listener_stops() {
     let report = listener.shutdown(Duration::ZERO).await;
     assert_eq!(report.info.released, 5);
     assert_eq!(count(&service, "orders").await, 5);
+}
+
+/// They give it up while they wait, and get it again.
+#[tokio::test(start_paused = true)]
+async fn parked_messages_do_not_keep_what_others_are_ready_for() {
+    let (service, peak) = (with_orders(0..20).await, Peak::default());
+    let notes = (0..50).map(|number| Note {
+        text: number.to_string(),
+    });
+    service.submit_all(notes).await.expect("submitted");
+    let router = service
+        .router("orders")
+        .route(Route::with(peak.clone(), work).max_in_flight(1))
+        .handle(async |_: Received<Note>| ())
+        .layer(ConcurrencyLimitLayer::new(4));
+    let listener = router.start().expect("starts");
+    sleep(SECOND * 9 / 10).await;
+    let info = listener.info();
+    assert_eq!(info.completed, 50, "{info:?}");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!((drained.completed(), peak.most()), (70, 1));
+    stop(listener).await;
+}
+
+/// Blocking and async types of one router share its room, and only the blocking ones have threads.
+#[tokio::test]
+async fn only_the_blocking_types_of_a_router_use_threads() {
+    let service = with_orders(0..50).await;
+    let notes = (0..20).map(|number| Note {
+        text: number.to_string(),
+    });
+    service.submit_all(notes).await.expect("submitted");
+    let (sender, threads) = std::sync::mpsc::channel();
+    let router = service
+        .router("orders")
+        .handle(async |_: Received<Order>| ())
+        .route(
+            Route::new(blocking(move |_: Received<Note>| {
+                let _ = sender.send(std::thread::current().id());
+            }))
+            .max_in_flight(2),
+        )
+        .max_in_flight(64)
+        .until_empty();
+    let listener = router.start().expect("starts");
+    assert_eq!(listener.drained().await.info.completed, 70);
+    let mut ids: Vec<_> = threads.try_iter().map(|id| format!("{id:?}")).collect();
+    assert_eq!(ids.len(), 20);
+    ids.sort();
+    ids.dedup();
+    assert!(ids.len() <= 2, "{ids:?}");
 }

@@ -8,6 +8,8 @@ use super::rate::Allowance;
 use super::room::Room;
 use super::threads::Reserved;
 use crate::listener::core::Core;
+use crate::listener::handling::NeedsThread;
+use crate::listener::intake::ReceiveError;
 use crate::receive::{Fetched, Ready};
 
 /// The right to receive messages. What is not split off is given back when this is dropped.
@@ -22,7 +24,7 @@ pub(crate) struct Grant {
     /// For blocking handlers.
     threads: Option<Reserved>,
     /// Of what is around all handlers, if there is anything, for each message.
-    ready: Option<Vec<Ready>>,
+    ready: Vec<Ready>,
     /// The right to start handlers, if their rate is limited.
     allowance: Option<Allowance>,
     /// If the message is to be the probe of the circuit breaker.
@@ -32,14 +34,16 @@ pub(crate) struct Grant {
 impl Grant {
     /// Waits for room for one message, and acquires room for up to `max`, as far as the rate allows.
     ///
+    /// # Errors
+    /// If what is around the handler fails to become ready.
+    ///
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn acquire(
         core: &Arc<Core>,
         max: usize,
         allowance: Option<Allowance>,
-        ready: Option<Ready>,
-    ) -> Self {
+    ) -> Result<Self, ReceiveError> {
         let capacity = &core.capacity;
         let allowed = allowance.as_ref().map_or(max, Allowance::count);
         let max = max.min(allowed);
@@ -50,7 +54,7 @@ impl Grant {
             bytes: 0,
             shared: 0,
             threads: None,
-            ready: ready.map(|first| vec![first]),
+            ready: Vec::new(),
             allowance,
             probe: None,
         };
@@ -62,20 +66,24 @@ impl Grant {
             grant.bytes = messages * limit.largest;
             grant.keep(messages);
         }
-        if let Some(lane) = &capacity.lane {
-            grant.shared = lane.acquire(grant.permits).await;
-            grant.keep(grant.shared);
-        }
-        if let Some(ready) = &mut grant.ready {
+        // Before the room that others share, and after all that is this listener's own.
+        if capacity.ready.is_needed() {
+            let first = capacity.ready.wait().await;
+            let mut ready = vec![first.map_err(ReceiveError::NotReady)?];
             while ready.len() < grant.permits
                 && let Some(Ok(another)) = capacity.ready.wait().now_or_never()
             {
                 ready.push(another);
             }
-            let messages = ready.len().min(grant.permits);
-            grant.keep(messages);
+            grant.keep(ready.len());
+            grant.ready = ready;
         }
-        grant
+        if let Some(lane) = &capacity.lane {
+            grant.shared = lane.acquire(grant.permits).await;
+            grant.keep(grant.shared);
+            grant.ready.truncate(grant.permits);
+        }
+        Ok(grant)
     }
 
     /// Gives back what was acquired for more messages than these.
@@ -94,7 +102,7 @@ impl Grant {
     /// If there is none.
     pub(super) fn with_threads(mut self, probe: Option<Probe>) -> io::Result<Self> {
         self.probe = probe;
-        if let Some(threads) = &self.core.capacity.threads {
+        if let Some((threads, NeedsThread::EachMessage)) = &self.core.capacity.threads {
             self.threads = Some(threads.reserve(self.permits)?);
         }
         Ok(self)
@@ -135,7 +143,7 @@ impl Grant {
             self.bytes -= bytes;
             let thread = self.threads.as_mut().and_then(Reserved::split);
             let room = Room::new(&self.core, bytes, thread, self.probe.take());
-            if let Some(ready) = self.ready.as_mut().and_then(Vec::pop) {
+            if let Some(ready) = self.ready.pop() {
                 room.keep_ready(ready);
             }
             (fetched, room)

@@ -84,8 +84,8 @@ impl Room {
     }
 
     /// Takes the right to have the message handled by what is around all handlers.
-    pub(crate) fn take_ready(&self) -> Ready {
-        self.with(|held| held.ready.take()).unwrap_or_default()
+    pub(crate) fn take_ready(&self) -> Option<Ready> {
+        self.with(|held| held.ready.take())
     }
 
     /// Takes the thread that is reserved for a blocking handler.

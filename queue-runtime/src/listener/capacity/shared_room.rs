@@ -15,6 +15,7 @@ use tokio::task::yield_now;
 /// The room of all lanes.
 #[derive(Debug)]
 pub(crate) struct SharedRoom {
+    messages: usize,
     state: Mutex<Shares>,
     /// There is more room, or another lane may be next.
     changed: Notify,
@@ -56,6 +57,7 @@ impl SharedRoom {
             waiting: 0,
         };
         let room = Arc::new(Self {
+            messages,
             state: Mutex::new(Shares {
                 free: messages,
                 now: 0,
@@ -91,6 +93,11 @@ impl Lane {
                 changed.await;
             }
         }
+    }
+
+    /// Returns how many messages of all lanes may be in flight.
+    pub(crate) fn shared(&self) -> usize {
+        self.room.messages
     }
 
     /// Releases the room of messages that are no longer in flight.

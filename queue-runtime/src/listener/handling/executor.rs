@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use queue_core::clock::BoxFuture;
 use queue_core::envelope::PoisonReason;
 use queue_core::{Disposition, Error};
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
+use super::gate::until_ready;
 use super::routes::Route;
 use super::run::{Ended, HandlerState, Run, Taken};
 use super::watchdog;
@@ -24,7 +26,7 @@ use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
     Call, Consumer, End, Fetched, Incoming, Ready, Refusal, Seat, Settling, admit, claim, decode,
-    expanded_size, fetch_data, lacks_data, park,
+    expanded_size, fetch_data, is_admissible, lacks_data, park,
 };
 
 /// Has a task handle each message.
@@ -124,7 +126,10 @@ impl Task {
         let run = &self.run;
         let timeout = run.incoming.settings.handler_timeout;
         let longest = match &call {
-            Call::Batched(_) => run.route.longest_batch(timeout),
+            Call::Batched(_) => {
+                let wait = run.incoming.settings.visibility / 4;
+                run.route.longest_batch(timeout).saturating_add(wait)
+            }
             Call::Task(_) | Call::Service(_) | Call::Blocking(_) => timeout,
         };
         let started = watchdog::watch(run, longest);
@@ -188,7 +193,8 @@ async fn prepare(room: &Room, route: &Route, incoming: &mut Incoming) -> Result<
     let Some(handler) = &route.handler else {
         return Err(unhandled(incoming));
     };
-    let own = if route.gate.has_limits() {
+    // What is not handled waits for nothing.
+    let own = if route.gate.has_limits() && is_admissible(context, consumer, incoming) {
         Box::pin(pass_gate(room, route, incoming)).await?
     } else {
         Ready::default()
@@ -210,12 +216,18 @@ async fn prepare(room: &Room, route: &Route, incoming: &mut Incoming) -> Result<
             None => return Err(Refusal::Ends(End::Released)),
         }
     }
-    Ok(with_layers(call, incoming, own, room))
+    let common = match room.take_ready() {
+        Some(ready) => ready,
+        None if core.capacity.ready().is_needed() => {
+            Box::pin(become_ready(room, consumer, incoming)).await?
+        }
+        None => Ready::default(),
+    };
+    Ok(with_layers(call, incoming, own, common))
 }
 
 /// Puts around the call what is around the handler of its type, and what is around all.
-fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, room: &Room) -> Call {
-    let mut common = room.take_ready();
+fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, mut common: Ready) -> Call {
     let handled = match call {
         Call::Task(handled) => handled,
         Call::Service(call) => {
@@ -226,6 +238,20 @@ fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, room: &Room) -> 
     };
     let handled = own.around(incoming, handled);
     Call::Task(common.around(incoming, handled))
+}
+
+/// Waits again until what is around all handlers is ready, for a message that has given that up.
+async fn become_ready(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &Incoming,
+) -> Result<Ready, Refusal> {
+    let core = room.core();
+    let settling = Settling::new(&core.context, consumer, incoming);
+    let ready = until_ready(core, core.capacity.ready());
+    let ready = park(core.capacity.parking(), settling, ready);
+    let ready = unless_stopping(core, ready).await;
+    ready.unwrap_or(Err(Refusal::Ends(End::Released)))
 }
 
 /// Returns why a message is not handled whose kind no handler takes: it may be for a newer program.
@@ -241,9 +267,17 @@ fn unhandled(incoming: &Incoming) -> Refusal {
 async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
     let core = room.core();
     let settling = Settling::new(&core.context, &route.consumer, incoming);
-    let passed = route.gate.pass(core.capacity.parking(), settling);
-    let passed = unless_stopping(core, passed).await;
-    let passed = passed.unwrap_or(Err(Refusal::Ends(End::Released)))?;
+    let mut passed = pin!(route.gate.pass(core));
+    let passed = match passed.as_mut().now_or_never() {
+        Some(at_once) => at_once,
+        None => {
+            // A message that waits does not keep what others are ready for.
+            drop(room.take_ready());
+            let parked = park(core.capacity.parking(), settling, passed);
+            let parked = unless_stopping(core, parked).await;
+            parked.unwrap_or(Err(Refusal::Ends(End::Released)))?
+        }
+    };
     passed
         .place
         .into_iter()
@@ -331,7 +365,7 @@ fn seat(run: &Arc<Run>) -> Seat {
         patience: settings.visibility / 4,
         alone: run.incoming.alone,
         may_start: Box::new(move || must_not_start(&watched).is_none()),
-        parked: core.capacity.parking().join_batch(),
+        parked: core.capacity.parking().enter_anyway(),
     }
 }
 
@@ -350,8 +384,17 @@ async fn run_on_thread(
     run: &Arc<Run>,
     function: Box<dyn FnOnce() -> Disposition + Send>,
 ) -> Result<(), Taken> {
-    let thread = run.room.take_thread();
-    let thread = thread.expect("a thread is reserved for each blocking handler");
+    let thread = match run.room.take_thread() {
+        Some(thread) => thread,
+        None => match run.core().capacity.reserve_thread() {
+            Ok(thread) => thread,
+            Err(error) => {
+                no_thread(run, error);
+                drop_caught(function);
+                return run.end_unpolled(Ended::NotStarted);
+            }
+        },
+    };
     let (done, returned) = oneshot::channel();
     let run = Arc::clone(run);
     thread.run(move || {
@@ -372,6 +415,15 @@ async fn run_on_thread(
     });
     let returned = returned.await;
     returned.expect("the thread sends the result of the call")
+}
+
+/// Reports that a message is handed back because there is no thread for its handler.
+fn no_thread(run: &Run, error: std::io::Error) {
+    let (core, after) = (run.core(), Duration::ZERO);
+    let queue = &core.consumer.queue;
+    tracing::error!(%queue, %error, "failed to start a thread for a handler; its message is handed back");
+    let error = Arc::new(error);
+    core.publish(|| ListenerEventKind::NoThread { error, after });
 }
 
 fn call_function(

@@ -1,19 +1,16 @@
 //! What admitted messages of one type wait for: that few enough of them are handled, and the rate of their handlers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use queue_core::Failure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::capacity::RateLimit;
+use super::core::Core;
+use super::event::ListenerEventKind;
 use crate::context::Context;
 use crate::policy::Rate;
-use crate::receive::{End, ParkingRoom, Readiness, Ready, Refusal, Settling, park};
-
-/// How long a message is hidden if what is around its handler fails to become ready.
-const NOT_READY: Duration = Duration::from_secs(10);
+use crate::receive::{Readiness, Ready};
 
 /// The limits of one type of message.
 #[derive(Default)]
@@ -24,7 +21,6 @@ pub(crate) struct Gate {
 }
 
 /// What a message got that passed.
-#[derive(Default)]
 pub(super) struct Passed {
     /// Its place among the messages of its type that are handled, if their number is limited.
     pub(super) place: Option<OwnedSemaphorePermit>,
@@ -50,31 +46,11 @@ impl Gate {
         self.places.is_some() || self.rate.is_some() || self.ready.is_needed()
     }
 
-    /// Waits until a message may be handled, in the parking room.
+    /// Waits until a message may be handled: for a place first, so that no token is taken for a message that waits for one.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn pass(
-        &self,
-        parking: &Arc<ParkingRoom>,
-        settling: Settling<'_>,
-    ) -> Result<Passed, Refusal> {
-        let mut passed = std::pin::pin!(self.wait());
-        let passed = match passed.as_mut().now_or_never() {
-            Some(at_once) => at_once,
-            None => park(parking, settling, passed).await?,
-        };
-        passed.map_err(|failure| {
-            let error = format!("what is around its handler is not ready: {failure}");
-            Refusal::Ends(End::Postponed {
-                after: NOT_READY,
-                reason: Some(error),
-            })
-        })
-    }
-
-    /// Waits for a place first, so that no token is taken for a message that waits for one.
-    async fn wait(&self) -> Result<Passed, Failure> {
+    pub(super) async fn pass(&self, core: &Core) -> Passed {
         let place = match &self.places {
             Some(places) => {
                 let place = Arc::clone(places).acquire_owned().await;
@@ -82,10 +58,20 @@ impl Gate {
             }
             None => None,
         };
-        let ready = self.ready.wait().await?;
+        let ready = until_ready(core, &self.ready).await;
         if let Some(rate) = &self.rate {
             rate.start().await;
         }
-        Ok(Passed { place, ready })
+        Passed { place, ready }
     }
+}
+
+/// Waits until what is around a handler is ready, and reports failures.
+pub(super) async fn until_ready(core: &Core, readiness: &Readiness) -> Ready {
+    let report = |error: Failure, after| {
+        let (queue, text) = (&core.consumer.queue, error.chain());
+        tracing::warn!(%queue, error = text, ?after, "a layer or service failed to become ready; trying again");
+        core.publish(|| ListenerEventKind::NotReady { error, after });
+    };
+    readiness.until_ready(&*core.context.clock, report).await
 }

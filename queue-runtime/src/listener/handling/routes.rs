@@ -20,11 +20,19 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Returns how long handling a message in a batch may take, its wait for others included.
+    /// Returns how long handling a message in a batch may take, from the end of its wait for others.
     pub(super) fn longest_batch(&self, timeout: Duration) -> Duration {
         let batch = self.handler.as_ref().and_then(ErasedHandler::batch);
         longest(batch.unwrap_or(1), timeout)
     }
+}
+
+/// Which messages of a listener need a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeedsThread {
+    EachMessage,
+    /// Those of some types, which is known only once they are received.
+    SomeMessages,
 }
 
 /// The routes of a listener. There is at least one.
@@ -57,9 +65,14 @@ impl Routes {
         self.typed.iter().map(|route| &route.consumer)
     }
 
-    /// Returns whether a handler needs threads.
-    pub(crate) fn are_blocking(&self) -> bool {
+    /// Returns for which messages threads are needed, if for any.
+    pub(crate) fn threads(&self) -> Option<NeedsThread> {
         let handlers = self.typed.iter().filter_map(|route| route.handler.as_ref());
-        handlers.into_iter().any(ErasedHandler::is_blocking)
+        let blocking = handlers.filter(|handler| handler.is_blocking()).count();
+        match blocking {
+            0 => None,
+            all if all == self.typed.len() => Some(NeedsThread::EachMessage),
+            _ => Some(NeedsThread::SomeMessages),
+        }
     }
 }

@@ -95,6 +95,7 @@ impl Ended {
             Ending::Returned(disposition) => Self::Returned(disposition),
             Ending::Panicked(panic) => Self::Panicked(panic),
             Ending::TimedOut => Self::Stopped(Cause::TimedOut, HandlerState::Dropped),
+            Ending::Stuck => Self::Stopped(Cause::TimedOut, HandlerState::Blocking),
             Ending::NotStarted => Self::NotStarted,
         }
     }

@@ -17,7 +17,7 @@ use crate::receive::delivery::Delivery;
 /// [`QueueService::messages`](crate::QueueService::messages).
 ///
 /// Messages are received when the stream is polled and has none: up to its bound at once, which then wait in it with
-/// leases that are renewed, for up to ten visibility timeouts. Combinators of streams decide how many are handled at a time.
+/// leases that are renewed as long as the stream exists. Combinators of streams decide how many are handled at a time.
 ///
 /// ```
 /// use futures_util::StreamExt as _;
@@ -54,7 +54,8 @@ use crate::receive::delivery::Delivery;
 ///
 /// # Errors
 /// An item is an error if no message can be accepted now. The stream tries again when it is polled again, after a pause that
-/// grows with the failures in a row, up to 30 s. It ends only after an error of its settings.
+/// grows with the failures in a row, up to 30 s. It ends only after an error that cannot pass: of its settings, or
+/// [`AcceptError::NoTimer`].
 ///
 /// # Cancel safety
 /// When the stream is dropped, messages that wait in it are handed back in the background without counting the attempt, and
@@ -66,7 +67,8 @@ const FOREVER: Duration = Duration::MAX;
 
 impl<M: Send + 'static> AcceptMany<M> {
     /// Turns this into an endless stream of messages, of which up to the given number are received at once and wait in the
-    /// stream. See [`QueueService::messages`](crate::QueueService::messages), which does that with the default settings.
+    /// stream. It waits for messages as long as it is polled, whatever [`wait`](Self::wait) says. See
+    /// [`QueueService::messages`](crate::QueueService::messages), which does that with the default settings.
     #[must_use = "nothing is accepted until the stream is polled"]
     pub fn into_stream(self) -> Messages<M> {
         Messages::of(self.wait(FOREVER).build())
@@ -77,10 +79,9 @@ impl<M: Send + 'static> AcceptMany<M> {
 struct Source<M> {
     accepting: Accepting<M>,
     waiting: Unclaimed<M>,
-    /// When those were accepted, on the monotonic clock.
-    accepted_at: Duration,
     /// In a row.
     failures: u32,
+    has_ended: bool,
 }
 
 impl<M: Send + 'static> Messages<M> {
@@ -92,10 +93,13 @@ impl<M: Send + 'static> Messages<M> {
         let source = Source {
             accepting,
             waiting: Unclaimed::default(),
-            accepted_at: Duration::ZERO,
             failures: 0,
+            has_ended: false,
         };
         let next = |mut source: Source<M>| async {
+            if source.has_ended {
+                return None;
+            }
             let next = source.next().await;
             Some((next, source))
         };
@@ -109,13 +113,11 @@ impl<M> Source<M> {
         let clock = Arc::clone(&self.accepting.context.clock);
         loop {
             while let Some(first) = self.waiting.first() {
-                let waited = clock.monotonic().saturating_sub(self.accepted_at);
-                let claimed = first.claim(waited).await;
+                let is_leased = first.claim().await;
                 // Taken only now: if this is dropped before, it is handed back.
-                match self.waiting.take_first() {
-                    Some(delivery) if claimed => return Ok(delivery),
-                    Some(late) => drop(Unclaimed::from(late)),
-                    None => {}
+                let first = self.waiting.take_first();
+                if let Some(first) = first.filter(|_| is_leased) {
+                    return Ok(first);
                 }
             }
             if self.failures > 0 {
@@ -125,10 +127,12 @@ impl<M> Source<M> {
             match self.accepting.accept().await {
                 Ok(accepted) => {
                     self.failures = 0;
-                    (self.waiting, self.accepted_at) = (accepted, clock.monotonic());
+                    accepted.hold();
+                    self.waiting = accepted;
                 }
                 Err(error) => {
                     self.failures = self.failures.saturating_add(1);
+                    self.has_ended = matches!(error, AcceptError::NoTimer);
                     return Err(error);
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::context::Context;
 use crate::receive::consumer::Consumer;
@@ -66,6 +67,18 @@ impl<M> Unclaimed<M> {
 
     pub(super) fn append(&mut self, mut others: Self) {
         self.0.append(&mut others.0);
+    }
+
+    /// Has the leases renewed from now on for as long as a handler may take.
+    pub(super) fn keep_leased(&self) {
+        self.0.iter().for_each(Delivery::keep_leased);
+    }
+
+    /// Has the leases renewed until the deliveries are taken out.
+    pub(super) fn hold(&self) {
+        for delivery in &self.0 {
+            delivery.incoming.lease.renew_until(Duration::MAX);
+        }
     }
 
     pub(super) fn first(&self) -> Option<&Delivery<M>> {

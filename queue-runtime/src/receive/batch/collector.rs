@@ -40,6 +40,8 @@ pub(crate) enum Ending {
     Returned(Disposition),
     Panicked(CaughtPanic),
     TimedOut,
+    /// Its time is over, and it blocks its thread.
+    Stuck,
     /// The message must not be handled any more.
     NotStarted,
 }

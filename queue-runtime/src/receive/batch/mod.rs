@@ -49,8 +49,9 @@ pub struct Batch<M>(Vec<Arc<Received<M>>>);
 
 impl<M> Batch<M> {
     /// The messages.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Received<M>> {
-        self.0.iter().map(|received| &**received)
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_, M> {
+        self.into_iter()
     }
 
     /// The number of messages. There is at least one.
@@ -65,6 +66,41 @@ impl<M> Batch<M> {
         self.0.is_empty()
     }
 }
+
+impl<M> std::ops::Index<usize> for Batch<M> {
+    type Output = Received<M>;
+
+    fn index(&self, at: usize) -> &Received<M> {
+        &self.0[at]
+    }
+}
+
+impl<'a, M> IntoIterator for &'a Batch<M> {
+    type Item = &'a Received<M>;
+    type IntoIter = Iter<'a, M>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Iter(self.0.iter())
+    }
+}
+
+/// The messages of a [`Batch`].
+#[derive(Debug)]
+pub struct Iter<'a, M>(std::slice::Iter<'a, Arc<Received<M>>>);
+
+impl<'a, M> Iterator for Iter<'a, M> {
+    type Item = &'a Received<M>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|received| &**received)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<M> ExactSizeIterator for Iter<'_, M> {}
 
 impl<M> FromIterator<Received<M>> for Batch<M> {
     fn from_iter<I: IntoIterator<Item = Received<M>>>(messages: I) -> Self {
@@ -135,6 +171,11 @@ pub fn batch<F>(function: F) -> Batching<F> {
 /// The listener has at least twice as many messages in flight as a batch has, unless
 /// [`max_in_flight`](crate::ListenerBuilder::max_in_flight) says otherwise. A batch whose function blocks its thread for
 /// longer than the handler timeout is given up, and that is a failed attempt of each message.
+///
+/// When a listener is stopped at once, the function is dropped at its next `await`, which may be a moment after its messages
+/// are visible to others. Items of a [pack](crate::SubmitAll::packed) that was received without a record are new messages,
+/// which are handled in batches again. While a system downstream is down, return a failure that postpones: another one has
+/// each message tried alone.
 #[derive(Clone, Copy)]
 pub struct Batching<F> {
     function: F,

@@ -143,7 +143,7 @@ fn endings(ended: Ended, messages: usize) -> Option<Vec<Ending>> {
                 messages,
                 "the handler of a batch blocks its thread, and is given up"
             );
-            return Some((0..messages).map(|_| Ending::TimedOut).collect());
+            return Some((0..messages).map(|_| Ending::Stuck).collect());
         }
         Ended::Returned(returned) => match returned.of_several(messages) {
             Some(each) => return Some(each.into_iter().map(Ending::Returned).collect()),
