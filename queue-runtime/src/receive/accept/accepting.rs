@@ -141,6 +141,10 @@ impl<M> Accepting<M> {
             fetched.into_iter().enumerate().map(deliver).collect();
         let (mut delivered, mut errors) = (BTreeMap::new(), Vec::new());
         let mut late = pin!(futures_util::future::pending().left_future());
+        let from_now = || context.clock.sleep(patience).right_future();
+        if !accepted.is_empty() {
+            late.set(from_now());
+        }
         loop {
             let (at, one) = tokio::select! {
                 biased;
@@ -152,10 +156,11 @@ impl<M> Accepting<M> {
             };
             match one {
                 Ok(one) => {
-                    let is_first = delivered.is_empty() && !one.is_empty();
-                    delivered.insert(at, one);
-                    if is_first && !pending.is_empty() {
-                        late.set(context.clock.sleep(patience).right_future());
+                    if accepted.is_empty() && delivered.is_empty() && !one.is_empty() {
+                        late.set(from_now());
+                    }
+                    if !one.is_empty() {
+                        delivered.insert(at, one);
                     }
                 }
                 Err(error) => errors.push(error),
