@@ -2,7 +2,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_runtime::{ListenerEventKind, ListenerHandle, MessageId, Queue, Received, RetryPolicy};
+use futures_util::future::join_all;
+use queue_runtime::{
+    Batch, Disposition, Failure, ListenerEventKind, ListenerHandle, MessageId, Queue, Received,
+    RetryPolicy, batch,
+};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
@@ -12,6 +16,9 @@ use crate::messages::{LEASE, Named, Order, Receipt};
 
 /// Longer than any handler, on the slowest machine too.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+/// How long a message waits for others of its batch.
+const TOGETHER: Duration = Duration::from_millis(20);
 
 /// The messages that a listener has received.
 type Held = Arc<Mutex<HashMap<MessageId, Runs>>>;
@@ -28,6 +35,8 @@ struct Runs {
 pub(super) enum Style {
     /// As `work` does.
     Usual,
+    /// The same, several at a time. Some batches fail as a whole.
+    Batches,
     /// In all ways in which an item of a pack can end.
     Packs,
     /// One at a time. A deadly one ends the process.
@@ -48,7 +57,7 @@ pub(super) async fn run(desk: Arc<Desk>, style: Style) {
     println!("{}", crate::usage::Usage::of_this_process());
 }
 
-fn start<M: Named>(
+fn start<M: Named + Sync>(
     desk: &Arc<Desk>,
     queue: Queue<M>,
     style: Style,
@@ -58,24 +67,29 @@ fn start<M: Named>(
     let handler = move |received: Received<M>| {
         let (held, desk) = (Arc::clone(&holding), Arc::clone(&working));
         async move {
-            let lease = work::lease(&received);
-            let entry = (received.name().to_owned(), lease);
-            let id = received.envelope().id.clone();
-            lock(&held).entry(id).or_default().begun.push(entry);
+            begin(&held, &received);
             match style {
-                Style::Usual => work::on(&desk, &received).await,
+                Style::Usual | Style::Batches => work::on(&desk, &received).await,
                 Style::Packs => packs::on(&desk, &received).await,
                 Style::Alone => packs::alone(&desk, &received),
             }
         }
     };
-    let listener = queue
-        .listener(handler)
+    let (holding, working) = (Arc::clone(&held), Arc::clone(desk));
+    let together = move |batch: Batch<M>| {
+        let (held, desk) = (Arc::clone(&holding), Arc::clone(&working));
+        async move { several(&held, &desk, &batch).await }
+    };
+    let listener = match style {
+        Style::Batches => queue.listener(batch(together).size(4).within(TOGETHER)),
+        _ => queue.listener(handler),
+    };
+    let listener = listener
         .max_in_flight(8)
         .retry(RetryPolicy::fixed(Duration::from_millis(50)))
         .create_queue();
     let listener = match style {
-        Style::Usual => listener,
+        Style::Usual | Style::Batches => listener,
         Style::Packs => listener.handler_timeout(2 * LEASE).max_pack_hold(3 * LEASE),
         Style::Alone => listener.max_in_flight(1).poison_threshold(packs::ATTEMPTS),
     };
@@ -93,6 +107,31 @@ fn start<M: Named>(
         }
     });
     (listener, noting)
+}
+
+/// Notes that a run of a message begins, which may be called several times in its batches.
+fn begin<M: Named>(held: &Held, received: &Received<M>) {
+    let entry = (received.name().to_owned(), work::lease(received));
+    let id = received.envelope().id.clone();
+    let mut held = lock(held);
+    let runs = held.entry(id).or_default();
+    if !runs.begun.contains(&entry) {
+        runs.begun.push(entry);
+    }
+}
+
+/// Handles a batch, unless it fails as a whole.
+async fn several<M: Named + Sync>(
+    held: &Held,
+    desk: &Desk,
+    batch: &Batch<M>,
+) -> Result<Vec<Disposition>, Failure> {
+    batch.iter().for_each(|received| begin(held, received));
+    if batch.len() > 1 && desk.dice() < 20 {
+        return Err(Failure::retry("the batch failed by chance"));
+    }
+    let each = batch.iter().map(|received| work::on(desk, received));
+    Ok(join_all(each).await)
 }
 
 fn note(desk: &Desk, held: &Held, event: &ListenerEventKind) {

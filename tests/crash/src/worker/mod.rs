@@ -97,8 +97,12 @@ pub enum Role {
     UnpackAlone,
     /// Handles orders with a listener until a signal to stop.
     Serve,
+    /// Handles them several at a time.
+    Batch,
     /// Handles orders and receipts with `accept`.
     Accept,
+    /// The same with `accept_many`.
+    AcceptMany,
     /// Redrives the poison queues.
     Redrive,
     /// Sends requests, and waits for their replies for so many seconds.
@@ -253,10 +257,12 @@ pub async fn run(arguments: Arguments) {
         Role::Produce => produce::run(&desk).await,
         Role::Pack => packs::produce(&desk).await,
         Role::Listen => listen::run(desk, Style::Usual).await,
+        Role::Batch => listen::run(desk, Style::Batches).await,
         Role::Unpack => listen::run(desk, Style::Packs).await,
         Role::UnpackAlone => listen::run(desk, Style::Alone).await,
         Role::Serve => serve::run(desk).await,
         Role::Accept => accept::run(&desk).await,
+        Role::AcceptMany => accept::run_many(&desk).await,
         Role::Redrive => redrive::run(&desk).await,
         Role::Ask(seconds) => ask::run(desk, Duration::from_secs(seconds)).await,
         Role::Answer => answer::run(desk).await,
@@ -360,7 +366,10 @@ impl Role {
     /// Whether its processes submit nothing, and handle messages.
     #[must_use]
     pub fn consumes(self) -> bool {
-        matches!(self, Self::Listen | Self::Unpack | Self::Accept)
+        matches!(
+            self,
+            Self::Listen | Self::Batch | Self::Unpack | Self::Accept | Self::AcceptMany
+        )
     }
 
     /// Whether what its processes do with packs is recorded.
@@ -379,6 +388,8 @@ impl fmt::Display for Role {
             Self::UnpackAlone => f.write_str("unpack-alone"),
             Self::Serve => f.write_str("serve"),
             Self::Accept => f.write_str("accept"),
+            Self::AcceptMany => f.write_str("accept-many"),
+            Self::Batch => f.write_str("batch"),
             Self::Redrive => f.write_str("redrive"),
             Self::Ask(seconds) => write!(f, "ask-{seconds}"),
             Self::Answer => f.write_str("answer"),
@@ -429,6 +440,8 @@ impl FromStr for Role {
             Self::UnpackAlone,
             Self::Serve,
             Self::Accept,
+            Self::AcceptMany,
+            Self::Batch,
             Self::Redrive,
             Self::Answer,
             Self::Order,

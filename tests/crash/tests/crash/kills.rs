@@ -52,6 +52,41 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
     assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
 }
 
+/// The same with consumers that take several messages at a time, some of which are in one batch that fails as a whole.
+#[test]
+fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_stopped() {
+    let campaign = Campaign {
+        program: Path::new(PROGRAM),
+        seed: plan::seed(),
+        roles: &[
+            Role::Produce,
+            Role::Produce,
+            Role::Batch,
+            Role::Batch,
+            Role::AcceptMany,
+            Role::AcceptMany,
+            Role::Redrive,
+        ],
+        between: BETWEEN,
+        kills: plan::times(30),
+        stops: plan::times(4),
+        ends: plan::times(4),
+        aborts: &[],
+        alone_after: None,
+        bug: None,
+        payloads: Payloads::InFile,
+    };
+    let figures = campaign
+        .run()
+        .unwrap_or_else(|violations| panic!("{violations:#?}"));
+    println!(
+        "{} kills, {} stops: {figures}",
+        campaign.kills, campaign.stops
+    );
+    assert!(figures.acknowledged > campaign.kills, "{figures}");
+    assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
+}
+
 /// The same with payloads in a folder beside the file: nothing is missing, and nothing is left after one sweep.
 #[test]
 fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
