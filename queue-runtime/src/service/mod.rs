@@ -2,8 +2,8 @@
 
 mod browse;
 mod builder;
-mod consuming;
 mod error;
+mod operating;
 mod queue;
 mod queue_service;
 pub mod redrive;

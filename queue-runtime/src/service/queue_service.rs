@@ -9,13 +9,13 @@ use queue_sharded::ShardedBackend;
 
 use super::queue::{AnyQueue, Queue};
 use crate::context::Context;
-use crate::listener::{Health, ListenerPhase, Listeners};
+use crate::listener::{Health, ListenerBuilder, ListenerHandle, ListenerPhase, Listeners, Router};
 use crate::meter::MeterReading;
 use crate::panic::log_caught;
 use crate::payloads::Payloads;
-use crate::receive::MissingQueue;
-use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules, reset};
-use crate::request::{NoReplyType, Replies, Request, clean};
+use crate::receive::{Accept, AcceptMany, Handler, HandlerWith, Messages, MissingQueue};
+use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules};
+use crate::request::{NoReplyType, Replies, Request};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 
 /// A connection to the queues of one storage account. Clones share the connection.
@@ -48,7 +48,7 @@ use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 pub struct QueueService {
     pub(super) context: Arc<Context>,
     pub(super) running: Arc<Running>,
-    replies: Arc<Replies>,
+    pub(super) replies: Arc<Replies>,
 }
 
 /// What runs on a service. Only [`QueueService`]s own it.
@@ -110,70 +110,155 @@ impl QueueService {
         Schedule::new(context, schedules, name.into(), recurrence, message)
     }
 
-    /// Restarts a schedule: records the current time in place of its last tick. Returns false if the storage knows no
-    /// schedule of this name.
+    /// Accepts one message from its type's queue, which is created if it does not exist. Configure the [`Accept`], then
+    /// `.await` it.
+    #[must_use = "nothing is accepted until this is awaited"]
+    pub fn accept<M: Message>(&self) -> Accept<M> {
+        self.queue::<M>().accept()
+    }
+
+    /// Accepts up to `max` messages from their type's queue, which is created if it does not exist: as many as there are,
+    /// without waiting for more. It takes one receive for each
+    /// [`max_receive`](crate::backend::Capabilities::max_receive) of the storage: 32 messages on Azure, 256 on SQLite.
     ///
-    /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Later ticks are
-    /// submitted from then on, by all processes within a minute; earlier ones are not made up for. If the wall clock of
-    /// this process is behind, ticks since then are submitted again, with the same ids.
-    ///
-    /// A schedule with [a store](Schedule::recorded_in) keeps its last tick in its process: restart that.
+    /// Each message is leased, renewed and settled on its own; [`complete_all`](crate::Delivery::complete_all) completes several at the cost of one
+    /// where the storage allows that.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
+    /// use queue_runtime::{Delivery, Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let service = queue_runtime::QueueService::connect("memory:").await?;
-    /// let is_known = service.reset_schedule("hourly report").await?;
-    /// assert!(!is_known, "it was never started");
+    /// # async fn insert(_: impl Iterator<Item = u32>) -> Result<(), std::io::Error> { Ok(()) }
+    /// let service = testing::service().await;
+    /// service.submit_all((1..=100).map(|number| Order { number })).await?;
+    ///
+    /// let orders = service.accept_many::<Order>(64).await?;
+    /// assert_eq!(orders.len(), 64);
+    /// insert(orders.iter().map(|order| order.number)).await?;
+    /// Delivery::complete_all(orders).await?;
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure; otherwise the backend's error.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it completes, the schedule may have been reset.
-    pub async fn reset_schedule(&self, name: &str) -> queue_core::Result<bool> {
-        reset(&self.context, name).await
+    #[must_use = "nothing is accepted until this is awaited"]
+    pub fn accept_many<M: Message>(&self, max: u32) -> AcceptMany<M> {
+        self.queue::<M>().accept_many(max)
     }
 
-    /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
-    ///
-    /// Call it before a program ends. Otherwise the queue remains until another instance that makes requests, or
-    /// [`clean_reply_queues`](Self::clean_reply_queues), finds that its owner is gone. Further requests create another one.
-    /// A failure to delete it is logged.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it completes, the queue is deleted in the background.
-    pub async fn delete_reply_queue(&self) {
-        self.replies.close().await;
+    /// Returns an endless stream of the messages of the type's queue, which is created if it does not exist. Up to `max`
+    /// messages are received at once and wait in the stream. See [`Messages`]; for other settings,
+    /// [`accept_many`](Self::accept_many) and [`into_stream`](crate::AcceptMany::into_stream).
+    #[must_use = "nothing is accepted until the stream is polled"]
+    pub fn messages<M: Message>(&self, max: u32) -> Messages<M> {
+        self.queue::<M>().messages(max)
     }
 
-    /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many.
-    ///
-    /// A call checks up to 32 queues, chosen at random, and takes as long as the longest of their
-    /// [leases](crate::ServiceBuilder::reply_lease). Each instance does this from time to time while it makes requests,
-    /// so programs need not call it.
+    /// Returns a builder of a listener that handles the messages of the type's queue, which is created if it does not
+    /// exist.
+    // The compiler shows the line of the bound, and the comment on it, with each handler that does not fit.
+    pub fn listener<M, H>(&self, handler: H) -> ListenerBuilder<M>
+    where
+        M: Message,
+        H: Handler<M>, // with the application's state as first argument: `listener_with(state, handler)`
+    {
+        self.queue::<M>().listener(handler)
+    }
+
+    /// Returns a builder of a listener whose handler gets a clone of `state` with each message. A clone should
+    /// cost little: put what is large behind an [`Arc`].
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
+    /// use std::sync::Arc;
+    /// use queue_runtime::{Message, Received, testing};
+    /// use serde::{Deserialize, Serialize};
+    /// use tokio::sync::Mutex;
+    ///
+    /// #[derive(Serialize, Deserialize, Message)]
+    /// struct Payment {
+    ///     amount: u64,
+    /// }
+    ///
+    /// #[derive(Clone)]
+    /// struct Shop {
+    ///     revenue: Arc<Mutex<u64>>,
+    /// }
+    ///
+    /// async fn book(shop: Shop, payment: Received<Payment>) {
+    ///     *shop.revenue.lock().await += payment.amount;
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let service = queue_runtime::QueueService::connect("memory:").await?;
-    /// let deleted = service.clean_reply_queues().await?;
-    /// assert_eq!(deleted, 0, "nobody was killed");
+    /// let service = testing::service().await;
+    /// let shop = Shop { revenue: Arc::default() };
+    /// service.submit_all([Payment { amount: 7 }, Payment { amount: 9 }]).await?;
+    ///
+    /// let listener = service.listener_with(shop.clone(), book).until_empty().start()?;
+    /// assert_eq!(listener.drained().await.info.completed, 2);
+    /// assert_eq!(*shop.revenue.lock().await, 16);
     /// # Ok(())
     /// # }
     /// ```
+    pub fn listener_with<S, M, H>(&self, state: S, handler: H) -> ListenerBuilder<M>
+    where
+        M: Message,
+        H: HandlerWith<S, M>,
+    {
+        self.queue::<M>().listener_with(state, handler)
+    }
+
+    /// Returns a builder of a listener for messages of several types on the queue with this name. See [`Router`].
     ///
-    /// # Errors
-    /// The backend's error: if the queues cannot be listed, or else the first one of a queue that cannot be read or deleted.
-    /// Such a queue is logged and left alone, and the others are cleaned all the same.
+    /// The queue is created if it does not exist and is the own queue of one of the types, or
+    /// [`create_queue`](Router::create_queue) says so.
+    pub fn router(&self, queue: &str) -> Router {
+        let (context, listeners) = (&self.context, &self.running.listeners);
+        let (context, listeners) = (Arc::clone(context), Arc::clone(listeners));
+        Router::new(
+            context,
+            listeners,
+            queue.parse(),
+            MissingQueue::Report,
+            None,
+        )
+    }
+
+    /// Returns handles to the listeners of this service and its clones that have not stopped, in the order in which they
+    /// were started.
     ///
-    /// # Cancel safety
-    /// If the future is dropped before it completes, some of the queues may have been deleted.
-    pub async fn clean_reply_queues(&self) -> queue_core::Result<usize> {
-        clean(&self.context, None).await
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # #[message(queue = "orders")]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// let service = testing::service().await;
+    /// service.listener(ship).start()?; // it runs without its handle
+    ///
+    /// let orders = service.listeners().remove(0);
+    /// assert_eq!(orders.queue().as_str(), "orders");
+    /// orders.shutdown(Duration::from_secs(30)).await;
+    /// assert!(service.listeners().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn listeners(&self) -> Vec<ListenerHandle> {
+        self.running.listeners.running()
     }
 
     /// Returns handles to the schedules of this service and its clones that have not been stopped, in the order in which
