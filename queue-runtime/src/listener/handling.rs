@@ -11,6 +11,7 @@
 //! | `run` | which of the two settles a message |
 //! | `finish`, `attempt_counts` | how its end settles the message, and whether a failed attempt counts |
 //! | `routes` | which handler a message has |
+//! | `prepare` | what a message has to have before its handler is called |
 //! | `gate` | when a message of a type may be handled whose type has limits |
 //! | `run_times` | how long runs take, and so the visibility timeout that follows them |
 
@@ -18,6 +19,7 @@ mod attempt_counts;
 mod executor;
 mod finish;
 mod gate;
+mod prepare;
 mod routes;
 mod run;
 mod run_times;

@@ -44,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) missing_queue: MissingQueue,
     /// Whether messages are handled several at a time.
     pub(crate) batched: bool,
+    /// Whether several messages are accepted together, so that none may wait for the end of another.
+    pub(crate) several: bool,
 }
 
 /// The caller of the code that handles a message.
@@ -96,6 +98,7 @@ impl Options {
             reply_errors: None,
             missing_queue,
             batched: false,
+            several: false,
         }
     }
 
@@ -126,6 +129,7 @@ impl Options {
             reply_errors: self.reply_errors.or(listener.reply_errors),
             missing_queue: listener.missing_queue,
             batched: self.batched,
+            several: self.several,
         }
     }
 

@@ -91,6 +91,13 @@ async fn wait_for(
                             let reason = "its key is claimed elsewhere";
                             return Err(postponed(remaining, reason));
                         }
+                        let Settling {
+                            consumer, incoming, ..
+                        } = settling;
+                        if consumer.options.several {
+                            let after = incoming.settings.visibility;
+                            return Err(postponed(after, "its key is claimed elsewhere"));
+                        }
                         let pause = remaining.min(look.mul_f64(0.5 + 0.5 * jitter()));
                         waiting.rest(pause).await?;
                         look = (look * 2).min(LONGEST_LOOK);

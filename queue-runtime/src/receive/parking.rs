@@ -13,8 +13,9 @@ use queue_core::RetryAdvice;
 use super::admission::renew_if_overdue;
 use super::incoming::Incoming;
 use super::refusal::Refusal;
-use super::settlement::Settling;
+use super::settlement::{End, Settling};
 use super::waiting::{lease_lost, postponed};
+use crate::lease::Cause;
 use crate::policy::{Backoff, jitter};
 
 /// Counts the messages that wait, which are in flight. It has room for half of those that may be, so that messages that
@@ -124,7 +125,12 @@ pub(crate) async fn park<T>(
                 renew_if_overdue(context, incoming).await?;
                 return Ok(got);
             }
-            _ = incoming.lease.cancellation().cancelled() => return Err(lease_lost(settling)),
+            cause = incoming.lease.cancellation().cancelled() => {
+                return Err(match cause {
+                    Cause::ClaimLost => Refusal::Ends(End::Released),
+                    _ => lease_lost(settling),
+                });
+            }
             () = context.clock.sleep(patience) => {
                 if let Some(refusal) = put_back() {
                     return Err(refusal);

@@ -414,3 +414,53 @@ async fn only_the_blocking_types_of_a_router_use_threads() {
     ids.dedup();
     assert!(ids.len() <= 2, "{ids:?}");
 }
+
+/// What waits for room for its data does not keep what others need who have that room.
+#[tokio::test(start_paused = true)]
+async fn data_that_waits_for_room_keeps_nothing_that_layers_are_ready_for() {
+    #[derive(Debug, Serialize, Deserialize, Message)]
+    #[message(queue = "texts", compress)]
+    struct Text {
+        text: String,
+    }
+
+    let service = testing::service().await;
+    let texts = (0..20).map(|number| Text {
+        text: format!("{number} ").repeat(30_000),
+    });
+    service.submit_all(texts).await.expect("submitted");
+    let body = service.backend().capabilities().max_body;
+    let listener = service
+        .listener(async |_: Received<Text>| sleep(SECOND).await)
+        .layer(ConcurrencyLimitLayer::new(1))
+        .max_bytes_in_flight(3 * body)
+        .tasks(2)
+        .start()
+        .expect("starts");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    let info = &drained.listeners[0];
+    assert_eq!((info.completed, info.released), (20, 0), "{info:?}");
+    assert!(drained.elapsed < 60 * SECOND, "{:?}", drained.elapsed);
+    stop(listener).await;
+}
+
+/// A message that has waited its turn is not put back because a layer is busy that is around all handlers.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_has_waited_its_turn_waits_for_the_common_layers_in_its_place() {
+    let (service, peak) = (with_orders(0..40).await, Peak::default());
+    let notes = (0..200).map(|number| Note {
+        text: number.to_string(),
+    });
+    service.submit_all(notes).await.expect("submitted");
+    let router = service
+        .router("orders")
+        .route(Route::with(peak.clone(), work).max_in_flight(1))
+        .handle(async |_: Received<Note>| sleep(SECOND).await)
+        .max_in_flight(8)
+        .layer(ConcurrencyLimitLayer::new(2));
+    let listener = router.start().expect("starts");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!((drained.completed(), peak.most()), (240, 1));
+    assert!(drained.elapsed < 300 * SECOND, "{:?}", drained.elapsed);
+    stop(listener).await;
+}

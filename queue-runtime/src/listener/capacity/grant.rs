@@ -66,22 +66,23 @@ impl Grant {
             grant.bytes = messages * limit.largest;
             grant.keep(messages);
         }
-        // Before the room that others share, and after all that is this listener's own.
-        if capacity.ready.is_needed() {
-            let first = capacity.ready.wait().await;
-            let mut ready = vec![first.map_err(ReceiveError::NotReady)?];
-            while ready.len() < grant.permits
-                && let Some(Ok(another)) = capacity.ready.wait().now_or_never()
-            {
-                ready.push(another);
-            }
-            grant.keep(ready.len());
-            grant.ready = ready;
+        // After what is this listener's own, and before the room that others share.
+        let readiness = &capacity.ready;
+        if readiness.is_needed() {
+            let first = readiness.wait().await;
+            grant.ready.push(first.map_err(ReceiveError::NotReady)?);
         }
         if let Some(lane) = &capacity.lane {
             grant.shared = lane.acquire(grant.permits).await;
             grant.keep(grant.shared);
-            grant.ready.truncate(grant.permits);
+        }
+        if readiness.is_needed() {
+            while grant.ready.len() < grant.permits
+                && let Some(Ok(another)) = readiness.wait().now_or_never()
+            {
+                grant.ready.push(another);
+            }
+            grant.keep(grant.ready.len());
         }
         Ok(grant)
     }
@@ -94,6 +95,10 @@ impl Grant {
         let bytes = messages * capacity.largest_message();
         capacity.release_bytes(self.bytes - bytes);
         self.bytes = bytes;
+        if let Some(lane) = capacity.lane.as_ref().filter(|_| self.shared > messages) {
+            lane.give_back(self.shared - messages);
+            self.shared = messages;
+        }
     }
 
     /// Reserves a thread for each message of a blocking handler, as far as there are threads.

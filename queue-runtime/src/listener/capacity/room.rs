@@ -79,7 +79,16 @@ impl Room {
         self.with(|held| held.place = Some(place));
     }
 
-    pub(super) fn keep_ready(&self, ready: Ready) {
+    /// Keeps a thread for a blocking handler.
+    pub(crate) fn keep_thread(&self, thread: Reserved) {
+        self.with(|held| held.thread = Some(thread));
+    }
+
+    pub(crate) fn has_thread(&self) -> bool {
+        self.with(|held| held.thread.is_some())
+    }
+
+    pub(crate) fn keep_ready(&self, ready: Ready) {
         self.with(|held| held.ready = Some(ready));
     }
 

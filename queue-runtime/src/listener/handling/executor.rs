@@ -6,28 +6,20 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use queue_core::Disposition;
 use queue_core::clock::BoxFuture;
-use queue_core::envelope::PoisonReason;
-use queue_core::{Disposition, Error};
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
-use super::gate::until_ready;
-use super::routes::Route;
+use super::prepare::prepare;
 use super::run::{Ended, HandlerState, Run, Taken};
 use super::watchdog;
 use crate::lease::Cause;
 use crate::listener::capacity::Room;
 use crate::listener::core::Core;
-use crate::listener::event::ListenerEventKind;
-use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
-use crate::receive::{
-    Call, Consumer, End, Fetched, Incoming, Ready, Refusal, Seat, Settling, admit, claim, decode,
-    expanded_size, fetch_data, is_admissible, lacks_data, park,
-};
+use crate::receive::{Call, End, Fetched, Incoming, Refusal, Seat, Settling};
 
 /// Has a task handle each message.
 pub(crate) fn handle(core: &Core, messages: impl Iterator<Item = (Fetched, Room)>) {
@@ -186,141 +178,6 @@ fn record_time(run: &Run, started: Duration) {
     }
 }
 
-/// Returns the call that handles the message, once it has what it needs for that.
-async fn prepare(room: &Room, route: &Route, incoming: &mut Incoming) -> Result<Call, Refusal> {
-    let core = room.core();
-    let (context, consumer) = (&core.context, &route.consumer);
-    let Some(handler) = &route.handler else {
-        return Err(unhandled(incoming));
-    };
-    // What is not handled waits for nothing.
-    let own = if route.gate.has_limits() && is_admissible(context, consumer, incoming) {
-        Box::pin(pass_gate(room, route, incoming)).await?
-    } else {
-        Ready::default()
-    };
-    admit(context, consumer, incoming).await?;
-    if lacks_data(consumer, incoming) {
-        Box::pin(obtain_data(room, consumer, incoming)).await?;
-    }
-    let call = |incoming: &Incoming| handler.call(context, incoming);
-    let call = decode(context, consumer, incoming, call).await?;
-    if consumer.options.idempotency.is_some() {
-        let report = |error: &Error, after| {
-            let error = error.clone();
-            core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
-        };
-        let claimed = unless_stopping(core, claim(context, consumer, incoming, report)).await;
-        match claimed {
-            Some(claimed) => claimed?,
-            None => return Err(Refusal::Ends(End::Released)),
-        }
-    }
-    let common = match room.take_ready() {
-        Some(ready) => ready,
-        None if core.capacity.ready().is_needed() => {
-            Box::pin(become_ready(room, consumer, incoming)).await?
-        }
-        None => Ready::default(),
-    };
-    Ok(with_layers(call, incoming, own, common))
-}
-
-/// Puts around the call what is around the handler of its type, and what is around all.
-fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, mut common: Ready) -> Call {
-    let handled = match call {
-        Call::Task(handled) => handled,
-        Call::Service(call) => {
-            let ready = own.take_service().or_else(|| common.take_service());
-            call(ready.expect("a service is ready before its message is handled"))
-        }
-        call @ (Call::Blocking(_) | Call::Batched(_)) => return call,
-    };
-    let handled = own.around(incoming, handled);
-    Call::Task(common.around(incoming, handled))
-}
-
-/// Waits again until what is around all handlers is ready, for a message that has given that up.
-async fn become_ready(
-    room: &Room,
-    consumer: &Consumer,
-    incoming: &Incoming,
-) -> Result<Ready, Refusal> {
-    let core = room.core();
-    let settling = Settling::new(&core.context, consumer, incoming);
-    let ready = until_ready(core, core.capacity.ready());
-    let ready = park(core.capacity.parking(), settling, ready);
-    let ready = unless_stopping(core, ready).await;
-    ready.unwrap_or(Err(Refusal::Ends(End::Released)))
-}
-
-/// Returns why a message is not handled whose kind no handler takes: it may be for a newer program.
-fn unhandled(incoming: &Incoming) -> Refusal {
-    let kind = &incoming.envelope.kind;
-    Refusal::Ends(End::NewerProgram {
-        reason: PoisonReason::UnhandledKind,
-        error: format!("no handler of this program takes messages of kind `{kind}`"),
-    })
-}
-
-/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
-async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
-    let core = room.core();
-    let settling = Settling::new(&core.context, &route.consumer, incoming);
-    let mut passed = pin!(route.gate.pass(core));
-    let passed = match passed.as_mut().now_or_never() {
-        Some(at_once) => at_once,
-        None => {
-            // A message that waits does not keep what others are ready for.
-            drop(room.take_ready());
-            let parked = park(core.capacity.parking(), settling, passed);
-            let parked = unless_stopping(core, parked).await;
-            parked.unwrap_or(Err(Refusal::Ends(End::Released)))?
-        }
-    };
-    passed
-        .place
-        .into_iter()
-        .for_each(|place| room.keep_place(place));
-    Ok(passed.ready)
-}
-
-/// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.
-async fn obtain_data(
-    room: &Room,
-    consumer: &Consumer,
-    incoming: &mut Incoming,
-) -> Result<(), Refusal> {
-    let core = room.core();
-    let context = &core.context;
-    let most = context.encoder.max_payload();
-    let report = |error: &Error, after| {
-        let error = error.clone();
-        core.publish(|| ListenerEventKind::DataUnavailable { error, after });
-    };
-    let obtained = async {
-        // What is larger than allowed ends before anything is fetched.
-        if let Some(bytes) = expanded_size(incoming).filter(|size| *size <= most) {
-            let settling = Settling::new(context, consumer, incoming);
-            park(core.capacity.parking(), settling, room.grow(bytes)).await?;
-        }
-        fetch_data(context, consumer, incoming, report).await
-    };
-    match unless_stopping(core, obtained).await {
-        Some(obtained) => obtained,
-        None => Err(Refusal::Ends(End::Released)),
-    }
-}
-
-/// Awaits something that may take long, unless the listener is stopping.
-async fn unless_stopping<T>(core: &Core, awaited: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        ready = awaited => Some(ready),
-        _ = core.phase.reached(ListenerPhase::Stopping) => None,
-    }
-}
-
 /// Polls the handler until it ends, is cancelled, or the watchdog takes its message over.
 async fn run_task<T>(
     run: &Run,
@@ -384,17 +241,8 @@ async fn run_on_thread(
     run: &Arc<Run>,
     function: Box<dyn FnOnce() -> Disposition + Send>,
 ) -> Result<(), Taken> {
-    let thread = match run.room.take_thread() {
-        Some(thread) => thread,
-        None => match run.core().capacity.reserve_thread() {
-            Ok(thread) => thread,
-            Err(error) => {
-                no_thread(run, error);
-                drop_caught(function);
-                return run.end_unpolled(Ended::NotStarted);
-            }
-        },
-    };
+    let thread = run.room.take_thread();
+    let thread = thread.expect("a thread is reserved for each blocking handler");
     let (done, returned) = oneshot::channel();
     let run = Arc::clone(run);
     thread.run(move || {
@@ -415,15 +263,6 @@ async fn run_on_thread(
     });
     let returned = returned.await;
     returned.expect("the thread sends the result of the call")
-}
-
-/// Reports that a message is handed back because there is no thread for its handler.
-fn no_thread(run: &Run, error: std::io::Error) {
-    let (core, after) = (run.core(), Duration::ZERO);
-    let queue = &core.consumer.queue;
-    tracing::error!(%queue, %error, "failed to start a thread for a handler; its message is handed back");
-    let error = Arc::new(error);
-    core.publish(|| ListenerEventKind::NoThread { error, after });
 }
 
 fn call_function(

@@ -26,6 +26,8 @@ pub(super) struct Passed {
     pub(super) place: Option<OwnedSemaphorePermit>,
     /// Of what is around the handler of its type, or is the handler.
     pub(super) ready: Ready,
+    /// Of what is around all handlers, if that was to be waited for.
+    pub(super) common: Option<Ready>,
 }
 
 impl Gate {
@@ -46,11 +48,12 @@ impl Gate {
         self.places.is_some() || self.rate.is_some() || self.ready.is_needed()
     }
 
-    /// Waits until a message may be handled: for a place first, so that no token is taken for a message that waits for one.
+    /// Waits until a message may be handled: for a place first, and for a token last, so that none is taken for a message that
+    /// waits for something else. `common` is waited for, too, by a message that has given it up.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn pass(&self, core: &Core) -> Passed {
+    pub(super) async fn pass(&self, core: &Core, common: Option<&Readiness>) -> Passed {
         let place = match &self.places {
             Some(places) => {
                 let place = Arc::clone(places).acquire_owned().await;
@@ -59,10 +62,18 @@ impl Gate {
             None => None,
         };
         let ready = until_ready(core, &self.ready).await;
+        let common = match common {
+            Some(common) => Some(until_ready(core, common).await),
+            None => None,
+        };
         if let Some(rate) = &self.rate {
             rate.start().await;
         }
-        Passed { place, ready }
+        Passed {
+            place,
+            ready,
+            common,
+        }
     }
 }
 

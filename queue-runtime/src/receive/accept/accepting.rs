@@ -1,12 +1,9 @@
 //! Receiving messages for an accept, and deciding which of them the caller gets.
 
-use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::future::join_all;
 use queue_core::internal::error_chain;
 use queue_core::{DecodeError, ErrorKind};
 
@@ -120,53 +117,25 @@ impl<M> Accepting<M> {
     }
 
     /// Adds deliveries of the messages, and settles those that cannot be handled. If one cannot be settled either, that is
-    /// an error only if there is nothing to return: it must not keep the others from being handled. Nor must one that waits
-    /// for long, which may be for another of them: once there is a delivery, it is handed back after a quarter of the
-    /// visibility timeout.
+    /// an error only if there is nothing to return: it must not keep the others from being handled.
     async fn deliver(
         &self,
         fetched: Vec<Fetched>,
         accepted: &mut Unclaimed<M>,
     ) -> Result<(), AcceptError> {
         let (context, consumer) = (&self.context, &self.consumer);
-        let patience = fetched.iter().map(|one| one.settings.visibility / 4).min();
-        let patience = patience.unwrap_or_default();
-        let deliver = |(at, fetched)| {
+        let delivered = fetched.into_iter().map(|fetched| {
             // It is large, and moved often.
             let incoming = Box::new(Incoming::read(context, consumer, fetched));
-            let delivered = self.deliver_one(Undecided::new(context, consumer, incoming));
-            async move { (at, delivered.await) }
-        };
-        let mut pending: FuturesUnordered<_> =
-            fetched.into_iter().enumerate().map(deliver).collect();
-        let (mut delivered, mut errors) = (BTreeMap::new(), Vec::new());
-        let mut late = pin!(futures_util::future::pending().left_future());
-        let from_now = || context.clock.sleep(patience).right_future();
-        if !accepted.is_empty() {
-            late.set(from_now());
-        }
-        loop {
-            let (at, one) = tokio::select! {
-                biased;
-                next = pending.next() => match next {
-                    Some(next) => next,
-                    None => break,
-                },
-                () = &mut late => break,
-            };
-            match one {
-                Ok(one) => {
-                    if accepted.is_empty() && delivered.is_empty() && !one.is_empty() {
-                        late.set(from_now());
-                    }
-                    if !one.is_empty() {
-                        delivered.insert(at, one);
-                    }
-                }
+            self.deliver_one(Undecided::new(context, consumer, incoming))
+        });
+        let mut errors = Vec::new();
+        for delivered in join_all(delivered).await {
+            match delivered {
+                Ok(one) => accepted.append(one),
                 Err(error) => errors.push(error),
             }
         }
-        delivered.into_values().for_each(|one| accepted.append(one));
         accepted.keep_leased();
         let returned = accepted.is_empty().then(|| errors.pop()).flatten();
         for error in &errors {

@@ -115,9 +115,9 @@ impl<M> Source<M> {
             while let Some(first) = self.waiting.first() {
                 let is_leased = first.claim().await;
                 // Taken only now: if this is dropped before, it is handed back.
-                let first = self.waiting.take_first();
-                if let Some(first) = first.filter(|_| is_leased) {
-                    return Ok(first);
+                match self.waiting.take_first() {
+                    Some(first) if is_leased => return Ok(first),
+                    late => drop(late.map(Unclaimed::from)),
                 }
             }
             if self.failures > 0 {

@@ -185,7 +185,8 @@ impl<M, Out> Accept<M, Out> {
     /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
     /// the work is done. If completing then fails, the work must not be undone: the next consumer of the message finds it
     /// recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is held until that ends,
-    /// also longer than [`wait`](Self::wait).
+    /// also longer than [`wait`](Self::wait); of several messages that are accepted together, it is put back for a visibility
+    /// timeout, which counts as an attempt.
     ///
     /// If the store fails, the message is handed back, and accepting returns [`AcceptError::Idempotency`]. The receive
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.
@@ -199,9 +200,9 @@ impl<M, Out> Accept<M, Out> {
         let checked = InvalidSetting::count("number of messages to accept", max, usize::MAX);
         checked.map_err(AcceptError::Setting)?;
         let capabilities = self.context.backend.capabilities();
-        let consumer = self
-            .options
-            .build(self.queue, self.serves, Caller::Accept, capabilities)?;
+        let mut options = self.options;
+        options.several = self.max > 1;
+        let consumer = options.build(self.queue, self.serves, Caller::Accept, capabilities)?;
         Ok(Accepting {
             context: self.context,
             consumer: Arc::new(consumer),

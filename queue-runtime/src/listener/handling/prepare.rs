@@ -1,0 +1,194 @@
+//! What a message has to have before its handler is called, and what it waits for.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use queue_core::envelope::PoisonReason;
+use queue_core::{Error, RetryAdvice};
+
+use super::gate::until_ready;
+use super::routes::Route;
+use crate::listener::capacity::Room;
+use crate::listener::core::Core;
+use crate::listener::event::ListenerEventKind;
+use crate::listener::phase::ListenerPhase;
+use crate::policy::{jitter, outage_pause};
+use crate::receive::{
+    Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, claim, decode, expanded_size,
+    fetch_data, is_admissible, lacks_data, park,
+};
+
+/// Returns the call that handles the message, once it has what it needs for that.
+pub(super) async fn prepare(
+    room: &Room,
+    route: &Route,
+    incoming: &mut Incoming,
+) -> Result<Call, Refusal> {
+    let core = room.core();
+    let (context, consumer) = (&core.context, &route.consumer);
+    let Some(handler) = &route.handler else {
+        return Err(unhandled(incoming));
+    };
+    // What is not handled waits for nothing.
+    let own = if route.gate.has_limits() && is_admissible(context, consumer, incoming) {
+        Box::pin(pass_gate(room, route, incoming)).await?
+    } else {
+        Ready::default()
+    };
+    admit(context, consumer, incoming).await?;
+    if lacks_data(consumer, incoming) {
+        Box::pin(obtain_data(room, consumer, incoming)).await?;
+    }
+    if handler.is_blocking() && !room.has_thread() {
+        reserve_thread(room, consumer, incoming).await?;
+    }
+    let call = |incoming: &Incoming| handler.call(context, incoming);
+    let call = decode(context, consumer, incoming, call).await?;
+    if consumer.options.idempotency.is_some() {
+        let report = |error: &Error, after| {
+            let error = error.clone();
+            core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
+        };
+        let claimed = unless_stopping(core, claim(context, consumer, incoming, report)).await;
+        match claimed {
+            Some(claimed) => claimed?,
+            None => return Err(Refusal::Ends(End::Released)),
+        }
+    }
+    let common = room.take_ready().unwrap_or_default();
+    Ok(with_layers(call, incoming, own, common))
+}
+
+/// Puts around the call what is around the handler of its type, and what is around all.
+fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, mut common: Ready) -> Call {
+    let handled = match call {
+        Call::Task(handled) => handled,
+        Call::Service(call) => {
+            let ready = own.take_service().or_else(|| common.take_service());
+            call(ready.expect("a service is ready before its message is handled"))
+        }
+        call @ (Call::Blocking(_) | Call::Batched(_)) => return call,
+    };
+    let handled = own.around(incoming, handled);
+    Call::Task(common.around(incoming, handled))
+}
+
+/// Returns why a message is not handled whose kind no handler takes: it may be for a newer program.
+fn unhandled(incoming: &Incoming) -> Refusal {
+    let kind = &incoming.envelope.kind;
+    Refusal::Ends(End::NewerProgram {
+        reason: PoisonReason::UnhandledKind,
+        error: format!("no handler of this program takes messages of kind `{kind}`"),
+    })
+}
+
+/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
+async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+    let core = room.core();
+    let settling = Settling::new(&core.context, &route.consumer, incoming);
+    let passed = match route.gate.pass(core, None).now_or_never() {
+        Some(at_once) => at_once,
+        None => {
+            // A message that waits does not keep what others are ready for.
+            let common = room.take_ready().map(|_| core.capacity.ready());
+            let passed = route.gate.pass(core, common);
+            let parked = park(core.capacity.parking(), settling, passed);
+            let parked = unless_stopping(core, parked).await;
+            parked.unwrap_or(Err(Refusal::Ends(End::Released)))?
+        }
+    };
+    passed
+        .common
+        .into_iter()
+        .for_each(|ready| room.keep_ready(ready));
+    passed
+        .place
+        .into_iter()
+        .for_each(|place| room.keep_place(place));
+    Ok(passed.ready)
+}
+
+/// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.
+async fn obtain_data(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &mut Incoming,
+) -> Result<(), Refusal> {
+    let core = room.core();
+    let context = &core.context;
+    let most = context.encoder.max_payload();
+    let report = |error: &Error, after| {
+        let error = error.clone();
+        core.publish(|| ListenerEventKind::DataUnavailable { error, after });
+    };
+    let obtained = async {
+        // What is larger than allowed ends before anything is fetched.
+        if let Some(bytes) = expanded_size(incoming).filter(|size| *size <= most) {
+            grow(room, consumer, incoming, bytes).await?;
+        }
+        fetch_data(context, consumer, incoming, report).await
+    };
+    match unless_stopping(core, obtained).await {
+        Some(obtained) => obtained,
+        None => Err(Refusal::Ends(End::Released)),
+    }
+}
+
+/// Waits for room for the data of a message. It does not keep meanwhile what others are ready for, who may have that room.
+async fn grow(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    bytes: usize,
+) -> Result<(), Refusal> {
+    if room.grow(bytes).now_or_never().is_some() {
+        return Ok(());
+    }
+    let core = room.core();
+    let given_up = room.take_ready().is_some();
+    let grown = async {
+        room.grow(bytes).await;
+        if given_up {
+            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+        }
+    };
+    let settling = Settling::new(&core.context, consumer, incoming);
+    park(core.capacity.parking(), settling, grown).await
+}
+
+/// Reserves a thread for a message that was received without one. It waits while none can be started.
+async fn reserve_thread(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &Incoming,
+) -> Result<(), Refusal> {
+    let core = room.core();
+    let reserved = async {
+        for failures in 1.. {
+            let error = match core.capacity.reserve_thread() {
+                Ok(thread) => return room.keep_thread(thread),
+                Err(error) => Arc::new(error),
+            };
+            let (queue, after) = (
+                &core.consumer.queue,
+                outage_pause(RetryAdvice::Temporary, failures, jitter()),
+            );
+            tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
+            core.publish(|| ListenerEventKind::NoThread { error, after });
+            core.context.clock.sleep(after).await;
+        }
+    };
+    let settling = Settling::new(&core.context, consumer, incoming);
+    let parked = park(core.capacity.parking(), settling, reserved);
+    let parked = unless_stopping(core, parked).await;
+    parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+}
+
+/// Awaits something that may take long, unless the listener is stopping.
+async fn unless_stopping<T>(core: &Core, awaited: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        ready = awaited => Some(ready),
+        _ = core.phase.reached(ListenerPhase::Stopping) => None,
+    }
+}
