@@ -11,7 +11,7 @@ use crate::proxy::Proxy;
 use crate::server::{SERVER, runtime};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "idle-orders")]
+#[message(queue = "left-alone")]
 struct Order {
     number: u32,
 }
