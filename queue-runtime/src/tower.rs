@@ -16,7 +16,6 @@
 //! ```
 //! use queue_runtime::{Message, Received, testing};
 //! use serde::{Deserialize, Serialize};
-//! use tower::ServiceBuilder;
 //! use tower::limit::ConcurrencyLimitLayer;
 //!
 //! #[derive(Serialize, Deserialize, Message)]

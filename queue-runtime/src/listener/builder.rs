@@ -134,7 +134,8 @@ impl<M> ListenerBuilder<M> {
     /// Limits how many handlers start in a time, such as `rate(Rate::per_minute(100))`. The default is no limit.
     ///
     /// The listener receives only as many messages as it may handle, with one receive at a time, so that others are left to
-    /// other instances. A message that waits after its receive, for an idempotency store for example, has used its turn. The rate is that of this listener: divide what a system downstream allows by the number of instances.
+    /// other instances. A message that waits after its receive, for an idempotency store for example, has used its turn. The
+    /// rate is that of this listener: divide what a system downstream allows by the number of instances.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
         self

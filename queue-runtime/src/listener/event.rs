@@ -219,8 +219,8 @@ pub enum ListenerEventKind {
         /// The delay before the retry.
         after: Duration,
     },
-    /// What is around the handler, or is the handler, failed to become ready: a layer or service of `tower`. The listener
-    /// receives no messages until it is.
+    /// What is around the handler, or is the handler, failed to become ready: a layer or service of `tower`. Until it is, the
+    /// listener receives no messages or, if it is that of one type of a router, messages of the type wait.
     NotReady {
         /// The error.
         error: Failure,

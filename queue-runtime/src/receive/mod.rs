@@ -10,7 +10,7 @@
 //! | `batch/` | has messages handled several at a time | |
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
-//! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
+//! | `received`, `progress`, `delivery`, `complete_all`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
 //! | `settlement/` | decides what becomes of the message, and writes it | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
 //! | `layers` | what may be around a handler, and says when it is ready | |
@@ -50,7 +50,7 @@ mod waiting;
 pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
 pub(crate) use admission::{admit, decode, is_admissible};
-pub use batch::{Batch, BatchDisposition, Batching, IntoBatchDisposition, batch};
+pub use batch::{Batch, BatchDisposition, BatchIter, Batching, IntoBatchDisposition, batch};
 pub(crate) use batch::{Ending, Seat, longest};
 pub use complete_all::CompleteAllError;
 pub use completing::Completing;

@@ -50,7 +50,7 @@ pub struct Batch<M>(Vec<Arc<Received<M>>>);
 impl<M> Batch<M> {
     /// The messages.
     #[must_use]
-    pub fn iter(&self) -> Iter<'_, M> {
+    pub fn iter(&self) -> BatchIter<'_, M> {
         self.into_iter()
     }
 
@@ -77,18 +77,18 @@ impl<M> std::ops::Index<usize> for Batch<M> {
 
 impl<'a, M> IntoIterator for &'a Batch<M> {
     type Item = &'a Received<M>;
-    type IntoIter = Iter<'a, M>;
+    type IntoIter = BatchIter<'a, M>;
 
     fn into_iter(self) -> Self::IntoIter {
-        Iter(self.0.iter())
+        BatchIter(self.0.iter())
     }
 }
 
 /// The messages of a [`Batch`].
 #[derive(Debug)]
-pub struct Iter<'a, M>(std::slice::Iter<'a, Arc<Received<M>>>);
+pub struct BatchIter<'a, M>(std::slice::Iter<'a, Arc<Received<M>>>);
 
-impl<'a, M> Iterator for Iter<'a, M> {
+impl<'a, M> Iterator for BatchIter<'a, M> {
     type Item = &'a Received<M>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -100,7 +100,7 @@ impl<'a, M> Iterator for Iter<'a, M> {
     }
 }
 
-impl<M> ExactSizeIterator for Iter<'_, M> {}
+impl<M> ExactSizeIterator for BatchIter<'_, M> {}
 
 impl<M> FromIterator<Received<M>> for Batch<M> {
     fn from_iter<I: IntoIterator<Item = Received<M>>>(messages: I) -> Self {
