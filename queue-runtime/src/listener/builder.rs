@@ -1,14 +1,16 @@
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::{InvalidName, QueueName};
+use queue_core::{InvalidName, Message, QueueName};
 use tokio::sync::broadcast;
 
 use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
+use super::handling::key_of;
 use super::listeners::Listeners;
 use super::routing::Part;
 use crate::context::Context;
@@ -138,6 +140,55 @@ impl<M> ListenerBuilder<M> {
     /// rate is that of this listener: divide what a system downstream allows by the number of instances.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
+        self
+    }
+
+    /// Has messages of one key handled one at a time, such as those of one account: in the order in which they were received,
+    /// until one of them is retried or put back. Messages of other keys go on meanwhile.
+    ///
+    /// Messages that wait for their turn are leased, and take up to half of the room in flight. Further ones, and those
+    /// that have waited for a visibility timeout, are put back for up to 30 s without counting the attempt; bare bodies wait in
+    /// place. A message whose payload is stored elsewhere gets its turn when its payload has been read. The function is called
+    /// when a message is received, and must be quick. If it panics, that is a failed attempt.
+    ///
+    /// This holds within one listener. A message whose lease was lost while its handler goes on may be handled by another one
+    /// meanwhile. To have it for several processes, run one listener, or let the database decide: a transaction that checks
+    /// the row's version.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize, Message)]
+    /// struct Deposit {
+    ///     account: String,
+    ///     amount: i64,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn enter(deposit: Received<Deposit>) { println!("{} to {}", deposit.amount, deposit.account) }
+    /// # let service = testing::service().await;
+    /// # service.submit(Deposit { account: "ada".to_owned(), amount: 7 }).await?;
+    /// let listener = service
+    ///     .listener(enter)
+    ///     .one_at_a_time_by(|deposit| deposit.account.clone())
+    ///     .start()?;
+    /// # assert_eq!(testing::drain([&listener]).await?.completed(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn one_at_a_time_by<K: Hash>(
+        mut self,
+        key: impl Fn(&M) -> K + Send + Sync + 'static,
+    ) -> Self
+    where
+        M: Message,
+    {
+        let key = key_of(key);
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.key = Some(Arc::clone(&key)));
         self
     }
 

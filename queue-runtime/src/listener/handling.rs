@@ -13,6 +13,7 @@
 //! | `routes` | which handler a message has |
 //! | `prepare` | what a message has to have before its handler is called |
 //! | `gate` | when a message of a type may be handled whose type has limits |
+//! | `turns` | when a message may be handled that has a key |
 //! | `run_times` | how long runs take, and so the visibility timeout that follows them |
 
 mod attempt_counts;
@@ -24,6 +25,7 @@ mod routes;
 mod run;
 mod run_times;
 mod task_pool;
+mod turns;
 pub(super) mod watchdog;
 
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub(super) use routes::{NeedsThread, Route, Routes};
 use run::Watchlist;
 pub(super) use run_times::RunTimes;
 use task_pool::TaskPool;
+pub(super) use turns::{KeyOf, Keyed, Turn, Turns, key_of};
 
 use super::{capacity, core, event};
 

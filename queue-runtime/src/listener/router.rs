@@ -1,4 +1,5 @@
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use queue_core::Message;
 use queue_core::idempotency::IdempotencyStore;
 
 use super::builder::ListenerBuilder;
+use super::handling::{KeyOf, key_of};
 use super::routing::Part;
 use crate::policy::Rate;
 use crate::receive::{
@@ -97,6 +99,7 @@ pub struct Route<M> {
     handler: ErasedHandler,
     options: Options,
     layers: Vec<Arc<dyn Around>>,
+    key: Option<KeyOf>,
     message: PhantomData<fn(M)>,
 }
 
@@ -117,6 +120,7 @@ impl<M: Message> Route<M> {
             handler,
             options: Options::new(MissingQueue::Report),
             layers: Vec::new(),
+            key: None,
             message: PhantomData,
         }
     }
@@ -145,6 +149,16 @@ impl<M: Message> Route<M> {
     /// before messages are received.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
+        self
+    }
+
+    /// Has messages of one key handled one at a time, as [`ListenerBuilder::one_at_a_time_by`] does. Types of a router whose keys
+    /// are equal share them: to keep them apart, make the type a part of the key, as in `|order| ("order", order.number)`.
+    pub fn one_at_a_time_by<K: Hash>(
+        mut self,
+        key: impl Fn(&M) -> K + Send + Sync + 'static,
+    ) -> Self {
+        self.key = Some(key_of(key));
         self
     }
 
@@ -214,12 +228,14 @@ impl ListenerBuilder<Several> {
             handler,
             options,
             layers,
+            key,
             ..
         } = route;
         if self.queue.as_ref() == Ok(&M::TYPE.queue()) {
             self.options.missing_queue = MissingQueue::Create;
         }
-        self.parts.push(Part::new(handler, options, layers));
+        let part = Part::new(handler, options, layers);
+        self.parts.push(Part { key, ..part });
         self
     }
 }

@@ -6,7 +6,7 @@ use queue_core::{MessageType, QueueName, Wire};
 use tokio::sync::Semaphore;
 
 use super::error::StartError;
-use super::handling::{Gate, Route, Routes};
+use super::handling::{Gate, KeyOf, Keyed, Route, Routes, Turns};
 use crate::context::Context;
 use crate::observe::{KindMeasures, OTHER_KIND};
 use crate::receive::{Around, Caller, Consumer, ErasedHandler, Options, Readiness, Serves};
@@ -19,6 +19,8 @@ pub(super) struct Part {
     pub(super) options: Options,
     /// Around this handler alone, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
+    /// If its messages of one key are handled one at a time.
+    pub(super) key: Option<KeyOf>,
 }
 
 impl Part {
@@ -32,6 +34,7 @@ impl Part {
             handler,
             options,
             layers,
+            key: None,
         }
     }
 
@@ -61,7 +64,8 @@ impl Routing<'_> {
         // The handlers of a router are asked when one of their messages has come.
         let only = parts.first().filter(|_| !self.is_router);
         let ready = Readiness::new(self.layers.to_vec(), only.map(|part| &part.handler));
-        let typed = parts.into_iter().map(|part| self.route(part));
+        let turns = Arc::default();
+        let typed = parts.into_iter().map(|part| self.route(part, &turns));
         let typed = typed.collect::<Result<_, _>>()?;
         let others = self.is_router.then(|| Route {
             consumer: Arc::clone(&consumer),
@@ -88,11 +92,12 @@ impl Routing<'_> {
         Ok(Arc::new(built?))
     }
 
-    fn route(&self, part: Part) -> Result<Route, StartError> {
+    fn route(&self, part: Part, turns: &Arc<Turns>) -> Result<Route, StartError> {
         let Part {
             handler,
             options,
             layers,
+            key,
         } = part;
         let handled = handler.message_type();
         let takes_layers = handler.batch().is_none() && !handler.is_blocking();
@@ -114,9 +119,13 @@ impl Routing<'_> {
             check_rate(rate)?;
         }
         let ready = Readiness::new(layers, self.is_router.then_some(&handler));
+        let keyed = key.map(|key| Keyed {
+            key,
+            turns: Arc::clone(turns),
+        });
         let (most, rate) = (config.max_in_flight, config.rate.as_ref());
         Ok(Route {
-            gate: Gate::new(self.context, most, rate, ready),
+            gate: Gate::new(self.context, keyed, most, rate, ready),
             measures: self.measures(handled.kind()),
             consumer: self.consumer(options.within(self.options), &[handled])?,
             handler: Some(handler),

@@ -32,6 +32,7 @@ mod middleware;
 mod named_queues;
 mod observers;
 mod once;
+mod one_at_a_time;
 mod order;
 mod overload;
 mod panics;

@@ -11,6 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::breaker::Probe;
 use super::threads::Reserved;
 use crate::listener::core::Core;
+use crate::listener::handling::Turn;
 use crate::receive::Ready;
 
 /// The room of one message.
@@ -29,6 +30,8 @@ struct Held {
     /// The bytes that are held.
     bytes: usize,
     probe: Option<Probe>,
+    /// Among the messages of its key, until its handler has ended.
+    turn: Option<Turn>,
     /// Among the messages of its type that may be handled at a time, until its handler has returned.
     place: Option<OwnedSemaphorePermit>,
     /// Of what is around all handlers, until the handler is called.
@@ -50,6 +53,7 @@ impl Room {
                 permit: true,
                 bytes,
                 probe,
+                turn: None,
                 place: None,
                 ready: None,
             }),
@@ -77,6 +81,25 @@ impl Room {
     /// Keeps the message's place among those of its type that are handled.
     pub(crate) fn keep_place(&self, place: OwnedSemaphorePermit) {
         self.with(|held| held.place = Some(place));
+    }
+
+    /// Keeps the message's turn among those of its key.
+    pub(crate) fn keep_turn(&self, turn: Turn) {
+        self.with(|held| held.turn = Some(turn));
+    }
+
+    pub(crate) fn has_turn(&self) -> bool {
+        self.with(|held| held.turn.is_some())
+    }
+
+    /// Returns what completes once the message's turn has come, if it has one.
+    pub(crate) fn turn(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.with(|held| held.turn.as_ref().map(Turn::comes))
+    }
+
+    /// Gives the turn to the next message of the key.
+    pub(crate) fn end_turn(&self) {
+        drop(self.with(|held| held.turn.take()));
     }
 
     /// Keeps a thread for a blocking handler.
@@ -123,7 +146,7 @@ impl Room {
         let (permit, bytes, others) = self.with(|held| {
             let (permit, bytes) = (&mut held.permit, &mut held.bytes);
             let others = (held.thread.take(), held.place.take(), held.ready.take());
-            (take(permit), take(bytes), others)
+            (take(permit), take(bytes), (others, held.turn.take()))
         });
         drop(others);
         let capacity = &self.core.capacity;

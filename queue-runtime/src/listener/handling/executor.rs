@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
-use super::prepare::prepare;
+use super::prepare::{prepare, take_turn};
 use super::run::{Ended, HandlerState, Run, Taken};
 use super::watchdog;
 use crate::lease::Cause;
@@ -23,7 +23,13 @@ use crate::receive::{Call, End, Fetched, Incoming, Refusal, Seat, Settling};
 
 /// Has a task handle each message.
 pub(crate) fn handle(core: &Core, messages: impl Iterator<Item = (Fetched, Room)>) {
-    let arrival = |message| Arrival(Some(message));
+    let has_keys = core.handling.routes.have_keys();
+    let arrival = |(message, room)| {
+        Arrival(Some(match has_keys {
+            true => Message::Read(Task::with_turn(message, room)),
+            false => Message::Unread(message, room),
+        }))
+    };
     core.handling.pool.work_on(messages.map(arrival).collect());
 }
 
@@ -40,22 +46,34 @@ pub(super) async fn run(arrival: Arrival) {
     }
 }
 
-/// A message that was received. The task that handles it reads it, so that the messages of a batch are read side by
-/// side.
-pub(super) struct Arrival(Option<(Fetched, Room)>);
+/// A message that was received, until a task takes it.
+pub(super) struct Arrival(Option<Message>);
+
+enum Message {
+    /// The task that handles it reads it, so that the messages of a batch are read side by side.
+    Unread(Fetched, Room),
+    /// If there are keys, whose turns are taken in the order of the receive.
+    Read(Task),
+}
 
 impl Arrival {
     fn read(mut self) -> Task {
         let message = self.0.take();
-        let (message, room) = message.expect("it is taken here and in `drop` only");
-        Task::of(message, room)
+        message.expect("it is taken here and in `drop` only").read()
     }
 }
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        if let Some((message, room)) = self.0.take() {
-            drop(Task::of(message, room));
+        drop(self.0.take().map(Message::read));
+    }
+}
+
+impl Message {
+    fn read(self) -> Task {
+        match self {
+            Self::Unread(message, room) => Task::of(message, room),
+            Self::Read(task) => task,
         }
     }
 }
@@ -89,6 +107,15 @@ impl Task {
             run: Arc::new(Run::new(incoming, room, route, watchlist)),
             stage: Stage::Handling,
         }
+    }
+
+    /// Has the message take its turn among those of its key, in the order of the calls.
+    fn with_turn(message: Fetched, room: Room) -> Self {
+        let task = Self::of(message, room);
+        let run = &task.run;
+        // A panic is reported when the message is about to be handled, which tries again.
+        let _ = take_turn(&run.room, &run.route, &run.incoming);
+        task
     }
 
     /// Returns the call that handles the message. If it must not be handled, settles it and returns `None`.
@@ -143,6 +170,7 @@ impl Task {
         if self.run.claim() {
             self.stage = Stage::Settling;
             self.run.unwatch();
+            self.run.room.end_turn();
             finish(&self.run).await;
         }
     }

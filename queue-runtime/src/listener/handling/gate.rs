@@ -1,4 +1,5 @@
-//! What admitted messages of one type wait for: that few enough of them are handled, and the rate of their handlers.
+//! What admitted messages of one type wait for: their turn among those of their key, that few enough of them are handled,
+//! and the rate of their handlers.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::capacity::RateLimit;
 use super::core::Core;
 use super::event::ListenerEventKind;
+use super::turns::Keyed;
 use crate::context::Context;
 use crate::policy::Rate;
 use crate::receive::{Readiness, Ready};
@@ -15,6 +17,7 @@ use crate::receive::{Readiness, Ready};
 /// The limits of one type of message.
 #[derive(Default)]
 pub(crate) struct Gate {
+    keyed: Option<Keyed>,
     places: Option<Arc<Semaphore>>,
     rate: Option<RateLimit>,
     ready: Readiness,
@@ -33,11 +36,13 @@ pub(super) struct Passed {
 impl Gate {
     pub(crate) fn new(
         context: &Context,
+        keyed: Option<Keyed>,
         max_in_flight: Option<usize>,
         rate: Option<&Rate>,
         ready: Readiness,
     ) -> Self {
         Self {
+            keyed,
             places: max_in_flight.map(|most| Arc::new(Semaphore::new(most))),
             rate: rate.map(|rate| RateLimit::new(rate, &context.clock)),
             ready,
@@ -45,15 +50,29 @@ impl Gate {
     }
 
     pub(super) fn has_limits(&self) -> bool {
-        self.places.is_some() || self.rate.is_some() || self.ready.is_needed()
+        let takes = self.keyed.is_some() || self.places.is_some();
+        takes || self.rate.is_some() || self.ready.is_needed()
     }
 
-    /// Waits until a message may be handled: for a place first, and for a token last, so that none is taken for a message that
-    /// waits for something else. `common` is waited for, too, by a message that has given it up.
+    /// Returns what gives messages their turns, if they have keys.
+    pub(super) fn keyed(&self) -> Option<&Keyed> {
+        self.keyed.as_ref()
+    }
+
+    /// Waits until a message may be handled: for its turn first, so that it holds nothing that the messages before it need,
+    /// and for a token last, so that none is taken for a message that waits for something else. `common` is waited for, too, by a message that has given it up.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn pass(&self, core: &Core, common: Option<&Readiness>) -> Passed {
+    pub(super) async fn pass(
+        &self,
+        core: &Core,
+        turn: Option<impl Future<Output = ()>>,
+        common: Option<&Readiness>,
+    ) -> Passed {
+        if let Some(turn) = turn {
+            turn.await;
+        }
         let place = match &self.places {
             Some(places) => {
                 let place = Arc::clone(places).acquire_owned().await;

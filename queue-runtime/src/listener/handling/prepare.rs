@@ -12,6 +12,7 @@ use crate::listener::capacity::Room;
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
+use crate::panic::CaughtPanic;
 use crate::policy::{jitter, outage_pause};
 use crate::receive::{
     Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, claim, decode, expanded_size,
@@ -31,6 +32,9 @@ pub(super) async fn prepare(
     };
     // What is not handled waits for nothing.
     let own = if route.gate.has_limits() && is_admissible(context, consumer, incoming) {
+        if route.gate.keyed().is_some() && lacks_data(consumer, incoming) {
+            Box::pin(obtain_data(room, consumer, incoming)).await?;
+        }
         Box::pin(pass_gate(room, route, incoming)).await?
     } else {
         Ready::default()
@@ -82,16 +86,42 @@ fn unhandled(incoming: &Incoming) -> Refusal {
     })
 }
 
+/// Takes a turn for a message that has a key, unless that is not known before its data is here.
+///
+/// # Errors
+/// The panic of the application's function.
+pub(super) fn take_turn(
+    room: &Room,
+    route: &Route,
+    incoming: &Incoming,
+) -> Result<(), CaughtPanic> {
+    let Some(keyed) = route.gate.keyed() else {
+        return Ok(());
+    };
+    if !lacks_data(&route.consumer, incoming)
+        && let Some(turn) = keyed.take(&incoming.body)?
+    {
+        room.keep_turn(turn);
+    }
+    Ok(())
+}
+
 /// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
 async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
     let core = room.core();
+    if !room.has_turn()
+        && let Err(panic) = take_turn(room, route, incoming)
+    {
+        let error = format!("the function that returns the key of a message panicked: {panic}");
+        return Err(Refusal::Ends(End::failed(error)));
+    }
     let settling = Settling::new(&core.context, &route.consumer, incoming);
-    let passed = match route.gate.pass(core, None).now_or_never() {
+    let passed = match route.gate.pass(core, room.turn(), None).now_or_never() {
         Some(at_once) => at_once,
         None => {
             // A message that waits does not keep what others are ready for.
             let common = room.take_ready().map(|_| core.capacity.ready());
-            let passed = route.gate.pass(core, common);
+            let passed = route.gate.pass(core, room.turn(), common);
             let parked = park(core.capacity.parking(), settling, passed);
             let parked = unless_stopping(core, parked).await;
             parked.unwrap_or(Err(Refusal::Ends(End::Released)))?

@@ -65,6 +65,11 @@ impl Routes {
         self.typed.iter().map(|route| &route.consumer)
     }
 
+    /// Returns whether the messages of some type have keys.
+    pub(super) fn have_keys(&self) -> bool {
+        self.typed.iter().any(|route| route.gate.keyed().is_some())
+    }
+
     /// Returns for which messages threads are needed, if for any.
     pub(crate) fn threads(&self) -> Option<NeedsThread> {
         let handlers = self.typed.iter().filter_map(|route| route.handler.as_ref());
