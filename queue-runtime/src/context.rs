@@ -10,6 +10,7 @@ use queue_core::clock::Clock;
 use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::{ClientId, QueueName};
 use queue_sharded::ShardedBackend;
+use tokio::sync::Semaphore;
 
 use crate::background::Background;
 use crate::clock::KnownTimer;
@@ -51,6 +52,8 @@ pub(crate) struct Context {
     pub(crate) payloads: Option<Arc<Place>>,
     /// What receives from `backend`, item by item.
     pub(crate) packs: Arc<Packs>,
+    /// Held by the handler that is in a transaction.
+    pub(crate) transacting: Arc<Semaphore>,
     /// What spreads queues over shards, if anything does.
     pub(crate) shards: Option<Arc<ShardedBackend>>,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
@@ -123,6 +126,7 @@ impl Context {
             attachments: Outage::default(),
             payloads,
             packs,
+            transacting: Arc::new(Semaphore::new(1)),
             shards,
             depth_interval: None,
         }

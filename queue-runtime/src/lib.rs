@@ -45,6 +45,8 @@ pub use receive::{
     Accept, AcceptError, AcceptMany, Batch, CompleteAllError, Delivery, Handler, Messages, OnError,
     Poisoned, Received, SettleError, SettleProblem, Settled, batch, blocking,
 };
+#[cfg(feature = "sqlite")]
+pub use receive::{InTransaction, in_transaction, prepare};
 pub use request::{Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};
 #[cfg(feature = "signal")]

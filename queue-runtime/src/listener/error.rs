@@ -1,4 +1,4 @@
-use queue_core::{InvalidName, QueueName};
+use queue_core::{Error, InvalidName, QueueName};
 
 use crate::receive::InvalidConsumer;
 use crate::served::KindMismatch;
@@ -56,16 +56,31 @@ pub enum StartError {
         /// The kind of the other one.
         second: &'static str,
     },
-    /// Layers are around a handler that blocks its thread, or takes batches. They fit async handlers and services only.
+    /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. They fit async handlers
+    /// and services only.
     #[error(
-        "failed to start a listener on queue `{queue}`: the handler of `{kind}` blocks its thread or takes batches, and has \
-         layers around it"
+        "failed to start a listener on queue `{queue}`: the handler of `{kind}` blocks its thread, takes batches, or works in \
+         transactions, and has layers around it"
     )]
     Layers {
         /// The queue.
         queue: QueueName,
         /// The kind of the handler's messages.
         kind: &'static str,
+    },
+    /// A handler works [in transactions](crate::in_transaction), and the storage has none, or the handler's connection could not
+    /// be opened.
+    #[error(
+        "failed to start a listener on queue `{queue}`: the handler of `{kind}` works in transactions"
+    )]
+    Transactions {
+        /// The queue.
+        queue: QueueName,
+        /// The kind of the handler's messages.
+        kind: &'static str,
+        /// What is wrong.
+        #[source]
+        error: Error,
     },
     /// A listener of the same service handles messages of other kinds on the queue.
     #[error("failed to start a listener: {0}")]

@@ -173,6 +173,12 @@ pub enum ListenerEventKind {
         /// The message.
         id: MessageId,
     },
+    /// A [transaction](crate::in_transaction) has run for a second, and goes on. Nothing else can be written to the file
+    /// meanwhile, renewals of leases included.
+    TransactionSlow {
+        /// The message.
+        id: MessageId,
+    },
     /// There are `max_in_flight` stuck handlers, so the listener receives no messages until one returns.
     AllHandlersStuck {
         /// The number of stuck handlers.
@@ -332,6 +338,7 @@ impl ListenerEventKind {
             | Self::NotSettled { id, .. }
             | Self::HandlerPanicked { id, .. }
             | Self::HandlerStuck { id }
+            | Self::TransactionSlow { id }
             | Self::MessageTaskPanicked { id } => Some(id),
             _ => None,
         }
@@ -340,7 +347,7 @@ impl ListenerEventKind {
     fn is_outcome(&self) -> bool {
         let is_remark = matches!(
             self,
-            Self::HandlerPanicked { .. } | Self::HandlerStuck { .. }
+            Self::HandlerPanicked { .. } | Self::HandlerStuck { .. } | Self::TransactionSlow { .. }
         );
         self.message().is_some() && !is_remark
     }

@@ -13,6 +13,7 @@
 //! | `routes` | which handler a message has |
 //! | `prepare` | what a message has to have before its handler is called |
 //! | `gate` | when a message of a type may be handled whose type has limits |
+//! | `transacting` | when a handler's transaction may begin |
 //! | `turns` | when a message may be handled that has a key |
 //! | `run_times` | how long runs take, and so the visibility timeout that follows them |
 
@@ -25,6 +26,7 @@ mod routes;
 mod run;
 mod run_times;
 mod task_pool;
+mod transacting;
 mod turns;
 pub(super) mod watchdog;
 

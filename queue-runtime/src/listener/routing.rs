@@ -9,7 +9,7 @@ use super::error::StartError;
 use super::handling::{Gate, KeyOf, Keyed, Route, Routes, Turns};
 use crate::context::Context;
 use crate::observe::{KindMeasures, OTHER_KIND};
-use crate::receive::{Around, Caller, Consumer, ErasedHandler, Options, Readiness, Serves};
+use crate::receive::{Around, Caller, Consumer, ErasedHandler, Options, Readiness, Serves, Unfit};
 use crate::settings::{InvalidSetting, check_rate};
 
 /// What a builder of a listener has for each type of message.
@@ -100,15 +100,21 @@ impl Routing<'_> {
             key,
         } = part;
         let handled = handler.message_type();
-        let takes_layers = handler.batch().is_none() && !handler.is_blocking();
         let has_layers = !layers.is_empty() || !self.layers.is_empty();
-        if has_layers && !takes_layers {
+        if has_layers && !handler.takes_layers() {
             return Err(StartError::Layers {
                 queue: self.queue.clone(),
                 kind: handled.kind(),
             });
         }
-        handler.check()?;
+        handler.check(self.context).map_err(|unfit| match unfit {
+            Unfit::Setting(error) => error.into(),
+            Unfit::Transactions(error) => StartError::Transactions {
+                queue: self.queue.clone(),
+                kind: handled.kind(),
+                error,
+            },
+        })?;
         let config = &options.config;
         if let Some(messages) = config.max_in_flight {
             let setting = "number of messages of one type in flight";

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use queue_core::clock::BoxFuture;
-use queue_core::{DecodeError, Disposition, Failure, IntoDisposition, Message, MessageType};
+use queue_core::{DecodeError, Disposition, Error, Failure, IntoDisposition, Message, MessageType};
 
 use super::batch::Join;
 use super::incoming::Incoming;
@@ -223,8 +223,26 @@ pub(crate) enum Call {
     Blocking(Box<dyn FnOnce() -> Disposition + Send>),
     /// Together with others.
     Batched(Join),
+    /// In a transaction, one at a time.
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
+    InTransaction(Prepared),
     /// By a service that is ready.
     Service(Box<dyn FnOnce(ReadyService) -> BoxFuture<'static, Disposition> + Send>),
+}
+
+/// A transaction with all that belongs to it. `None` if it must not begin, which is asked once nobody else writes.
+pub(crate) type Transact = Box<dyn FnOnce(&dyn Fn() -> bool) -> Option<Disposition> + Send>;
+
+/// The transaction, once it is prepared, or how the message ends without one.
+pub(crate) type Prepared = BoxFuture<'static, Result<Transact, Disposition>>;
+
+/// Why a handler cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    Setting(InvalidSetting),
+    /// The storage has no transactions, or they cannot be begun.
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
+    Transactions(Error),
 }
 
 pub(crate) trait Erased: Send + Sync {
@@ -241,8 +259,13 @@ pub(crate) trait Erased: Send + Sync {
         None
     }
 
-    /// Checks its settings.
-    fn check(&self) -> Result<(), InvalidSetting> {
+    /// Returns whether layers can be around it.
+    fn takes_layers(&self) -> bool {
+        !self.is_blocking() && self.batch().is_none()
+    }
+
+    /// Checks its settings, and opens what it needs.
+    fn check(&self, _context: &Context) -> Result<(), Unfit> {
         Ok(())
     }
 
@@ -289,9 +312,13 @@ impl ErasedHandler {
         self.0.batch()
     }
 
-    /// Checks its settings.
-    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
-        self.0.check()
+    pub(crate) fn takes_layers(&self) -> bool {
+        self.0.takes_layers()
+    }
+
+    /// Checks its settings, and opens what it needs.
+    pub(crate) fn check(&self, context: &Context) -> Result<(), Unfit> {
+        self.0.check(context)
     }
 
     /// Returns whether calls need threads.

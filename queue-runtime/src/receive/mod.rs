@@ -8,6 +8,7 @@
 //! | `data` | in between, fetches the data of an event that refers to it, if the consumer has a `resolver` | |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
 //! | `batch/` | has messages handled several at a time | |
+//! | `in_transaction` | has messages handled in a transaction with their settlement | |
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
 //! | `received`, `progress`, `delivery`, `complete_all`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
@@ -33,6 +34,8 @@ mod handler;
 mod handler_with;
 mod idempotency;
 mod idempotent;
+#[cfg(feature = "sqlite")]
+mod in_transaction;
 mod incoming;
 mod layers;
 mod on_poison;
@@ -59,10 +62,12 @@ pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open};
 pub use handler::{Blocking, Handler, blocking};
-pub(crate) use handler::{Call, Erased, ErasedHandler};
+pub(crate) use handler::{Call, Erased, ErasedHandler, Prepared, Transact, Unfit};
 pub use handler_with::HandlerWith;
 pub(crate) use idempotency::Idempotency;
 pub(crate) use idempotent::claim;
+#[cfg(feature = "sqlite")]
+pub use in_transaction::{InTransaction, Prepare, in_transaction, prepare};
 pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub use layers::Work;
 pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};

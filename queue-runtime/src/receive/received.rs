@@ -130,6 +130,11 @@ impl Received<Body> {
 }
 
 impl<M> Received<M> {
+    #[cfg(feature = "sqlite")]
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
     fn of(message: M, context: &Arc<Context>, incoming: &Incoming) -> Self {
         Self {
             message,

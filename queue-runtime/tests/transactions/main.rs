@@ -7,6 +7,7 @@ mod attachments;
 mod bank;
 mod batches;
 mod held;
+mod in_transaction;
 mod listeners;
 mod log;
 mod metrics;

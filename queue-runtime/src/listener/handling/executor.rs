@@ -1,5 +1,6 @@
 //! The tasks of messages on the application's runtime: each admits a message, runs its handler, and settles it.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tracing::Instrument as _;
 use super::finish::{abandon, finish, finish_in_background, report};
 use super::prepare::{prepare, take_turn};
 use super::run::{Ended, HandlerState, Run, Taken};
+use super::transacting::run_in_transaction;
 use super::watchdog;
 use crate::lease::Cause;
 use crate::listener::capacity::Room;
@@ -149,14 +151,18 @@ impl Task {
                 let wait = run.incoming.settings.visibility / 4;
                 run.route.longest_batch(timeout).saturating_add(wait)
             }
-            Call::Task(_) | Call::Service(_) | Call::Blocking(_) => timeout,
+            _ => timeout,
         };
         let started = watchdog::watch(run, longest);
         let ended = match call {
-            Call::Task(future) => run_task(run, future, Ended::Returned).await,
+            Call::Task(future) => run_task(run, future, returned).await.map(drop),
+            Call::InTransaction(prepared) => run_in_transaction(run, prepared).await,
             Call::Service(_) => unreachable!("`prepare` calls it"),
             Call::Blocking(function) => run_on_thread(run, function).await,
-            Call::Batched(join) => run_task(run, join(seat(run)), Ended::of_batch).await,
+            Call::Batched(join) => {
+                let ended = |ending| Step::<Infallible>::Ended(Ended::of_batch(ending));
+                run_task(run, join(seat(run)), ended).await.map(drop)
+            }
         };
         record_time(run, started);
         match ended {
@@ -206,19 +212,36 @@ fn record_time(run: &Run, started: Duration) {
     }
 }
 
-/// Polls the handler until it ends, is cancelled, or the watchdog takes its message over.
-async fn run_task<T>(
+/// What the end of a future means.
+pub(super) enum Step<S> {
+    /// The handler has ended.
+    Ended(Ended),
+    /// It goes on with this.
+    Next(S),
+}
+
+fn returned(disposition: Disposition) -> Step<Infallible> {
+    Step::Ended(Ended::Returned(disposition))
+}
+
+/// Polls the handler until it ends, is cancelled, or the watchdog takes its message over. Returns what it goes on with, if it
+/// does.
+pub(super) async fn run_task<T, S>(
     run: &Run,
     mut handler: BoxFuture<'static, T>,
-    ended: fn(T) -> Ended,
-) -> Result<(), Taken> {
+    step: impl Fn(T) -> Step<S>,
+) -> Result<Option<S>, Taken> {
     let handled = poll_fn(|cx| {
         run.begin_poll()?;
-        match catch(|| handler.as_mut().poll(cx)) {
-            Ok(Poll::Pending) => run.end_poll().map(|()| Poll::Pending)?,
-            Ok(Poll::Ready(returned)) => Poll::Ready(run.end(ended(returned))),
-            Err(panic) => Poll::Ready(run.end(Ended::Panicked(panic))),
-        }
+        let ended = match catch(|| handler.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => return run.end_poll().map(|()| Poll::Pending)?,
+            Ok(Poll::Ready(output)) => match step(output) {
+                Step::Ended(ended) => ended,
+                Step::Next(next) => return Poll::Ready(run.end_poll().map(|()| Some(next))),
+            },
+            Err(panic) => Ended::Panicked(panic),
+        };
+        Poll::Ready(run.end(ended).map(|()| None))
     });
     let ended = match must_not_start(run) {
         Some(ended) => ended,
@@ -236,7 +259,7 @@ async fn run_task<T>(
     let begun = run.begin_poll();
     drop_caught(handler);
     begun?;
-    run.end(ended)
+    run.end(ended).map(|()| None)
 }
 
 /// Returns a message's place in a batch.
@@ -256,7 +279,7 @@ fn seat(run: &Arc<Run>) -> Seat {
 
 /// Returns how the handler ends without being started, if it must not start. Looked at last of all: the
 /// process may have been stopped since the lease was renewed, and a thread takes time to wake.
-fn must_not_start(run: &Run) -> Option<Ended> {
+pub(super) fn must_not_start(run: &Run) -> Option<Ended> {
     match run.cancellation().cause() {
         Some(cause) => Some(Ended::Stopped(cause, HandlerState::Dropped)),
         None if run.incoming.lease.is_overdue() => Some(Ended::NotStarted),
@@ -275,17 +298,13 @@ async fn run_on_thread(
     let run = Arc::clone(run);
     thread.run(move || {
         let inside = run.core().runtime.enter();
-        let result = run.span.in_scope(|| call_function(&run, function));
+        let called = || call_function(&run, || Some(function()));
+        let result = run.span.in_scope(called);
         drop(inside);
         // Run once the thread is given back, so that the next message finds it free.
         move || {
-            if done.send(result).is_ok() {
-                return;
-            }
-            // The task is gone with its runtime.
-            match result {
-                Ok(()) => claim_in_background(&run),
-                Err(Taken) => watchdog::handler_returned(&run),
+            if done.send(result).is_err() {
+                ended_alone(&run, result);
             }
         }
     });
@@ -293,9 +312,10 @@ async fn run_on_thread(
     returned.expect("the thread sends the result of the call")
 }
 
-fn call_function(
+/// Calls a function of the handler. It returns `None` if it has not begun its work.
+pub(super) fn call_function(
     run: &Run,
-    function: Box<dyn FnOnce() -> Disposition + Send>,
+    function: impl FnOnce() -> Option<Disposition>,
 ) -> Result<(), Taken> {
     if let Err(taken) = run.begin_poll() {
         drop_caught(function);
@@ -306,9 +326,18 @@ fn call_function(
         return run.end(ended);
     }
     run.end(match catch(function) {
-        Ok(disposition) => Ended::Returned(disposition),
+        Ok(Some(disposition)) => Ended::Returned(disposition),
+        Ok(None) => Ended::NotStarted,
         Err(panic) => Ended::Panicked(panic),
     })
+}
+
+/// Has the message of a function settled that ended on a thread, where its task is gone.
+pub(super) fn ended_alone(run: &Arc<Run>, ended: Result<(), Taken>) {
+    match ended {
+        Ok(()) => claim_in_background(run),
+        Err(Taken) => watchdog::handler_returned(run),
+    }
 }
 
 /// Drops the handler, whose destructors may panic.

@@ -71,7 +71,7 @@ fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, mut common: Read
             let ready = own.take_service().or_else(|| common.take_service());
             call(ready.expect("a service is ready before its message is handled"))
         }
-        call @ (Call::Blocking(_) | Call::Batched(_)) => return call,
+        call => return call,
     };
     let handled = own.around(incoming, handled);
     Call::Task(common.around(incoming, handled))

@@ -12,7 +12,7 @@ use super::run::Run;
 use super::{Batch, Batching};
 use crate::context::Context;
 use crate::panic::CaughtPanic;
-use crate::receive::handler::{Call, Erased, HandlerFuture};
+use crate::receive::handler::{Call, Erased, HandlerFuture, Unfit};
 use crate::receive::incoming::Incoming;
 use crate::receive::parking::Parked;
 use crate::receive::received::Received;
@@ -176,8 +176,11 @@ where
         Some(self.0.size)
     }
 
-    fn check(&self) -> Result<(), InvalidSetting> {
-        InvalidSetting::count("size of a batch", self.0.size, usize::MAX)?;
-        InvalidSetting::positive("time within which a batch is collected", self.0.within)
+    fn check(&self, _context: &Context) -> Result<(), Unfit> {
+        InvalidSetting::count("size of a batch", self.0.size, usize::MAX)
+            .and_then(|()| {
+                InvalidSetting::positive("time within which a batch is collected", self.0.within)
+            })
+            .map_err(Unfit::Setting)
     }
 }

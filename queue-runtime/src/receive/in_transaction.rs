@@ -1,0 +1,357 @@
+//! Handlers whose rows, follow-ups and acknowledgement are one transaction.
+//!
+//! ```text
+//! message ─► prepare (async) ─► one at a time: BEGIN IMMEDIATE ─► function ─► acknowledgement, follow-ups ─► COMMIT
+//! ```
+
+use std::fmt;
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use queue_core::clock::BoxFuture;
+use queue_core::{
+    DecodeError, Disposition, Error, ErrorKind, Failure, IntoDisposition, Message, MessageType,
+};
+use queue_sqlite::rusqlite::{self, Connection, ErrorCode, Transaction, TransactionBehavior};
+
+use super::handler::{
+    Call, Erased, ErasedHandler, Handler, HandlerFuture, Prepared, Transact, Unfit,
+};
+use super::incoming::Incoming;
+use super::received::Received;
+use super::settlement::SettleProblem;
+use crate::context::Context;
+
+/// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at all:
+/// from a function of a transaction on the SQLite file of the queues and the message. See [`InTransaction`].
+///
+/// ```
+/// use queue_runtime::{Disposition, Failure, Message, QueueService, Received, in_transaction};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, Message)]
+/// struct Deposit {
+///     account: String,
+///     amount: i64,
+/// }
+///
+/// #[derive(Serialize, Deserialize, Message)]
+/// struct Notice {
+///     text: String,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", folder.path().join("bank.db").display());
+/// let service = QueueService::connect(&url).await?;
+/// let connection = queue_runtime::sqlite::connect(service.backend())?;
+/// connection.execute("CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER)", [])?;
+/// connection.execute("INSERT INTO accounts VALUES ('ann', 0)", [])?;
+///
+/// let deposit = in_transaction(|tx, deposit: &Received<Deposit>| -> Result<_, Failure> {
+///     let add = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
+///     tx.execute(add, (&deposit.account, deposit.amount))?;
+///     let text = format!("{} has {} more", deposit.account, deposit.amount);
+///     Ok(Disposition::complete().then(&Notice { text }))
+/// });
+/// service.submit(Deposit { account: "ann".to_owned(), amount: 10 }).await?;
+/// let listener = service.listener(deposit).until_empty().start()?;
+/// assert_eq!(listener.drained().await.info.completed, 1);
+/// assert!(service.accept::<Notice>().await?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+pub fn in_transaction<M, F, R>(function: F) -> InTransaction<M>
+where
+    M: Send + Sync + 'static,
+    F: Fn(&Transaction<'_>, &Received<M>) -> R + Send + Sync + 'static,
+    R: IntoDisposition,
+{
+    let function = Arc::new(function);
+    InTransaction::new(move |received: Arc<Received<M>>| {
+        let function = Arc::clone(&function);
+        let work = move |tx: &Transaction<'_>| function(tx, &received).into_disposition();
+        Box::pin(ready(Ok(Box::new(work) as Work)))
+    })
+}
+
+/// Begins a handler that works in a transaction: with an async function, whose value the transaction gets. Whatever takes long
+/// goes there, such as a request to another service, because a transaction holds up all others that write to the file.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_runtime::{Failure, Message, QueueService, Received, prepare};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, Message)]
+/// struct Price {
+///     item: String,
+/// }
+///
+/// async fn ask(price: Arc<Received<Price>>) -> Result<i64, Failure> {
+///     Ok(price.item.len() as i64) // a request to another service
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+/// let service = QueueService::connect(&url).await?;
+/// let connection = queue_runtime::sqlite::connect(service.backend())?;
+/// connection.execute("CREATE TABLE prices (item TEXT PRIMARY KEY, price INTEGER)", [])?;
+///
+/// let handler = prepare(ask).in_transaction(|tx, message, price| -> Result<(), Failure> {
+///     tx.execute("INSERT INTO prices VALUES (?1, ?2)", (&message.item, price))?;
+///     Ok(())
+/// });
+/// service.submit(Price { item: "chair".to_owned() }).await?;
+/// let listener = service.listener(handler).until_empty().start()?;
+/// assert_eq!(listener.drained().await.info.completed, 1);
+/// # Ok(())
+/// # }
+/// ```
+pub fn prepare<P>(function: P) -> Prepare<P> {
+    Prepare { function }
+}
+
+/// What comes before a transaction, from [`prepare`].
+#[derive(Clone, Copy)]
+#[must_use = "it is a handler only with `in_transaction`"]
+pub struct Prepare<P> {
+    function: P,
+}
+
+impl<P> Prepare<P> {
+    /// Creates the handler, as the function [`in_transaction`] does. The last argument is what was prepared. If that has failed,
+    /// the attempt ends as the error says, without a transaction.
+    pub fn in_transaction<M, Fut, V, E, F, R>(self, function: F) -> InTransaction<M>
+    where
+        M: Send + Sync + 'static,
+        P: Fn(Arc<Received<M>>) -> Fut + Send + Sync + 'static,
+        Fut: HandlerFuture<Output = Result<V, E>> + Send + 'static,
+        V: Send + 'static,
+        E: Into<Failure>,
+        F: Fn(&Transaction<'_>, &Received<M>, V) -> R + Send + Sync + 'static,
+        R: IntoDisposition,
+    {
+        let (prepare, function) = (Arc::new(self.function), Arc::new(function));
+        InTransaction::new(move |received: Arc<Received<M>>| {
+            let (prepare, function) = (Arc::clone(&prepare), Arc::clone(&function));
+            Box::pin(async move {
+                let prepared = prepare(Arc::clone(&received)).await;
+                let prepared = prepared.map_err(|error| Disposition::from(error.into()))?;
+                let work = move |tx: &Transaction<'_>| {
+                    function(tx, &received, prepared).into_disposition()
+                };
+                Ok(Box::new(work) as Work)
+            })
+        })
+    }
+}
+
+/// A handler that works in transactions on the SQLite file of the queues, created by [`in_transaction`].
+///
+/// The message is acknowledged within the transaction, and its follow-ups are stored there, so that the rows of the function are
+/// committed with them or not at all, also if the process is killed. The transaction is committed if the function
+/// completes the message, and otherwise rolled back.
+///
+/// A write transaction holds up everything else that writes to the file, renewals of leases included. So the
+/// function is not async; transactions of one service run one at a time, on a blocking thread of the runtime; and none begins
+/// when less than a quarter of the visibility timeout is left of the message's lease. One that runs for more than a second is
+/// reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow). Work that takes long goes before it:
+/// [`prepare`].
+///
+/// If the file cannot be written, because its disk is full or another process writes for too long, the message is postponed,
+/// and the attempt does not count. That is so also if the function returns such an error of SQLite.
+///
+/// A listener refuses to [start](crate::ListenerBuilder::start) if the queues are not in a SQLite file.
+#[must_use = "a handler does nothing until it is given to a listener"]
+pub struct InTransaction<M> {
+    steps: Arc<Steps<M>>,
+    connection: Arc<Mutex<Option<Connection>>>,
+}
+
+/// Returns the work within the transaction.
+type Steps<M> =
+    dyn Fn(Arc<Received<M>>) -> BoxFuture<'static, Result<Work, Disposition>> + Send + Sync;
+
+/// What the application does in the transaction.
+type Work = Box<dyn FnOnce(&Transaction<'_>) -> Disposition + Send>;
+
+impl<M: Send + Sync + 'static> InTransaction<M> {
+    fn new(
+        steps: impl Fn(Arc<Received<M>>) -> BoxFuture<'static, Result<Work, Disposition>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self {
+            steps: Arc::new(steps),
+            connection: Arc::default(),
+        }
+    }
+
+    /// Sets the connection, for an application that needs settings of its own, such as `PRAGMA foreign_keys`, or functions.
+    /// Open it with [`sqlite::connect`](crate::sqlite::connect). By default, the listener opens one when it starts.
+    pub fn connection(self, connection: Connection) -> Self {
+        Self {
+            connection: Arc::new(Mutex::new(Some(connection))),
+            ..self
+        }
+    }
+
+    fn open(&self, context: &Context) -> Result<(), Error> {
+        let mut connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if connection.is_none() {
+            *connection = Some(queue_sqlite::connect(&*context.backend)?);
+        }
+        Ok(())
+    }
+
+    fn prepared(&self, received: Received<M>) -> Prepared {
+        let received = Arc::new(received);
+        let work = (self.steps)(Arc::clone(&received));
+        let connection = Arc::clone(&self.connection);
+        Box::pin(async move {
+            let work = work.await?;
+            let transact: Transact = Box::new(move |may_begin| {
+                // A panic has rolled its transaction back.
+                let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+                let connection = connection.as_mut().expect("it is opened before");
+                transact(connection, &received, work, may_begin)
+            });
+            Ok(transact)
+        })
+    }
+}
+
+/// How long a message is hidden when the file cannot be written.
+const PUT_BACK: Duration = Duration::from_secs(1);
+
+fn transact<M>(
+    connection: &mut Connection,
+    received: &Received<M>,
+    work: Work,
+    may_begin: &dyn Fn() -> bool,
+) -> Option<Disposition> {
+    let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+    let tx = match begun {
+        Ok(tx) => tx,
+        Err(error) => return Some(failed(Failure::retry(error))),
+    };
+    if !may_begin() {
+        return None;
+    }
+    Some(match work(&tx) {
+        Disposition::Complete(follow_ups) => {
+            let completed = received
+                .complete_in(&tx, follow_ups)
+                .map_err(Failure::retry);
+            match completed.and_then(|()| tx.commit().map_err(Failure::retry)) {
+                Ok(()) => Disposition::complete(),
+                Err(failure) => failed(failure),
+            }
+        }
+        Disposition::Retry { after: None, error } => failed(error),
+        other => other,
+    })
+}
+
+/// Returns how the message ends: a failure of the file is not its own.
+fn failed(failure: Failure) -> Disposition {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(failure.error());
+    while let Some(error) = source {
+        let of_sqlite = error.downcast_ref().is_some_and(is_of_the_file);
+        if of_sqlite || error.downcast_ref().is_some_and(is_of_the_storage) {
+            return Failure::postpone(PUT_BACK, failure.chain()).into();
+        }
+        source = error.source();
+    }
+    failure.into()
+}
+
+fn is_of_the_file(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::OutOfMemory
+                | ErrorCode::ReadOnly
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::DiskFull
+                | ErrorCode::CannotOpen
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    )
+}
+
+fn is_of_the_storage(problem: &SettleProblem) -> bool {
+    match problem {
+        SettleProblem::NotDone(error) | SettleProblem::Unknown(error) => !matches!(
+            error.kind(),
+            ErrorKind::InvalidInput | ErrorKind::TooLarge | ErrorKind::Unsupported
+        ),
+        SettleProblem::LeaseLost(_) | SettleProblem::Expired(_) => false,
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M: Send + Sync + 'static> Handler<M> for InTransaction<M> {
+    type Output = Disposition;
+
+    /// Handles one message. Blocks its thread during the transaction.
+    async fn call(&self, received: Received<M>) -> Disposition {
+        if let Err(error) = self.open(received.context()) {
+            return Disposition::retry(error);
+        }
+        match self.prepared(received).await {
+            Ok(transact) => transact(&|| true).expect("it may begin"),
+            Err(disposition) => disposition,
+        }
+    }
+
+    fn erase(self) -> ErasedHandler
+    where
+        M: Message,
+    {
+        ErasedHandler::new(self)
+    }
+}
+
+impl<M: Message + Sync> Erased for InTransaction<M> {
+    fn message_type(&self) -> MessageType {
+        M::TYPE
+    }
+
+    fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError> {
+        let received = Received::<M>::decode(context, incoming)?;
+        Ok(Call::InTransaction(self.prepared(received)))
+    }
+
+    fn takes_layers(&self) -> bool {
+        false
+    }
+
+    fn check(&self, context: &Context) -> Result<(), Unfit> {
+        self.open(context).map_err(Unfit::Transactions)
+    }
+}
+
+impl<P> fmt::Debug for Prepare<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepare").finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Debug for InTransaction<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InTransaction").finish_non_exhaustive()
+    }
+}
