@@ -9,10 +9,8 @@
 //! Each step is done once, whatever is killed when: its rows are committed together with the acknowledgement of the
 //! message that asks for it and with the message that it sends.
 
-use std::sync::{Mutex, PoisonError};
-
 use queue_runtime::sqlite::rusqlite::{self, Connection, Transaction, TransactionBehavior};
-use queue_runtime::{Failure, FollowUp, Handler, Message, QueueService, Received, blocking};
+use queue_runtime::{Disposition, Failure, Message, QueueService, Received};
 use serde::{Deserialize, Serialize};
 
 /// Asks for money to be moved.
@@ -72,32 +70,25 @@ pub fn order(
     Ok(tx.commit()?)
 }
 
-/// Returns the handler of transfers.
-pub fn transfers(connection: Connection) -> impl Handler<Transfer> {
-    let connection = Mutex::new(connection);
-    blocking(move |transfer: Received<Transfer>| -> Result<(), Failure> {
-        // A panic has rolled its transaction back.
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        match enter(&tx, &transfer) {
-            Err(rusqlite::Error::StatementChangedRows(_)) => {
-                let why = format!("there is no account `{}` to be paid", transfer.to);
-                return Err(Failure::reject(why));
-            }
-            entered => entered?,
-        }
-        let number = transfer.number;
-        transfer.complete_in(&tx, [FollowUp::new(&Receipt { number })])?;
-        Ok(tx.commit()?)
-    })
+/// Handles a transfer in a transaction: enters it, and sends its receipt.
+///
+/// # Errors
+/// Those of [`enter`].
+pub fn transfer(
+    tx: &Transaction<'_>,
+    transfer: &Received<Transfer>,
+) -> Result<Disposition, Failure> {
+    enter(tx, transfer)?;
+    let number = transfer.number;
+    Ok(Disposition::complete().then(&Receipt { number }))
 }
 
 /// Moves the money, unless the account that pays has too little or does not exist, and makes an entry.
 ///
 /// # Errors
-/// [`rusqlite::Error::StatementChangedRows`] if the account that is paid does not exist, and those of SQLite. The
-/// transaction must be rolled back then: the other account may have paid.
-pub fn enter(tx: &Transaction<'_>, transfer: &Transfer) -> rusqlite::Result<()> {
+/// Those of SQLite. If the account that is paid does not exist, the transfer is rejected. The transaction must be rolled back
+/// then: the other account may have paid.
+pub fn enter(tx: &Transaction<'_>, transfer: &Transfer) -> Result<(), Failure> {
     let Transfer {
         number,
         from,
@@ -110,27 +101,23 @@ pub fn enter(tx: &Transaction<'_>, transfer: &Transfer) -> rusqlite::Result<()> 
         return Ok(());
     }
     let receive = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
-    let paid = tx.execute(receive, (to, amount))?;
-    if paid != 1 {
-        return Err(rusqlite::Error::StatementChangedRows(paid));
+    if tx.execute(receive, (to, amount))? == 0 {
+        return Err(Failure::reject(format!(
+            "there is no account `{to}` to be paid"
+        )));
     }
     let entry = "INSERT INTO entries VALUES (?1, ?2, ?3, ?4)";
     tx.execute(entry, (number, from, to, amount))?;
     Ok(())
 }
 
-/// Returns the handler of receipts, which marks the orders as confirmed.
-pub fn receipts(connection: Connection) -> impl Handler<Receipt> {
-    let connection = Mutex::new(connection);
-    blocking(move |receipt: Received<Receipt>| -> Result<(), Failure> {
-        // A panic has rolled its transaction back.
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let confirm = "UPDATE orders SET confirmed = confirmed + 1 WHERE number = ?1";
-        tx.execute(confirm, [receipt.number])?;
-        receipt.complete_in(&tx, [])?;
-        Ok(tx.commit()?)
-    })
+/// Handles a receipt in a transaction: marks the order as confirmed.
+///
+/// # Errors
+/// Those of SQLite.
+pub fn confirm(tx: &Transaction<'_>, receipt: &Received<Receipt>) -> rusqlite::Result<()> {
+    let confirm = "UPDATE orders SET confirmed = confirmed + 1 WHERE number = ?1";
+    tx.execute(confirm, [receipt.number]).map(drop)
 }
 
 /// Returns the accounts with their balances, by name.
@@ -145,6 +132,8 @@ pub fn balances(connection: &Connection) -> rusqlite::Result<Vec<(String, i64)>>
 
 #[cfg(test)]
 mod tests {
+    use queue_runtime::in_transaction;
+
     use super::*;
 
     #[tokio::test]
@@ -164,9 +153,7 @@ mod tests {
             };
             order(&service, &mut connection, &transfer).expect("ordered");
         }
-        let handler =
-            transfers(queue_runtime::sqlite::connect(service.backend()).expect("a connection"));
-        let listener = service.listener(handler).until_empty();
+        let listener = service.listener(in_transaction(transfer)).until_empty();
         let drained = listener.start().expect("it starts").drained().await;
         assert_eq!((drained.info.completed, drained.info.poisoned), (1, 1));
         let found = balances(&connection).expect("read");

@@ -1,7 +1,7 @@
 //! Opens accounts in a new file, orders transfers between them, and prints the balances.
 
-use ledger::{Transfer, balances, create, order, receipts, transfers};
-use queue_runtime::QueueService;
+use ledger::{Transfer, balances, confirm, create, order, transfer};
+use queue_runtime::{QueueService, in_transaction};
 
 const ACCOUNTS: [&str; 3] = ["ada", "bob", "eve"];
 
@@ -23,12 +23,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         order(&service, &mut connection, &transfer).map_err(|failure| failure.chain())?;
     }
 
-    let entering = service.listener(transfers(queue_runtime::sqlite::connect(
-        service.backend(),
-    )?));
-    let entered = entering.until_empty().start()?.drained().await;
-    let confirming = service.listener(receipts(queue_runtime::sqlite::connect(service.backend())?));
-    let confirmed = confirming.until_empty().start()?.drained().await;
+    let entering = service.listener(in_transaction(transfer)).until_empty();
+    let entered = entering.start()?.drained().await;
+    let confirming = service.listener(in_transaction(confirm)).until_empty();
+    let confirmed = confirming.start()?.drained().await;
     let (entered, confirmed) = (entered.info.completed, confirmed.info.completed);
     println!("{entered} transfers entered, {confirmed} confirmed");
     for (account, balance) in balances(&connection)? {

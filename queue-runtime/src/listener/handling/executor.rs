@@ -27,9 +27,10 @@ use crate::receive::{Call, End, Fetched, Incoming, Refusal, Seat, Settling};
 pub(crate) fn handle(core: &Core, messages: impl Iterator<Item = (Fetched, Room)>) {
     let has_keys = core.handling.routes.have_keys();
     let arrival = |(message, room)| {
-        Arrival(Some(match has_keys {
-            true => Message::Read(Task::with_turn(message, room)),
-            false => Message::Unread(message, room),
+        Arrival(Some(if has_keys {
+            Message::Read(Task::with_turn(message, room))
+        } else {
+            Message::Unread(message, room)
         }))
     };
     core.handling.pool.work_on(messages.map(arrival).collect());
@@ -51,6 +52,10 @@ pub(super) async fn run(arrival: Arrival) {
 /// A message that was received, until a task takes it.
 pub(super) struct Arrival(Option<Message>);
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the usual one, which gets no allocation"
+)]
 enum Message {
     /// The task that handles it reads it, so that the messages of a batch are read side by side.
     Unread(Fetched, Room),

@@ -7,7 +7,7 @@ use ledger::{Receipt, Transfer};
 use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
 use queue_runtime::{
     Disposition, Failure, Handler, ListenerBuilder, ListenerEventKind, ListenerHandle, Message,
-    Received, RetryPolicy, blocking,
+    Received, RetryPolicy, blocking, in_transaction,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
@@ -58,12 +58,15 @@ pub(super) async fn order(desk: &Desk) {
 /// Handles transfers and receipts with listeners, which are shut down at the end of the input.
 pub(super) async fn handle(desk: &Desk, file: &Path, bug: Option<Bug>) {
     let service = &desk.service;
-    let connect = || queue_runtime::sqlite::connect(service.backend()).expect("the file opens");
     let (transfers, noting_transfers) = match bug {
-        Some(Bug::CompletesApart) => start(service.listener(apart(file, connect()))),
-        _ => start(service.listener(ledger::transfers(connect()))),
+        Some(Bug::CompletesApart) => {
+            let connection = queue_runtime::sqlite::connect(service.backend());
+            let connection = connection.expect("the file opens");
+            start(service.listener(apart(file, connection)))
+        }
+        _ => start(service.listener(in_transaction(ledger::transfer))),
     };
-    let (receipts, noting_receipts) = start(service.listener(ledger::receipts(connect())));
+    let (receipts, noting_receipts) = start(service.listener(in_transaction(ledger::confirm)));
     desk.stopping().await;
     tokio::join!(transfers.shutdown(GRACE), receipts.shutdown(GRACE));
     for noting in [noting_transfers, noting_receipts] {
