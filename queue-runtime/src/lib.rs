@@ -37,8 +37,8 @@ pub mod tower;
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use idempotency::{OnceError, once};
 pub use listener::{
-    Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
-    StartError,
+    Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, Observed, Observer,
+    ShutdownReport, StartError,
 };
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{

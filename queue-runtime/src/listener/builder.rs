@@ -12,6 +12,7 @@ use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
 use super::handling::key_of;
 use super::listeners::Listeners;
+use super::observer::{Observer, Observers};
 use super::routing::Part;
 use crate::context::Context;
 use crate::policy::{CircuitBreaker, IdlePolicy, InstanceTarget, Rate, ScalePolicy, TaskRange};
@@ -60,6 +61,7 @@ pub struct ListenerBuilder<M> {
     pub(super) until_empty: bool,
     pub(super) start_thread: StartThread,
     pub(super) events: Events,
+    pub(super) observers: Observers,
     pub(super) message: PhantomData<fn(M)>,
 }
 
@@ -87,6 +89,7 @@ impl<M> ListenerBuilder<M> {
             until_empty: false,
             start_thread: threads::start_thread(),
             events: Events::default(),
+            observers: Observers::default(),
             message: PhantomData,
         }
     }
@@ -471,6 +474,11 @@ impl<M> ListenerBuilder<M> {
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.events.subscribe()
+    }
+
+    /// Subscribes to the messages that the listener handles, starting with the first. See [`Observer`].
+    pub fn observe(&self) -> Observer {
+        self.observers.subscribe()
     }
 }
 

@@ -10,6 +10,7 @@ use super::event::{Events, ListenerEvent, ListenerEventKind};
 use super::handling::Handling;
 use super::info::ListenerInfo;
 use super::intake::Intake;
+use super::observer::Observers;
 use super::phase::{ListenerPhase, Phase};
 use crate::context::Context;
 use crate::meter::TransactionCounts;
@@ -37,6 +38,7 @@ pub(super) struct Core {
     /// The storage transactions on the queue before the listener was started.
     pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
+    pub(super) observers: Observers,
 }
 
 impl Core {

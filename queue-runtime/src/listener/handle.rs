@@ -12,6 +12,7 @@ use super::event::ListenerEvent;
 use super::health::ListenerHealth;
 use super::info::ListenerInfo;
 use super::intake;
+use super::observer::Observer;
 use super::phase::{DrainReport, ListenerPhase, ShutdownReport, Stopping};
 use crate::policy::TaskRange;
 use crate::settings::InvalidSetting;
@@ -145,6 +146,11 @@ impl ListenerHandle {
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.core.events.subscribe()
+    }
+
+    /// Subscribes to the messages that the listener handles from now on. See [`Observer`].
+    pub fn observe(&self) -> Observer {
+        self.core.observers.subscribe()
     }
 
     /// Stops receiving. Handlers continue.

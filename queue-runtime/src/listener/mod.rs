@@ -19,7 +19,7 @@
 //! | `router`, `routing` | nothing: they build a listener of several types |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
-//! | `counters`, `event` | what the listener tells about itself |
+//! | `counters`, `event`, `observer` | what the listener tells about itself, and shows of its messages |
 //! | `sampling`, `sweeping` | nothing: they read depths for metrics, and remove old results of an idempotency store |
 //! | `listeners` | which listeners of a service run |
 //!
@@ -39,6 +39,7 @@ mod info;
 mod intake;
 mod lanes;
 mod listeners;
+mod observer;
 mod phase;
 mod router;
 mod routing;
@@ -57,5 +58,6 @@ pub use intake::{ReceiveError, ReceiveFailure};
 pub use lanes::{Lanes, LanesHandle};
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
+pub use observer::{Observed, Observer};
 pub use phase::{DrainEnd, DrainReport, ListenerPhase, ShutdownReport};
 pub use router::{Route, Router, Several};

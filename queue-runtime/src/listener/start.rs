@@ -92,6 +92,7 @@ impl<M> ListenerBuilder<M> {
             measures: context.meter.measures(&consumer.queue),
             transactions_before: context.meter.of(&consumer.queue),
             events: self.events,
+            observers: self.observers,
             consumer,
             runtime,
             serving,

@@ -20,6 +20,7 @@ use super::watchdog;
 use crate::lease::Cause;
 use crate::listener::capacity::Room;
 use crate::listener::core::Core;
+use crate::listener::observer::Observed;
 use crate::panic::{catch, catch_async};
 use crate::receive::{Call, End, Fetched, Incoming, Refusal, Seat, Settling};
 
@@ -150,6 +151,7 @@ impl Task {
             return;
         };
         let run = &self.run;
+        show(run);
         let timeout = run.incoming.settings.handler_timeout;
         let longest = match &call {
             Call::Batched(_) => {
@@ -203,6 +205,16 @@ impl Drop for Task {
         }
         self.run.core().task_dropped();
     }
+}
+
+/// Shows a message to the listener's observers.
+fn show(run: &Run) {
+    let (core, incoming) = (run.core(), &run.incoming);
+    let (queue, attempt) = (&core.consumer.queue, incoming.attempt());
+    core.observers.show(|| {
+        let now = core.context.clock.now();
+        Observed::new(now, queue, &incoming.envelope, &incoming.body, attempt)
+    });
 }
 
 /// Records the duration of a run for the metrics and, if it succeeded, for the policies that adapt to it.
