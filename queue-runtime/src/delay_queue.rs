@@ -96,6 +96,16 @@ impl<T> DelayQueue<T> {
         }
     }
 
+    /// Returns the item that is due first, if that is before `now`.
+    pub(crate) fn next_until(&self, now: Duration) -> Option<T>
+    where
+        T: Clone,
+    {
+        let entries = self.entries.hold();
+        let (key, item) = entries.by_due_time.first_key_value()?;
+        (key.0 < now).then(|| item.clone())
+    }
+
     /// Takes all items, whether they are due or not.
     pub(crate) fn take_all(&self) -> Vec<T> {
         self.take_until(Duration::MAX).0

@@ -208,6 +208,14 @@ impl Machine {
         }
     }
 
+    /// Returns how long ago the renewal that is still to be sent or answered was due, if it is late by more than a quarter of
+    /// the visibility timeout.
+    pub(super) fn overdue_for(&self, now: Duration) -> Option<Duration> {
+        let since_due = now.saturating_sub(self.renew_at());
+        let is_due = matches!(self.check(now), Next::Renew(_));
+        (is_due && since_due > self.longest_visibility() / 4).then_some(since_due)
+    }
+
     /// Returns the renewal to send now, whether one is due or not.
     pub(super) fn renewal(&self, now: Duration) -> Result<Renewal, Impossible> {
         if !self.is_held() {

@@ -20,6 +20,7 @@
 //! | `machine` | the transitions: a pure function of events and times |
 //! | `state` | the receipt, and whose turn it is to send a request |
 //! | `renewal` | sending renewals when they are due |
+//! | `overdue` | nothing: it tells which renewals are late |
 //! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
 //! | `proof` | what a stale receipt proves about a settlement |
 //! | `unanswered` | which requests got no answer |
@@ -35,6 +36,7 @@ mod cancellation;
 mod completion;
 mod guard;
 mod machine;
+mod overdue;
 mod promise;
 mod proof;
 mod renewal;
@@ -45,6 +47,7 @@ mod unanswered;
 pub(crate) use cancellation::{Cancellation, Cause};
 pub(crate) use completion::{CompletedItem, Completer, unsupported};
 pub(crate) use guard::{Lease, Locked, Rewriter};
+pub use overdue::OverdueRenewal;
 pub(crate) use promise::Promise;
 pub(crate) use proof::{Gone, Proof, Request};
 pub(crate) use renewal::Renewals;

@@ -9,6 +9,7 @@ use queue_core::clock::Clock;
 use tokio::task::JoinSet;
 
 use super::machine::{Loss, Next};
+use super::overdue::Unrenewed;
 use super::promise::Promise;
 use super::state::{Leased, Shared, Turn};
 use crate::delay_queue::DelayQueue;
@@ -25,6 +26,7 @@ impl Renewals {
             backend,
             clock,
             renewals: DelayQueue::default(),
+            unrenewed: Unrenewed::default(),
         }))
     }
 
@@ -53,11 +55,17 @@ impl Leased {
 
     /// Does what is to be done about the lease now, and schedules the next check.
     async fn check(self: &Arc<Self>) {
+        let unrenewed = &self.shared.unrenewed;
+        unrenewed.begun(self);
         let mut turn = self.turn.lock().await;
         let next = self.machine().check(self.now());
+        if !matches!(next, Next::Renew(_)) {
+            unrenewed.ended(self);
+        }
         match next {
             Next::Renew(renewal) => match self.renew(&mut turn, renewal, None).await {
                 Ok(()) => {
+                    unrenewed.ended(self);
                     let due = self.machine().renew_at();
                     self.schedule(due);
                 }

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use super::cancellation::{Cancellation, Cause};
 use super::machine::{Expiry, Impossible, Machine, Renewal};
+use super::overdue::Unrenewed;
 use super::promise::Promise;
 use super::storage_time::{MARGIN, Receive, StorageTime};
 use crate::delay_queue::{DelayQueue, Ticket};
@@ -22,6 +23,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     /// The leases, by the time of their next renewal.
     pub(super) renewals: DelayQueue<Arc<Leased>>,
+    pub(super) unrenewed: Unrenewed,
 }
 
 /// The state of a lease, shared by its owner and the renewals.

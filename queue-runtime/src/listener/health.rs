@@ -4,12 +4,14 @@ use queue_core::internal::error_chain;
 use queue_core::{Error, QueueName, Timestamp};
 use serde::{Serialize as _, Serializer};
 
+use super::capacity::CircuitState;
 use super::core::Core;
 use super::intake::ReceiveFailure;
 use super::phase::ListenerPhase;
+use crate::lease::OverdueRenewal;
 
-/// Whether the listeners of a service can receive, from [`QueueService::health`](crate::QueueService::health). Its text
-/// is a line for each listener that cannot, one if payloads cannot be read, or `healthy`.
+/// How the listeners of a service are, from [`QueueService::health`](crate::QueueService::health). Its text is a sentence for
+/// each thing that is wrong, or `healthy`.
 ///
 /// ```
 /// use queue_runtime::{Message, Received, testing};
@@ -45,6 +47,9 @@ pub struct Health {
     /// one was read, and before the first.
     #[serde(serialize_with = "as_text")]
     pub payloads: Option<Error>,
+    /// The renewal that should have succeeded longest ago, if one is late by more than a quarter of its visibility timeout: its
+    /// message may be delivered to another consumer soon, although it is being handled.
+    pub renewals: Option<OverdueRenewal>,
 }
 
 fn as_text<S: Serializer>(error: &Option<Error>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -52,7 +57,7 @@ fn as_text<S: Serializer>(error: &Option<Error>, serializer: S) -> Result<S::Ok,
     text.serialize(serializer)
 }
 
-/// Whether one listener can receive.
+/// How one listener is.
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ListenerHealth {
@@ -66,37 +71,67 @@ pub struct ListenerHealth {
     pub last_success: Option<Timestamp>,
     /// Why receives fail, and since when. `None` if the last one succeeded, and before the first has ended.
     pub failure: Option<ReceiveFailure>,
+    /// Messages that have been received and not settled yet.
+    pub in_flight: usize,
+    /// Those of them that wait until they can be handled.
+    pub parked: usize,
+    /// Cancelled handlers that still block their threads.
+    pub stuck: usize,
+    /// The number of messages that may be in flight now. With as many stuck handlers, the listener receives nothing.
+    pub in_flight_limit: usize,
+    /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
+    pub circuit: Option<CircuitState>,
+    /// Whether a [notifier](crate::notify) is armed: it promises now that each message that is put is announced. Otherwise
+    /// the listener polls, as always on SQLite and on Azure without NATS.
+    pub is_armed: bool,
 }
 
 impl Health {
-    /// Returns whether no listener's receives fail, and no reads of payloads. One failed receive makes the service unhealthy until the next
-    /// successful one; to ignore short failures, compare [`ReceiveFailure::lasted`].
+    /// Returns whether all listeners can receive, their messages can be read, and their leases hold. One failed receive makes
+    /// the service unhealthy until the next successful one; to ignore short failures, compare [`ReceiveFailure::lasted`].
+    ///
+    /// A program answers a readiness probe with it.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.failures().next().is_none() && self.payloads.is_none()
+        let can_receive = |one: &ListenerHealth| one.failure.is_none() && !one.is_blocked();
+        self.listeners.iter().all(can_receive) && self.payloads.is_none() && self.renewals.is_none()
     }
 
-    fn failures(&self) -> impl Iterator<Item = (&QueueName, &ReceiveFailure)> {
-        let listeners = self.listeners.iter();
-        listeners.filter_map(|one| Some((&one.queue, one.failure.as_ref()?)))
+    /// Returns whether a listener receives nothing for a reason that only a restart of the process ends for certain: stuck
+    /// handlers hold all its room in flight.
+    ///
+    /// A program answers a liveness probe with it.
+    #[must_use]
+    pub fn needs_restart(&self) -> bool {
+        self.listeners.iter().any(ListenerHealth::is_blocked)
+    }
+
+    /// Returns a sentence for each thing that is wrong, also for what does not make the service unhealthy: some stuck handlers,
+    /// and an open circuit breaker.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let listeners = self.listeners.iter().flat_map(ListenerHealth::problems);
+        let payloads = self.payloads.iter().map(|error| {
+            let error = error_chain(error);
+            format!("messages wait for their payloads: {error}")
+        });
+        let renewals = self.renewals.iter().map(|overdue| {
+            let (queue, seconds) = (&overdue.queue, overdue.since_due.as_secs());
+            format!(
+                "the lease of a message of queue `{queue}` should have been renewed {seconds} s ago"
+            )
+        });
+        listeners.chain(payloads).chain(renewals).collect()
     }
 }
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_healthy() {
+        let problems = self.problems();
+        if problems.is_empty() {
             return f.write_str("healthy");
         }
-        let receives = self.failures().map(|(queue, failure)| {
-            let (lasted, error) = (failure.lasted.as_secs(), error_chain(&failure.error));
-            format!("queue `{queue}` has failed for {lasted} s: {error}")
-        });
-        let payloads = self.payloads.iter().map(|error| {
-            let error = error_chain(error);
-            format!("messages wait for their payloads: {error}")
-        });
-        let lines: Vec<_> = receives.chain(payloads).collect();
-        f.write_str(&lines.join("\n"))
+        f.write_str(&problems.join("\n"))
     }
 }
 
@@ -108,6 +143,37 @@ impl ListenerHealth {
             phase: core.phase.current(),
             last_success: info.last_success,
             failure: info.failure,
+            in_flight: info.in_flight,
+            parked: info.parked,
+            stuck: info.stuck,
+            in_flight_limit: info.in_flight_limit,
+            circuit: info.circuit,
+            is_armed: core.intake.is_armed(),
         }
+    }
+
+    /// Whether stuck handlers hold all the room in flight.
+    fn is_blocked(&self) -> bool {
+        self.stuck > 0 && self.stuck >= self.in_flight_limit
+    }
+
+    fn problems(&self) -> impl Iterator<Item = String> {
+        let queue = &self.queue;
+        let failure = self.failure.as_ref().map(|failure| {
+            let (lasted, error) = (failure.lasted.as_secs(), error_chain(&failure.error));
+            format!("queue `{queue}` has failed for {lasted} s: {error}")
+        });
+        let stuck = (self.stuck > 0).then(|| {
+            let (stuck, limit) = (self.stuck, self.in_flight_limit);
+            let remark = if self.is_blocked() { ", so nothing is received" } else { "" };
+            format!("{stuck} handlers of queue `{queue}` block their threads after they were told to stop, and {limit} messages may be in flight{remark}")
+        });
+        let is_open = self
+            .circuit
+            .is_some_and(|state| state != CircuitState::Closed);
+        let circuit = is_open.then(|| {
+            format!("the circuit breaker of queue `{queue}` is open, because its handlers fail")
+        });
+        [failure, stuck, circuit].into_iter().flatten()
     }
 }

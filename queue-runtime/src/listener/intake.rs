@@ -80,6 +80,11 @@ impl Intake {
         }
     }
 
+    /// Whether a notifier promises to announce all messages.
+    pub(super) fn is_armed(&self) -> bool {
+        self.wakeups.is_armed()
+    }
+
     /// Fills in the figures on the dequeue tasks and their receives.
     pub(super) fn fill(&self, info: &mut ListenerInfo, clock: &dyn Clock) {
         let tasks = self.tasks.counts();

@@ -16,6 +16,7 @@ use super::handle::ListenerHandle;
 use super::health::Health;
 use super::phase::{ListenerPhase, ShutdownReport, Stopping};
 use crate::context::Context;
+use crate::lease::OverdueRenewal;
 use crate::recurring::{ScheduleHandle, Schedules};
 
 /// The result of shutting down a service, from [`QueueService::shutdown`](crate::QueueService::shutdown).
@@ -112,10 +113,15 @@ impl Listeners {
     }
 
     /// Returns whether the listeners that have not stopped can receive.
-    pub(crate) fn health(&self, payloads: Option<Error>) -> Health {
+    pub(crate) fn health(
+        &self,
+        payloads: Option<Error>,
+        renewals: Option<OverdueRenewal>,
+    ) -> Health {
         let listeners = self.running();
         Health {
             payloads,
+            renewals,
             listeners: listeners.iter().map(ListenerHandle::health).collect(),
         }
     }

@@ -47,6 +47,7 @@ mod sampling;
 mod start;
 mod sweeping;
 
+pub use crate::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
 pub use capacity::CircuitState;
 pub use error::StartError;

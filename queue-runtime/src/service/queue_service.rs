@@ -337,13 +337,13 @@ impl QueueService {
         self.context.meter.read()
     }
 
-    /// Returns whether the listeners of this service can receive, and read what they receive, for a health check. It reads what they have recorded,
-    /// and asks the storage nothing. A service without listeners is healthy.
+    /// Returns how the listeners of this service are, for a health check. It reads what they have recorded, and asks the storage
+    /// nothing. A service without listeners is healthy, unless the lease of a message that was accepted is not renewed.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.running
-            .listeners
-            .health(self.context.attachments.error())
+        let context = &self.context;
+        let (payloads, renewals) = (context.attachments.error(), context.renewals.overdue());
+        self.running.listeners.health(payloads, renewals)
     }
 
     /// Submits a message within a transaction of the application's own connection to the storage of the queues, as

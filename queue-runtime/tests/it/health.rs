@@ -120,3 +120,122 @@ async fn with_the_database_deleted_a_listener_is_not_healthy() {
     assert_eq!(storage_error(&failed), ErrorKind::Storage);
     stop(listener).await;
 }
+
+/// Its messages may soon be delivered to others, although receives succeed.
+#[tokio::test(start_paused = true)]
+async fn renewals_that_fail_or_are_not_answered_are_told_until_they_succeed() {
+    for fault in [Fault::Refused(ErrorKind::Storage), Fault::Stalled] {
+        let (service, faults) = testing::service_with_faults().await;
+        submit_jobs(&service, 1).await;
+        let listener = service.listener(async |_: Received<Job>| sleep(300 * SECOND).await);
+        let listener = listener.visibility_timeout(60 * SECOND).start();
+        let listener = listener.expect("starts");
+        // It is due after half a minute, and late after another quarter.
+        sleep(25 * SECOND).await;
+        faults.fail_every(Operation::Update, fault.clone());
+        sleep(15 * SECOND).await;
+        assert!(service.health().is_healthy(), "it is not late yet");
+        sleep(8 * SECOND).await;
+        let health = service.health();
+        assert!(!health.is_healthy() && !health.needs_restart());
+        let overdue = health.renewals.as_ref().expect("it is late");
+        assert_eq!(overdue.queue.as_str(), "jobs");
+        assert!(
+            (17..=19).contains(&overdue.since_due.as_secs()),
+            "{overdue:?}"
+        );
+        let seconds = overdue.since_due.as_secs();
+        assert_eq!(
+            health.to_string(),
+            format!(
+                "the lease of a message of queue `jobs` should have been renewed {seconds} s ago"
+            )
+        );
+        assert!(faults.injected(Operation::Update) > 0);
+        faults.heal();
+        faults.release();
+        sleep(10 * SECOND).await;
+        let health = service.health();
+        assert!(health.is_healthy(), "{fault:?}: {health}");
+        stop(listener).await;
+    }
+}
+
+/// Its message was settled while its renewals failed.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_over_is_not_late() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit_jobs(&service, 1).await;
+    let delivery = service.accept::<Job>().visibility_timeout(60 * SECOND);
+    let delivery = delivery.await.expect("received").expect("one");
+    faults.fail_every(Operation::Update, Fault::Refused(ErrorKind::Storage));
+    sleep(50 * SECOND).await;
+    assert!(service.health().renewals.is_some(), "it is late");
+    delivery.complete().await.expect("completed");
+    assert!(service.health().renewals.is_none());
+    sleep(60 * SECOND).await;
+    assert!(service.health().is_healthy());
+}
+
+#[tokio::test]
+async fn stuck_handlers_are_told_and_as_many_as_may_be_in_flight_need_a_restart() {
+    let service = testing::service().await;
+    submit_jobs(&service, 2).await;
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let handler = queue_runtime::blocking(move |_: Received<Job>| {
+        // It ignores its cancellation.
+        let _ = released.lock().expect("free").recv();
+    });
+    let listener = service.listener(handler).max_in_flight(2);
+    let listener = listener.handler_timeout(SECOND / 10).poison_threshold(1);
+    let mut events = listener.events();
+    let listener = listener.start().expect("starts");
+    let mut texts = Vec::new();
+    while texts.len() < 2 {
+        let event = guarded(events.recv()).await;
+        let event = event.expect("it is in time").expect("not lagged");
+        if matches!(event.kind, ListenerEventKind::HandlerStuck { .. }) {
+            let health = service.health();
+            let stuck = health.listeners[0].stuck;
+            assert_eq!(health.needs_restart(), stuck == 2);
+            assert_eq!(health.is_healthy(), stuck < 2);
+            texts.push(health.problems());
+        }
+    }
+    let [last] = &texts[1][..] else {
+        panic!("{texts:?}");
+    };
+    assert_eq!(
+        last,
+        "2 handlers of queue `jobs` block their threads after they were told to stop, and 2 messages may be in flight, so \
+         nothing is received"
+    );
+    drop(release);
+    while service.health().listeners[0].stuck > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(service.health().problems().is_empty());
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_circuit_is_told_and_does_not_make_the_service_unhealthy() {
+    let service = testing::service().await;
+    submit_jobs(&service, 10).await;
+    let failing = async |_: Received<Job>| Err::<(), _>("the carrier is down");
+    let listener = service.listener(failing).circuit_breaker(0.5, 4).start();
+    let listener = listener.expect("starts");
+    sleep(SECOND).await;
+    let health = service.health();
+    assert!(health.is_healthy());
+    assert!(
+        health.listeners[0].is_armed,
+        "memory announces every message"
+    );
+    assert_eq!(
+        health.to_string(),
+        "the circuit breaker of queue `jobs` is open, because its handlers fail"
+    );
+    stop(listener).await;
+}
