@@ -1,0 +1,107 @@
+//! The program takes an order, handles it, answers health checks, and stops on SIGTERM.
+
+#![cfg(unix)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The program on a free port, ended with the test.
+struct Program {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Program {
+    fn start(url: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_web"))
+            .env("QUEUE_URL", url)
+            .env("ADDRESS", "127.0.0.1:0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let line = next_line(&mut output);
+        let address = line.strip_prefix("listening on http://").expect(&line);
+        Self {
+            address: address.to_owned(),
+            child,
+            output,
+        }
+    }
+
+    /// Sends a request, and returns the status and the body of the answer.
+    fn request(&self, line: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let length = body.len();
+        write!(
+            stream,
+            "{line} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        )
+        .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).expect("a status");
+        (status.parse().expect("a number"), body.to_owned())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // An error says that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn next_line(output: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it is text");
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn it_takes_orders_is_healthy_and_stops_on_sigterm() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("web.db").display());
+    let mut program = Program::start(&url);
+    for path in ["/healthz", "/readyz"] {
+        let answer = program.request(&format!("GET {path}"), "");
+        assert_eq!(answer, (200, "healthy".to_owned()), "{path}");
+    }
+    let (status, _) = program.request("POST /orders", r#"{"number": 7}"#);
+    assert_eq!(status, 202);
+    assert_eq!(next_line(&mut program.output), "shipped order 7");
+
+    let pid = Pid::from_child(&program.child);
+    kill_process(pid, Signal::TERM).expect("it runs");
+    assert_eq!(
+        next_line(&mut program.output),
+        "stopped; 0 orders were handed back"
+    );
+    assert!(program.child.wait().expect("it ends").success());
+}
+
+/// The file is gone: the program lives, and says that it is not ready and why.
+#[test]
+fn it_is_alive_and_not_ready_without_its_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("web.db");
+    let program = Program::start(&format!("sqlite:{}", path.display()));
+    std::fs::remove_file(&path).expect("removed");
+    // Until it has looked.
+    let text = loop {
+        let (status, text) = program.request("GET /readyz", "");
+        if status == 503 {
+            break text;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    assert!(text.starts_with("queue `order` has failed for "), "{text}");
+    assert_eq!(program.request("GET /healthz", "").0, 200);
+}
