@@ -1,21 +1,21 @@
+mod limits;
+
 use std::fmt;
-use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::{InvalidName, Message, QueueName};
+use queue_core::{InvalidName, QueueName};
 use tokio::sync::broadcast;
 
 use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
-use super::handling::key_of;
 use super::listeners::Listeners;
 use super::observer::{Observer, Observers};
 use super::routing::Part;
 use crate::context::Context;
-use crate::policy::{CircuitBreaker, IdlePolicy, InstanceTarget, Rate, ScalePolicy, TaskRange};
+use crate::policy::{IdlePolicy, InstanceTarget, Objective, ScalePolicy};
 use crate::receive::{Around, ErasedHandler, MissingQueue, OnError, Options, consumer_setters};
 use crate::settings::ConsumerConfig;
 
@@ -94,115 +94,6 @@ impl<M> ListenerBuilder<M> {
         }
     }
 
-    /// Sets the number of dequeue tasks, which receive concurrently, up to 1,024: a fixed one, such as
-    /// `tasks(4)`, or a range, such as `tasks(1..=16)` or `tasks(0..=16)`. The default is a range from 1 to the number
-    /// of processors, but at least 2 and at most 16.
-    ///
-    /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
-    /// find the queue empty end. How many handlers run at a time does not depend on it: one task alone receives until
-    /// [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage transaction when a receive
-    /// after idleness fills all the room that it had, and one in 1 to 5 seconds under such load.
-    ///
-    /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
-    /// [notifier](crate::notify) announces all that are put. The listener receives as soon as one is announced, and
-    /// asks for the number of messages about every 5 minutes, in case a notification was lost. A lost announcement, or
-    /// the end of the lease of a crashed consumer, is noticed up to 6 minutes later than by polling.
-    ///
-    /// Without such a notifier, or while it has failed, one task polls. The memory backend's and
-    /// [`NatsNotifier`](crate::notify) qualify. SQLite's does not, because its datagrams do not reach processes in
-    /// other network namespaces, such as containers.
-    pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
-        self.options.config.tasks = Some(tasks.into());
-        self
-    }
-
-    /// Sets the maximum number of messages in flight. The default is 32.
-    ///
-    /// A [`blocking`](crate::blocking) handler uses a thread for each.
-    pub fn max_in_flight(mut self, messages: usize) -> Self {
-        self.options.config.max_in_flight = Some(messages);
-        self
-    }
-
-    /// Sets the maximum number of bytes in flight: of the bodies as they are stored, or of their data once it is expanded.
-    /// The default is no maximum. A message whose data is larger than the maximum is handled when no other one is. One that
-    /// waits for room for a visibility timeout is made visible to others, and the attempt does not count.
-    ///
-    /// The size of a message is known only once it is received, so a receive needs room for the largest message
-    /// that the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a
-    /// poison queue, may be larger; it counts as one of the largest.
-    pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
-        self.options.config.max_bytes_in_flight = Some(bytes);
-        self
-    }
-
-    /// Limits how many handlers start in a time, such as `rate(Rate::per_minute(100))`. The default is no limit.
-    ///
-    /// The listener receives only as many messages as it may handle, with one receive at a time, so that others are left to
-    /// other instances. A message that waits after its receive, for an idempotency store for example, has used its turn. The
-    /// rate is that of this listener: divide what a system downstream allows by the number of instances.
-    pub fn rate(mut self, rate: Rate) -> Self {
-        self.options.config.rate = Some(rate);
-        self
-    }
-
-    /// Has messages of one key handled one at a time, such as those of one account: in the order in which they were received,
-    /// until one of them is retried or put back. Messages of other keys go on meanwhile.
-    ///
-    /// Messages that wait for their turn are leased, and take up to half of the room in flight. Further ones, and those
-    /// that have waited for a visibility timeout, are put back for up to 30 s without counting the attempt; bare bodies wait in
-    /// place. A message whose payload is stored elsewhere gets its turn when its payload has been read. The function is called
-    /// when a message is received, and must be quick. If it panics, that is a failed attempt.
-    ///
-    /// This holds within one listener. A message whose lease was lost while its handler goes on may be handled by another one
-    /// meanwhile. To have it for several processes, run one listener, or let the database decide: a transaction that checks
-    /// the row's version.
-    ///
-    /// ```
-    /// use queue_runtime::{Message, Received, testing};
-    /// # use serde::{Deserialize, Serialize};
-    ///
-    /// #[derive(Serialize, Deserialize, Message)]
-    /// struct Deposit {
-    ///     account: String,
-    ///     amount: i64,
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # async fn enter(deposit: Received<Deposit>) { println!("{} to {}", deposit.amount, deposit.account) }
-    /// # let service = testing::service().await;
-    /// # service.submit(Deposit { account: "ada".to_owned(), amount: 7 }).await?;
-    /// let listener = service
-    ///     .listener(enter)
-    ///     .one_at_a_time_by(|deposit| deposit.account.clone())
-    ///     .start()?;
-    /// # assert_eq!(testing::drain([&listener]).await?.completed(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn one_at_a_time_by<K: Hash>(
-        mut self,
-        key: impl Fn(&M) -> K + Send + Sync + 'static,
-    ) -> Self
-    where
-        M: Message,
-    {
-        let key = key_of(key);
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.key = Some(Arc::clone(&key)));
-        self
-    }
-
-    /// Sets the maximum number of messages of one receive. The default, and the limit, is what the backend allows.
-    ///
-    /// Smaller batches spread the messages over more consumers; larger ones cost fewer transactions.
-    pub fn batch(mut self, messages: usize) -> Self {
-        self.options.config.batch = Some(messages);
-        self
-    }
-
     /// Sets how the number of dequeue tasks within a [range](Self::tasks) is chosen. The default is
     /// [`DepthRules::default`](crate::policy::DepthRules::default).
     pub fn scale(mut self, policy: impl ScalePolicy) -> Self {
@@ -244,6 +135,52 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
+    /// Has the listener tell whether a promise of latency is kept, such as `objective(Objective::p99(Duration::from_secs(30)))`:
+    /// 99 of 100 messages are completed within 30 seconds.
+    ///
+    /// The time of a message is from its insertion to its completion, by the storage's clock, and to within the time of a
+    /// receive; a delay or retries are part of it. The objective is judged every 10 seconds, over the messages that this
+    /// listener has completed in the last five minutes and those in flight that are late already. It is broken if there are at
+    /// least 100 of them and more are late than may be; or, for a standstill to be seen at once, if a message in flight is
+    /// late and none was completed in time for as long as the objective allows. It is kept again when none in flight is late, and
+    /// half as many are late as may be, or, with fewer than 100, none of the last minute. Both are events:
+    /// [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
+    /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept). [`ListenerInfo::objective`](super::ListenerInfo::objective) has
+    /// the figures.
+    ///
+    /// Messages on the queue that no instance has received, and those put back, are not known. To have instances scaled by the
+    /// objective, pass [`Objective::instances`] to [`advise_instances`](Self::advise_instances).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::policy::Objective;
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// # let service = testing::service().await;
+    /// let objective = Objective::p99(Duration::from_secs(30));
+    /// let listener = service
+    ///     .listener(ship)
+    ///     .objective(objective)
+    ///     .advise_instances(objective.instances(1..=10))
+    ///     .start()?;
+    /// assert!(!listener.info().objective.expect("there is one").is_broken);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn objective(mut self, objective: Objective) -> Self {
+        self.options.config.objective = Some(objective);
+        self
+    }
+
     /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
     /// [`ListenerHandle::drained`](crate::ListenerHandle::drained).
     ///
@@ -254,41 +191,6 @@ impl<M> ListenerBuilder<M> {
     /// [`QueueMissing`](super::DrainEnd::QueueMissing).
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
-        self
-    }
-
-    /// Stops receiving while a system that the handlers depend on is down, so that the outage does not turn the
-    /// whole queue into poison: opens a circuit breaker when this share of the last `attempts` has
-    /// failed, such as `circuit_breaker(0.9, 20)`.
-    ///
-    /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a
-    /// transaction that it did not commit; a rejected message says nothing. While the circuit breaker is open, the
-    /// listener receives one message about every 10 seconds, or the `probe_interval` of a
-    /// [`ConsumerConfig`](crate::ConsumerConfig), and continues once such a probe succeeds. Handlers that were running
-    /// when it opened continue, and their failures do not count as attempts. Those of the probes do, except that a probe
-    /// never moves its message to the poison queue.
-    ///
-    /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
-    /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
-    pub fn circuit_breaker(mut self, failed: f64, attempts: usize) -> Self {
-        let config = &mut self.options.config;
-        let interval = config.circuit_breaker.map(|breaker| breaker.probe_interval);
-        config.circuit_breaker = Some(CircuitBreaker {
-            failed,
-            attempts,
-            probe_interval: interval.unwrap_or_else(CircuitBreaker::default_interval),
-        });
-        self
-    }
-
-    /// Sets whether the listener has fewer messages in flight while the storage throttles its receives. It is on
-    /// by default.
-    ///
-    /// Throttling halves the number, at most once a second. It rises again while receives succeed, from zero to all
-    /// in 16 seconds. [`Throttled`](super::ListenerEventKind::Throttled) and
-    /// [`ThrottledPersistently`](super::ListenerEventKind::ThrottledPersistently) report it.
-    pub fn adaptive_concurrency(mut self, on: bool) -> Self {
-        self.options.config.adaptive_concurrency = Some(on);
         self
     }
 

@@ -10,6 +10,7 @@ use super::event::{Events, ListenerEvent, ListenerEventKind};
 use super::handling::Handling;
 use super::info::ListenerInfo;
 use super::intake::Intake;
+use super::latency::Latency;
 use super::observer::Observers;
 use super::phase::{ListenerPhase, Phase};
 use crate::context::Context;
@@ -39,6 +40,8 @@ pub(super) struct Core {
     pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
     pub(super) observers: Observers,
+    /// If there is an objective.
+    pub(super) latency: Option<Arc<Latency>>,
 }
 
 impl Core {
@@ -93,6 +96,7 @@ impl Core {
             in_flight_limit: self.capacity.in_flight_limit(),
             parked: self.capacity.parking().count(),
             circuit: self.capacity.breaker().map(Breaker::state),
+            objective: self.latency.as_deref().map(Latency::current),
             transactions: transactions.since(&self.transactions_before),
             ..self.counters.snapshot()
         };

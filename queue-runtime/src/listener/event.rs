@@ -5,6 +5,7 @@ use queue_core::envelope::PoisonReason;
 use queue_core::{Error, Failure, MessageId, QueueName, Timestamp};
 use tokio::sync::broadcast;
 
+use super::latency::ObjectiveState;
 use crate::panic::CaughtPanic;
 use crate::receive::SettleProblem;
 
@@ -269,6 +270,10 @@ pub enum ListenerEventKind {
         /// How long it was open.
         open_for: Duration,
     },
+    /// The [objective](super::ListenerBuilder::objective) is broken.
+    ObjectiveBroken(ObjectiveState),
+    /// The [objective](super::ListenerBuilder::objective) is kept again.
+    ObjectiveKept(ObjectiveState),
     /// The storage throttled a receive, and the listener halved the number of messages that may be in
     /// flight. It rises again while receives succeed.
     Throttled {

@@ -7,6 +7,7 @@ use serde::{Serialize as _, Serializer};
 use super::capacity::CircuitState;
 use super::core::Core;
 use super::intake::ReceiveFailure;
+use super::latency::ObjectiveState;
 use super::phase::ListenerPhase;
 use crate::lease::OverdueRenewal;
 
@@ -81,6 +82,8 @@ pub struct ListenerHealth {
     pub in_flight_limit: usize,
     /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
     pub circuit: Option<CircuitState>,
+    /// How the [objective](super::ListenerBuilder::objective) is kept, if there is one.
+    pub objective: Option<ObjectiveState>,
     /// Whether a [notifier](crate::notify) is armed: it promises now that each message that is put is announced. Otherwise
     /// the listener polls, as always on SQLite and on Azure without NATS.
     pub is_armed: bool,
@@ -107,7 +110,7 @@ impl Health {
     }
 
     /// Returns a sentence for each thing that is wrong, also for what does not make the service unhealthy: some stuck handlers,
-    /// and an open circuit breaker.
+    /// an open circuit breaker, and a broken objective.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let listeners = self.listeners.iter().flat_map(ListenerHealth::problems);
@@ -148,6 +151,7 @@ impl ListenerHealth {
             stuck: info.stuck,
             in_flight_limit: info.in_flight_limit,
             circuit: info.circuit,
+            objective: info.objective,
             is_armed: core.intake.is_armed(),
         }
     }
@@ -174,6 +178,11 @@ impl ListenerHealth {
         let circuit = is_open.then(|| {
             format!("the circuit breaker of queue `{queue}` is open, because its handlers fail")
         });
-        [failure, stuck, circuit].into_iter().flatten()
+        let objective = self.objective.as_ref().filter(|state| state.is_broken);
+        let objective = objective.map(|state| {
+            let (late, messages) = (state.late, state.messages);
+            format!("the latency objective of queue `{queue}` is broken: {late} of {messages} messages are late")
+        });
+        [failure, stuck, circuit, objective].into_iter().flatten()
     }
 }

@@ -4,6 +4,7 @@ use queue_core::Timestamp;
 
 use super::capacity::CircuitState;
 use super::intake::ReceiveFailure;
+use super::latency::ObjectiveState;
 use crate::meter::TransactionCounts;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
@@ -45,6 +46,8 @@ pub struct ListenerInfo {
     pub in_flight_limit: usize,
     /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
     pub circuit: Option<CircuitState>,
+    /// How the [objective](super::ListenerBuilder::objective) is kept, if there is one.
+    pub objective: Option<ObjectiveState>,
     /// Messages that have been received and not settled yet.
     pub in_flight: usize,
     /// Those of them that wait until they can be handled: for a place among those of their type, for its rate, or for room

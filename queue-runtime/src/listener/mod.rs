@@ -20,6 +20,7 @@
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
 //! | `counters`, `event`, `observer` | what the listener tells about itself, and shows of its messages |
+//! | `latency` | how old messages are when they are completed, for an objective |
 //! | `sampling`, `sweeping` | nothing: they read depths for metrics, and remove old results of an idempotency store |
 //! | `listeners` | which listeners of a service run |
 //!
@@ -38,6 +39,7 @@ mod health;
 mod info;
 mod intake;
 mod lanes;
+mod latency;
 mod listeners;
 mod observer;
 mod phase;
@@ -57,6 +59,7 @@ pub use health::{Health, ListenerHealth};
 pub use info::ListenerInfo;
 pub use intake::{ReceiveError, ReceiveFailure};
 pub use lanes::{Lanes, LanesHandle};
+pub use latency::ObjectiveState;
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
 pub use observer::{Observed, Observer};

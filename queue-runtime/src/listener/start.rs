@@ -12,6 +12,7 @@ use super::error::StartError;
 use super::handle::ListenerHandle;
 use super::handling::{Handling, RunTimes, watchdog};
 use super::intake::{self, Advice, Intake};
+use super::latency::{self, Latency};
 use super::phase::Phase;
 use super::routing::Routing;
 use super::{sampling, sweeping};
@@ -93,6 +94,9 @@ impl<M> ListenerBuilder<M> {
             transactions_before: context.meter.of(&consumer.queue),
             events: self.events,
             observers: self.observers,
+            latency: config
+                .objective
+                .map(|objective| Latency::new(objective, clock)),
             consumer,
             runtime,
             serving,
@@ -103,6 +107,7 @@ impl<M> ListenerBuilder<M> {
         sweeping::start(&core);
         intake::start(&core);
         sampling::start(&core);
+        latency::start(&core);
         Ok(ListenerHandle::new(core))
     }
 }

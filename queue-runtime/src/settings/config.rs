@@ -5,7 +5,9 @@ use queue_core::backend::Capabilities;
 use serde::{Deserialize, Serialize};
 
 use super::InvalidSetting;
-use crate::policy::{CircuitBreaker, InstanceTarget, Rate, RetryPolicy, ScaleRules, TaskRange};
+use crate::policy::{
+    CircuitBreaker, InstanceTarget, Objective, Rate, RetryPolicy, ScaleRules, TaskRange,
+};
 
 /// Declares the settings, each of which may be missing.
 macro_rules! config {
@@ -114,6 +116,8 @@ config! {
         pub scale: Option<ScaleRules>,
         /// See [`ListenerBuilder::advise_instances`](crate::ListenerBuilder::advise_instances).
         pub advise_instances: Option<InstanceTarget>,
+        /// See [`ListenerBuilder::objective`](crate::ListenerBuilder::objective).
+        pub objective: Option<Objective>,
         /// See [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).
         pub circuit_breaker: Option<CircuitBreaker>,
         /// See [`ListenerBuilder::adaptive_concurrency`](crate::ListenerBuilder::adaptive_concurrency).
@@ -135,6 +139,9 @@ impl ConsumerConfig {
         if let Some(rate) = &self.rate {
             check_rate(rate)?;
         }
+        if let Some(objective) = &self.objective {
+            check_objective(objective)?;
+        }
         if let Some(timeout) = self.handler_timeout {
             InvalidSetting::positive("handler timeout", timeout)?;
         }
@@ -155,6 +162,11 @@ pub(crate) fn check_rate(rate: &Rate) -> Result<(), InvalidSetting> {
     let burst = rate.burst.map_or(1, |burst| burst as usize);
     InvalidSetting::count("burst of the rate", burst, usize::MAX)?;
     InvalidSetting::positive("time between two of the rate", rate.interval())
+}
+
+fn check_objective(objective: &Objective) -> Result<(), InvalidSetting> {
+    InvalidSetting::share("share of the objective", objective.share)?;
+    InvalidSetting::positive("time of the objective", objective.within)
 }
 
 fn check_breaker(breaker: &CircuitBreaker) -> Result<(), InvalidSetting> {

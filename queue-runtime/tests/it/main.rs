@@ -30,6 +30,7 @@ mod load;
 mod meter;
 mod middleware;
 mod named_queues;
+mod objective;
 mod observers;
 mod once;
 mod one_at_a_time;

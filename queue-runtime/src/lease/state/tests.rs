@@ -35,6 +35,7 @@ async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
         backend: Arc::new(faults.clone()),
         clock: Arc::new(clock.clone()),
         renewals: DelayQueue::default(),
+        unrenewed: Default::default(),
     };
     let shared = Arc::new(shared);
     let leased = Leased::new(shared, &queue, &message, receive, SECOND * 300);

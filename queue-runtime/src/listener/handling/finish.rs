@@ -45,6 +45,7 @@ pub(super) fn abandon(run: &Run) {
     let core = run.core();
     run.unwatch();
     run.incoming.lease.abandon();
+    drop(run.take_known());
     let token = run.room.settled();
     core.message_panicked(&run.incoming.envelope.id);
     drop(token);
@@ -56,6 +57,11 @@ pub(super) fn abandon(run: &Run) {
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.
 pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
+    if let Some(known) = run.take_known()
+        && matches!(settled, Ok(Settled::Completed | Settled::Duplicate))
+    {
+        known.completed();
+    }
     let outcome = outcome(&settled);
     run.route.measures.settled(outcome);
     observe::record_outcome(&run.span, outcome);

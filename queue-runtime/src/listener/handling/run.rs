@@ -14,6 +14,7 @@ use super::core::Core;
 use super::routes::Route;
 use crate::delay_queue::{DelayQueue, Ticket};
 use crate::lease::{Cancellation, Cause};
+use crate::listener::latency::Known;
 use crate::observe;
 use crate::panic::CaughtPanic;
 use crate::receive::{Consumer, End, Ending, Incoming};
@@ -51,6 +52,8 @@ pub(super) struct Run {
     pub(super) counts: OnceLock<bool>,
     /// Whether the settlement of a handler that has ended was claimed.
     claimed: AtomicBool,
+    /// Until the message is settled, if there is an objective.
+    known: Mutex<Option<Known>>,
 }
 
 /// The cancellation of a handler, as the watchdog sees it.
@@ -119,8 +122,12 @@ impl Run {
         route: Arc<Route>,
         watchlist: Arc<Watchlist>,
     ) -> Self {
-        let queue = &room.core().consumer.queue;
+        let core = room.core();
+        let queue = &core.consumer.queue;
+        let latency = core.latency.as_ref();
+        let known = latency.map(|latency| latency.received(&core.context, &incoming));
         Self {
+            known: Mutex::new(known),
             route,
             span: observe::process(queue, &incoming.envelope, incoming.attempt()),
             incoming,
@@ -139,6 +146,11 @@ impl Run {
 
     pub(super) fn core(&self) -> &Arc<Core> {
         self.room.core()
+    }
+
+    /// Ends the count of the message's time.
+    pub(super) fn take_known(&self) -> Option<Known> {
+        self.known.hold().take()
     }
 
     /// Returns the settings for the message.

@@ -1,0 +1,209 @@
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::instances::InstanceTarget;
+
+/// A promise of latency: that a share of messages is completed within a time from their insertion into the storage, such as
+/// 99 of 100 within 30 seconds. See [`ListenerBuilder::objective`](crate::ListenerBuilder::objective).
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::ConsumerConfig;
+/// use queue_runtime::policy::Objective;
+///
+/// let objective = Objective::p99(Duration::from_secs(30));
+/// assert_eq!(objective, Objective::new(0.99, Duration::from_secs(30)));
+///
+/// let config: ConsumerConfig = toml::from_str(r#"objective = { share = 0.99, within = "30s" }"#)?;
+/// assert_eq!(config.objective, Some(objective));
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Objective {
+    pub(crate) share: f64,
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub(crate) within: Duration,
+}
+
+impl Objective {
+    /// This share of messages, above 0 and below 1, is completed within this time.
+    #[must_use]
+    pub const fn new(share: f64, within: Duration) -> Self {
+        Self { share, within }
+    }
+
+    /// 95 of 100 messages are completed within this time.
+    #[must_use]
+    pub const fn p95(within: Duration) -> Self {
+        Self::new(0.95, within)
+    }
+
+    /// 99 of 100 messages are completed within this time.
+    #[must_use]
+    pub const fn p99(within: Duration) -> Self {
+        Self::new(0.99, within)
+    }
+
+    /// Returns a target for [`advise_instances`](crate::ListenerBuilder::advise_instances) by which the objective is kept: it aims
+    /// at half its time, which leaves the other half to what varies.
+    #[must_use]
+    pub fn instances(&self, instances: RangeInclusive<usize>) -> InstanceTarget {
+        InstanceTarget::new(instances, self.within / 2)
+    }
+}
+
+/// The time over which an objective is judged.
+pub(crate) const WINDOW: Duration = Duration::from_secs(300);
+
+/// How often it is judged: the window consists of parts of this length.
+pub(crate) const RESOLUTION: Duration = Duration::from_secs(10);
+
+const PARTS: usize = (WINDOW.as_secs() / RESOLUTION.as_secs()) as usize;
+
+/// The number of messages from which a share of them says something.
+const ENOUGH: u64 = 100;
+
+/// How many of the last parts must be without a late message if there are fewer messages than that: a minute.
+const GOOD_PARTS: usize = 6;
+
+/// How many messages were completed in a time, and how many of them late.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) completed: u64,
+    pub(crate) late: u64,
+}
+
+/// The messages that are not completed yet, as far as they are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Unfinished {
+    /// How many are late.
+    pub(crate) late: u64,
+    /// The time since the oldest was inserted.
+    pub(crate) oldest: Option<Duration>,
+}
+
+/// What a look at the window has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Broken,
+    Kept,
+}
+
+/// The completions of the last minutes, and whether the objective is broken.
+#[derive(Debug)]
+pub(crate) struct Window {
+    objective: Objective,
+    /// The newest is first.
+    parts: [Counts; PARTS],
+    /// The number of the newest part.
+    now: u64,
+    /// How long ago the last message was completed in time, on the clock of the calls.
+    last_in_time: Option<Duration>,
+    is_broken: bool,
+}
+
+impl Window {
+    pub(crate) fn new(objective: Objective) -> Self {
+        Self {
+            objective,
+            parts: [Counts::default(); PARTS],
+            now: 0,
+            last_in_time: None,
+            is_broken: false,
+        }
+    }
+
+    /// Records a message that was completed at this moment, so long after its insertion.
+    pub(crate) fn completed(&mut self, now: Duration, age: Duration) {
+        self.advance(now);
+        let is_late = age > self.objective.within;
+        self.parts[0].completed += 1;
+        self.parts[0].late += u64::from(is_late);
+        if !is_late {
+            self.last_in_time = Some(now);
+        }
+    }
+
+    /// Judges the objective at this moment. Returns whether that has changed.
+    pub(crate) fn judge(&mut self, now: Duration, unfinished: Unfinished) -> Option<Change> {
+        self.advance(now);
+        if self.is_broken {
+            let is_good = self.is_good(unfinished);
+            self.is_broken = !is_good;
+            is_good.then_some(Change::Kept)
+        } else {
+            self.is_broken = self.is_bad(now, unfinished);
+            self.is_broken.then_some(Change::Broken)
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Returns the counts of the whole window, with the messages that are late already as such.
+    pub(crate) fn counts(&self, unfinished: Unfinished) -> Counts {
+        let mut sum = self.sum(PARTS);
+        sum.completed += unfinished.late;
+        sum.late += unfinished.late;
+        sum
+    }
+
+    /// Whether too large a share is late, or nothing goes on.
+    fn is_bad(&self, now: Duration, unfinished: Unfinished) -> bool {
+        let counts = self.counts(unfinished);
+        let is_too_late = counts.completed >= ENOUGH && share(counts) > self.allowed();
+        // One message that takes long is among those that may; the others are completed in time meanwhile.
+        let within = self.objective.within;
+        let since = self.last_in_time.map(|at| now.saturating_sub(at));
+        let stands_still = unfinished.late > 0 && since.is_none_or(|since| since > within);
+        is_too_late || stands_still
+    }
+
+    /// Whether clearly fewer messages are late than may be, so that an objective at the limit is not broken again at once.
+    fn is_good(&self, unfinished: Unfinished) -> bool {
+        if unfinished.late > 0 {
+            return false;
+        }
+        let counts = self.sum(PARTS);
+        if counts.completed >= ENOUGH {
+            share(counts) <= self.allowed() / 2.0
+        } else {
+            self.sum(GOOD_PARTS).late == 0
+        }
+    }
+
+    fn allowed(&self) -> f64 {
+        1.0 - self.objective.share
+    }
+
+    fn sum(&self, parts: usize) -> Counts {
+        let mut sum = Counts::default();
+        for part in &self.parts[..parts] {
+            sum.completed += part.completed;
+            sum.late += part.late;
+        }
+        sum
+    }
+
+    /// Begins new parts for the time that has passed.
+    fn advance(&mut self, now: Duration) {
+        let part = now.as_secs() / RESOLUTION.as_secs();
+        let passed = part.saturating_sub(self.now).min(PARTS as u64) as usize;
+        if passed > 0 {
+            self.parts.rotate_right(passed);
+            self.parts[..passed].fill(Counts::default());
+            self.now = part;
+        }
+    }
+}
+
+fn share(counts: Counts) -> f64 {
+    counts.late as f64 / counts.completed as f64
+}
+
+#[cfg(test)]
+mod tests;
