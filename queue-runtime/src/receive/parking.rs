@@ -1,6 +1,6 @@
 //! The parking room: where received messages wait, leased and renewed, until they can be handled.
 //!
-//! A message that finds no place there, or has waited for a visibility timeout, is put back without counting the attempt.
+//! A message that finds no place there, or has waited for too long, is put back without counting the attempt.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -50,6 +50,11 @@ impl ParkingRoom {
         self.parked.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of messages that may wait for one thing.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Returns a place, unless all are taken.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Parked> {
         let more = |parked| (parked < self.most).then_some(parked + 1);
@@ -89,13 +94,28 @@ const PUT_BACK: Backoff = Backoff {
     cap: Duration::from_secs(30),
 };
 
-/// Has a message wait in the parking room until it gets what it wants. One that cannot be put back without counting the
-/// attempt, or would expire meanwhile, waits as long as that takes.
+/// Has a message wait in the parking room until it gets what it wants, for a visibility timeout at most, if there is a place.
+/// One that cannot be put back without counting the attempt, or would expire meanwhile, waits as long as that takes.
 ///
 /// # Cancel safety
 /// Cancel safe, as far as `wanted` is.
 pub(crate) async fn park<T>(
     room: &Arc<ParkingRoom>,
+    settling: Settling<'_>,
+    wanted: impl Future<Output = T>,
+) -> Result<T, Refusal> {
+    let patience = settling.incoming.settings.visibility;
+    park_at(room, || room.enter(), patience, settling, wanted).await
+}
+
+/// Has a message wait in a place, if there is one for it, and at most for so long.
+///
+/// # Cancel safety
+/// That of [`park`].
+pub(crate) async fn park_at<T>(
+    room: &Arc<ParkingRoom>,
+    place: impl FnOnce() -> Option<Parked>,
+    patience: Duration,
     settling: Settling<'_>,
     wanted: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
@@ -111,12 +131,11 @@ pub(crate) async fn park<T>(
     if let Some(at_once) = wanted.as_mut().now_or_never() {
         return Ok(at_once);
     }
-    let _parked = match (room.enter(), put_back()) {
+    let _parked = match (place(), put_back()) {
         (Some(place), _) => place,
         (None, Some(refusal)) => return Err(refusal),
         (None, None) => room.enter_anyway(),
     };
-    let patience = incoming.settings.visibility;
     loop {
         incoming.keep_leased(context, patience);
         tokio::select! {

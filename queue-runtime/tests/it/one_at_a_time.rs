@@ -151,6 +151,30 @@ async fn their_order_is_that_of_the_receive_and_not_that_of_the_threads() {
     stop(listener).await;
 }
 
+/// Four accounts with more messages than are in flight by default, and handlers that take so long that the last wait for
+/// several visibility timeouts.
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_few_keys_keep_their_order_while_they_wait() {
+    let (service, accounts) = (with_deposits(30).await, Accounts::default());
+    let handler = async |accounts: Accounts, deposit: Received<Deposit>| {
+        accounts.begin(deposit.account, deposit.number);
+        tokio::time::sleep(15 * SECOND).await;
+        accounts.end(deposit.account);
+    };
+    let listener = service
+        .listener_with(accounts.clone(), handler)
+        .one_at_a_time_by(|deposit| deposit.account)
+        .start()
+        .expect("starts");
+    testing::drain([&listener]).await.expect("drained");
+    assert_eq!(listener.info().released, 0);
+    for account in 0..4 {
+        let account = accounts.of(account);
+        assert_eq!((account.most, account.begun), (1, Vec::from_iter(0..30)));
+    }
+    stop(listener).await;
+}
+
 /// Those for which there is no place wait outside, and their attempts do not count.
 #[tokio::test(start_paused = true)]
 async fn a_key_with_many_messages_leaves_half_of_the_room_to_others() {

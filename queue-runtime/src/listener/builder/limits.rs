@@ -64,9 +64,9 @@ impl<M> ListenerBuilder<M> {
     /// Has messages of one key handled one at a time, such as those of one account: in the order in which they were received,
     /// until one of them is retried or put back. Messages of other keys go on meanwhile.
     ///
-    /// Messages that wait for their turn are leased, and take up to half of the room in flight. Further ones, and those
-    /// that have waited for a visibility timeout, are put back for up to 30 s without counting the attempt; bare bodies wait in
-    /// place. A message whose payload is stored elsewhere gets its turn when its payload has been read. The function is called
+    /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight. Further ones of
+    /// the key, and those that have waited for the handler timeout, are put back for up to 30 s without counting the attempt;
+    /// bare bodies wait in place. A message whose payload is stored elsewhere gets its turn when its payload has been read. The function is called
     /// when a message is received, and must be quick. If it panics, that is a failed attempt.
     ///
     /// This holds within one listener. A message whose lease was lost while its handler goes on may be handled by another one

@@ -92,9 +92,9 @@ impl Room {
         self.with(|held| held.turn.is_some())
     }
 
-    /// Returns what completes once the message's turn has come, if it has one.
-    pub(crate) fn turn(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        self.with(|held| held.turn.as_ref().map(Turn::comes))
+    /// Returns how many messages of its key were before the message, and what completes once its turn has come.
+    pub(crate) fn turn(&self) -> Option<(usize, impl Future<Output = ()> + Send + use<>)> {
+        self.with(|held| held.turn.as_ref().map(|turn| (turn.before(), turn.comes())))
     }
 
     /// Gives the turn to the next message of the key.

@@ -121,8 +121,10 @@ impl Task {
     fn with_turn(message: Fetched, room: Room) -> Self {
         let task = Self::of(message, room);
         let run = &task.run;
-        // A panic is reported when the message is about to be handled, which tries again.
-        let _ = take_turn(&run.room, &run.route, &run.incoming);
+        if let Some(keyed) = run.route.gate.keyed() {
+            // A panic is reported when the message is about to be handled, which tries again.
+            let _ = take_turn(&run.room, run.consumer(), keyed, &run.incoming);
+        }
         task
     }
 

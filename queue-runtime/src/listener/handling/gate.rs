@@ -1,5 +1,4 @@
-//! What admitted messages of one type wait for: their turn among those of their key, that few enough of them are handled,
-//! and the rate of their handlers.
+//! What admitted messages of one type wait for: that few enough of them are handled, and the rate of their handlers.
 
 use std::sync::Arc;
 
@@ -50,8 +49,7 @@ impl Gate {
     }
 
     pub(super) fn has_limits(&self) -> bool {
-        let takes = self.keyed.is_some() || self.places.is_some();
-        takes || self.rate.is_some() || self.ready.is_needed()
+        self.places.is_some() || self.rate.is_some() || self.ready.is_needed()
     }
 
     /// Returns what gives messages their turns, if they have keys.
@@ -59,20 +57,12 @@ impl Gate {
         self.keyed.as_ref()
     }
 
-    /// Waits until a message may be handled: for its turn first, so that it holds nothing that the messages before it need,
-    /// and for a token last, so that none is taken for a message that waits for something else. `common` is waited for, too, by a message that has given it up.
+    /// Waits until a message may be handled: for a place first, and for a token last, so that none is taken for a message that
+    /// waits for something else. `common` is waited for, too, by a message that has given it up.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn pass(
-        &self,
-        core: &Core,
-        turn: Option<impl Future<Output = ()>>,
-        common: Option<&Readiness>,
-    ) -> Passed {
-        if let Some(turn) = turn {
-            turn.await;
-        }
+    pub(super) async fn pass(&self, core: &Core, common: Option<&Readiness>) -> Passed {
         let place = match &self.places {
             Some(places) => {
                 let place = Arc::clone(places).acquire_owned().await;

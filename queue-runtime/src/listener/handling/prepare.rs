@@ -8,6 +8,7 @@ use queue_core::{Error, RetryAdvice};
 
 use super::gate::until_ready;
 use super::routes::Route;
+use super::turns::Keyed;
 use crate::listener::capacity::Room;
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
@@ -16,7 +17,7 @@ use crate::panic::CaughtPanic;
 use crate::policy::{jitter, outage_pause};
 use crate::receive::{
     Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, claim, decode, expanded_size,
-    fetch_data, is_admissible, lacks_data, park,
+    fetch_data, is_admissible, lacks_data, park, park_at,
 };
 
 /// Returns the call that handles the message, once it has what it needs for that.
@@ -31,10 +32,12 @@ pub(super) async fn prepare(
         return Err(unhandled(incoming));
     };
     // What is not handled waits for nothing.
-    let own = if route.gate.has_limits() && is_admissible(context, consumer, incoming) {
-        if route.gate.keyed().is_some() && lacks_data(consumer, incoming) {
-            Box::pin(obtain_data(room, consumer, incoming)).await?;
-        }
+    let (keyed, has_limits) = (route.gate.keyed(), route.gate.has_limits());
+    let waits = (keyed.is_some() || has_limits) && is_admissible(context, consumer, incoming);
+    if let Some(keyed) = keyed.filter(|_| waits) {
+        Box::pin(await_turn(room, consumer, keyed, incoming)).await?;
+    }
+    let own = if waits && has_limits {
         Box::pin(pass_gate(room, route, incoming)).await?
     } else {
         Ready::default()
@@ -92,13 +95,11 @@ fn unhandled(incoming: &Incoming) -> Refusal {
 /// The panic of the application's function.
 pub(super) fn take_turn(
     room: &Room,
-    route: &Route,
+    consumer: &Consumer,
+    keyed: &Keyed,
     incoming: &Incoming,
 ) -> Result<(), CaughtPanic> {
-    let Some(keyed) = route.gate.keyed() else {
-        return Ok(());
-    };
-    if !lacks_data(&route.consumer, incoming)
+    if !lacks_data(consumer, incoming)
         && let Some(turn) = keyed.take(&incoming.body)?
     {
         room.keep_turn(turn);
@@ -106,22 +107,54 @@ pub(super) fn take_turn(
     Ok(())
 }
 
-/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
-async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+/// Waits for the turn of a message, before anything else: it holds nothing then that the messages before it need.
+async fn await_turn(
+    room: &Room,
+    consumer: &Consumer,
+    keyed: &Keyed,
+    incoming: &mut Incoming,
+) -> Result<(), Refusal> {
     let core = room.core();
+    if lacks_data(consumer, incoming) {
+        obtain_data(room, consumer, incoming).await?;
+    }
     if !room.has_turn()
-        && let Err(panic) = take_turn(room, route, incoming)
+        && let Err(panic) = take_turn(room, consumer, keyed, incoming)
     {
         let error = format!("the function that returns the key of a message panicked: {panic}");
         return Err(Refusal::Ends(End::failed(error)));
     }
+    let Some((before, comes)) = room.turn() else {
+        // It does not decode, which is said when it is decoded.
+        return Ok(());
+    };
+    let given_up = before > 0 && room.take_ready().is_some();
+    let turn = async {
+        comes.await;
+        if given_up {
+            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+        }
+    };
+    let parking = core.capacity.parking();
+    let place = || (before <= parking.most()).then(|| parking.enter_anyway());
+    // As long as the one before it may take. Its order would be lost if it were put back.
+    let patience = incoming.settings.handler_timeout;
+    let settling = Settling::new(&core.context, consumer, incoming);
+    let parked = park_at(parking, place, patience, settling, turn);
+    let parked = unless_stopping(core, parked).await;
+    parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+}
+
+/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
+async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+    let core = room.core();
     let settling = Settling::new(&core.context, &route.consumer, incoming);
-    let passed = match route.gate.pass(core, room.turn(), None).now_or_never() {
+    let passed = match route.gate.pass(core, None).now_or_never() {
         Some(at_once) => at_once,
         None => {
             // A message that waits does not keep what others are ready for.
             let common = room.take_ready().map(|_| core.capacity.ready());
-            let passed = route.gate.pass(core, room.turn(), common);
+            let passed = route.gate.pass(core, common);
             let parked = park(core.capacity.parking(), settling, passed);
             let parked = unless_stopping(core, parked).await;
             parked.unwrap_or(Err(Refusal::Ends(End::Released)))?

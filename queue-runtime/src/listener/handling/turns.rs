@@ -47,6 +47,8 @@ type Come = Arc<Semaphore>;
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     key: u64,
+    /// The number of messages of the key that were before it.
+    before: usize,
     come: Come,
 }
 
@@ -73,12 +75,18 @@ impl Turns {
         Turn {
             turns: Arc::clone(self),
             key,
+            before: queue.len() - 1,
             come,
         }
     }
 }
 
 impl Turn {
+    /// The number of messages of the key that were before it when it was taken.
+    pub(crate) fn before(&self) -> usize {
+        self.before
+    }
+
     /// Returns what completes once the turn has come.
     pub(crate) fn comes(&self) -> impl Future<Output = ()> + Send + use<> {
         let come = Arc::clone(&self.come);
