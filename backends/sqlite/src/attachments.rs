@@ -226,7 +226,8 @@ pub(super) fn parts(data: &Bytes) -> impl Iterator<Item = (i64, Bytes)> {
     (0..).zip(starts.map(|from| data.slice(from..data.len().min(from + PART))))
 }
 
-fn range(id: i64) -> (i64, i64) {
+/// Returns the keys of the first and the last part that an attachment can have.
+pub(super) fn range(id: i64) -> (i64, i64) {
     (id * PARTS, id * PARTS + PARTS - 1)
 }
 

@@ -191,7 +191,8 @@ pub(super) fn mismatched(answer: &Answer) -> ! {
 
 impl Step {
     pub(super) fn put(queue: QueueName, mut message: NewMessage) -> Self {
-        let salt = rand::random();
+        // By the last bit, a test that asks what was submitted knows what was only moved.
+        let salt = rand::random::<i64>() & !1 | i64::from(message.moved);
         let attachment = message
             .attachment
             .take()

@@ -22,6 +22,7 @@
 //! | `reader` | the thread that reads, and the requests to it |
 //! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
 //! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
+//! | `history` | what was put, recorded for tests |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
 mod attachments;
@@ -36,6 +37,8 @@ mod counts;
 mod failure;
 mod file_system;
 mod files;
+#[doc(hidden)]
+pub mod history;
 mod items;
 mod lazy;
 mod lock_holder;

@@ -10,7 +10,7 @@ use super::failure::{Failure, Result};
 /// |---|---|
 /// | `queue_layout` | a view of one row, the version: it marks a file in which there are queues, and no damaged page hides it |
 /// | `queue_queues` | names and metadata; ids are never reused |
-/// | `queue_messages` | what does not change with a receive; `checksum` is that of salt and body |
+/// | `queue_messages` | what does not change with a receive; `checksum` is that of salt and body; `salt` is random, and odd if the message was moved here from another queue |
 /// | `queue_schedule` | what a receive changes, in small rows. Its key is the order in which messages are received: a receive reads the start of the queue's range, independent of the backlog. |
 /// | `queue_counts` | the number of messages of each queue, and whether any had a time to live, updated once per transaction |
 /// | `queue_dropped` | ids of deleted and cleared queues, whose messages are removed in small steps |
