@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`received()`] | makes a [`Received`](crate::Received) by hand, so that a test calls a handler as a function |
 //! | [`service()`] | connects to private queues in memory, with a [`TokioClock`] |
+//! | [`service_on_sqlite`] | connects to private queues in a temporary SQLite file, in real time |
 //! | [`service_with_faults`] | connects as `service()` does, with a [`FaultInjector`] between the service and its queues |
 //! | [`TestService::submitted`] | returns what was submitted, by type |
 //! | [`drain()`] | waits until the queues of listeners are empty |
@@ -51,6 +52,8 @@ mod plan;
 mod received;
 mod service;
 mod skew;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod submission;
 
 pub use drain::{Drain, Drained, NotDrained, NotEmpty, drain};
@@ -59,4 +62,6 @@ pub use fault_injector::FaultInjector;
 pub use queue_clock::TokioClock;
 pub use received::{ReceivedBuilder, received};
 pub use service::{TestService, service, service_with_faults};
+#[cfg(feature = "sqlite")]
+pub use sqlite::service_on_sqlite;
 pub use submission::Submission;

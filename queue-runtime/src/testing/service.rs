@@ -1,9 +1,10 @@
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use queue_core::Message;
 use queue_core::backend::{Backend, NewMessage};
 use queue_core::wire::{Pack, Payload};
+use queue_core::{Clock, Message, QueueName};
 
 use super::received::ReceivedBuilder;
 use super::submission::Submission;
@@ -12,8 +13,8 @@ use crate::QueueService;
 use crate::backend::MemoryBackend;
 use crate::backend::memory::MAX_HISTORY;
 
-/// A service with private queues in memory, which remembers what was submitted to them. Derefs to [`QueueService`].
-/// Clones share the queues.
+/// A service with private queues, which remembers what was submitted to them. Derefs to [`QueueService`]. Clones share the
+/// queues.
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService, testing};
@@ -39,8 +40,14 @@ use crate::backend::memory::MAX_HISTORY;
 /// ```
 #[derive(Debug, Clone)]
 pub struct TestService {
+    record: Arc<dyn Record>,
     service: QueueService,
-    backend: Arc<MemoryBackend>,
+}
+
+/// What was put on the queues of a test.
+pub(super) trait Record: fmt::Debug + Send + Sync {
+    /// Returns what was put and not moved, in the order in which it was stored, or why that is not known.
+    fn puts(&self) -> Result<Vec<(QueueName, NewMessage)>, String>;
 }
 
 impl TestService {
@@ -51,25 +58,22 @@ impl TestService {
     /// moved is not: to a poison queue, back by a redrive, or out of a pack, whose messages are each among them. A bare body is of type `M` if it was submitted to the type's queue.
     ///
     /// # Panics
-    /// If a message of the type does not decode, or more than 100,000 messages of any type were submitted, because
-    /// the service remembers no more.
+    /// If a message of the type does not decode; if more than 100,000 messages of any type were submitted to queues in
+    /// memory, because the service remembers no more; or if the SQLite file cannot be read.
     #[must_use]
     #[track_caller]
     pub fn submitted<M: Message>(&self) -> Vec<Submission<M>> {
-        let history = self.backend.history();
-        assert!(
-            history.forgotten == 0,
-            "more than {MAX_HISTORY} messages were submitted, and the first {} are forgotten",
-            history.forgotten
-        );
-        let limit = self.backend.capabilities().max_body;
-        let submitted = history.puts().filter(|put| !put.message.moved);
-        let messages = submitted.flat_map(|put| {
-            let items = items(&put.message).into_iter();
-            items.map(|message| (&put.queue, message))
+        let submitted = match self.record.puts() {
+            Ok(puts) => puts.into_iter(),
+            Err(why) => panic!("{why}"),
+        };
+        let limit = self.service.backend().capabilities().max_body;
+        let messages = submitted.flat_map(|(queue, put)| {
+            let items = items(put).into_iter();
+            items.map(move |message| (queue.clone(), message))
         });
         messages
-            .filter_map(|(queue, message)| Submission::read(queue, &message, limit))
+            .filter_map(|(queue, message)| Submission::read(&queue, &message, limit))
             .collect()
     }
 
@@ -169,33 +173,48 @@ pub async fn service_with_faults() -> (TestService, FaultInjector) {
     (service, faults)
 }
 
-fn memory() -> (TokioClock, Arc<MemoryBackend>) {
-    let clock = TokioClock::new();
-    let backend = MemoryBackend::new(Arc::new(clock.clone())).with_history();
+fn memory() -> (Arc<dyn Clock>, Arc<MemoryBackend>) {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let backend = MemoryBackend::new(Arc::clone(&clock)).with_history();
     (clock, Arc::new(backend))
 }
 
-async fn connect(
+pub(super) async fn connect(
     front: Arc<dyn Backend>,
-    backend: Arc<MemoryBackend>,
-    clock: TokioClock,
+    record: Arc<dyn Record>,
+    clock: Arc<dyn Clock>,
 ) -> TestService {
     let service = QueueService::with_backend(front)
         .client("test")
-        .clock(Arc::new(clock))
+        .clock(clock)
         .on_current_runtime()
         .connect()
         .await
         .expect("connecting a test service needs nothing but a Tokio runtime");
-    TestService { service, backend }
+    TestService { record, service }
+}
+
+impl Record for MemoryBackend {
+    fn puts(&self) -> Result<Vec<(QueueName, NewMessage)>, String> {
+        let history = self.history();
+        if history.forgotten > 0 {
+            return Err(format!(
+                "more than {MAX_HISTORY} messages were submitted, and the first {} are forgotten",
+                history.forgotten
+            ));
+        }
+        let submitted = history.puts().filter(|put| !put.message.moved);
+        let submitted = submitted.map(|put| (put.queue.clone(), put.message.clone()));
+        Ok(submitted.collect())
+    }
 }
 
 /// Returns the messages of a pack, or the message itself if it is none.
-fn items(put: &NewMessage) -> Vec<NewMessage> {
+fn items(put: NewMessage) -> Vec<NewMessage> {
     let event = Pack::find(&put.body);
     let pack = event.as_ref().map(|event| &event.payload);
     let Some(Payload::Pack(pack)) = pack else {
-        return vec![put.clone()];
+        return vec![put];
     };
     let events = pack.open().expect("it was packed by this library");
     let message = |body| NewMessage {
