@@ -79,7 +79,7 @@ pub use queue_sqlite as sqlite;
 struct Readme;
 
 /// The programs in the guide to testing run.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../docs/testing.md")]
 struct TestingGuide;
 
