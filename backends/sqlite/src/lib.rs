@@ -71,6 +71,6 @@ pub use builder::SqliteBuilder;
 pub use connection::Synchronous;
 pub use results::SqliteResults;
 pub use salvage::{Salvaged, salvage};
-pub use transactions::{SqliteTransactions, connect};
+pub use transactions::{SqliteTransactions, check, connect};
 
 pub use rusqlite;

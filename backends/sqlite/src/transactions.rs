@@ -301,14 +301,31 @@ impl StorageTransaction<SqliteTransactions> for &rusqlite::Transaction<'_> {
 /// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; otherwise if the file cannot be opened, was
 /// replaced, or got a second hard link.
 pub fn connect(backend: &dyn Backend) -> queue_core::Result<Connection> {
+    engine(backend)?.connect()
+}
+
+/// Checks that messages can be put and completed in transactions of a connection.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; otherwise what a transaction with messages would get
+/// for the connection: that it is to another file, for example.
+pub fn check(backend: &dyn Backend, connection: &mut Connection) -> queue_core::Result<()> {
+    let engine = engine(backend)?;
+    let checked = connection
+        .transaction()
+        .map_err(Failure::from)
+        .and_then(|transaction| engine.check(&transaction));
+    checked.map_err(|failure| failure.into_error(Operation::Open, None, &engine.settings.path))
+}
+
+fn engine(backend: &dyn Backend) -> queue_core::Result<Arc<SqliteTransactions>> {
     let engine = backend
         .transactions()
         .and_then(<dyn Transactions>::downcast);
-    let engine: Arc<SqliteTransactions> = engine.ok_or_else(|| {
+    engine.ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, Operation::Open)
             .with_detail("the queues are not in a SQLite file; those of `sqlite:PATH` are")
-    })?;
-    engine.connect()
+    })
 }
 
 /// The application's connection, within its transaction.

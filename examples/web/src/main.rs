@@ -89,11 +89,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         // A client that stalls is waited for until another signal, or the end of its time.
         let _ = tokio::time::timeout(CLIENTS, signals.next()).await;
     };
-    tokio::select! {
-        served = server.into_future() => served?,
-        () = no_longer => {}
-    }
-    let report = service.shutdown(HANDLERS).await;
+    let served = tokio::select! {
+        served = server.into_future() => served,
+        () = no_longer => Ok(()),
+    };
+    // Another signal ends the time of the handlers.
+    let mut again = StopSignals::new()?;
+    let report = tokio::select! {
+        report = service.shutdown(HANDLERS) => report,
+        () = again.next() => service.shutdown(Duration::ZERO).await,
+    };
     println!("stopped; {} orders were handed back", report.released());
-    Ok(())
+    Ok(served?)
 }

@@ -5,8 +5,12 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+/// Long enough for the slowest machine; only a hang meets it.
+const GUARD: Duration = Duration::from_secs(60);
 
 /// The program on a free port, ended with the test.
 struct Program {
@@ -36,6 +40,7 @@ impl Program {
     /// Sends a request, and returns the status and the body of the answer.
     fn request(&self, line: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(GUARD)).expect("it is set");
         let length = body.len();
         write!(
             stream,
@@ -94,14 +99,13 @@ fn it_is_alive_and_not_ready_without_its_file() {
     let path = folder.path().join("web.db");
     let program = Program::start(&format!("sqlite:{}", path.display()));
     std::fs::remove_file(&path).expect("removed");
-    // Until it has looked.
-    let text = loop {
-        let (status, text) = program.request("GET /readyz", "");
-        if status == 503 {
-            break text;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    };
+    // Once it has looked, which it does every second; only a hang is waited for as long.
+    let answers = (0..1_200).map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        program.request("GET /readyz", "")
+    });
+    let mut unready = answers.filter(|(status, _)| *status == 503);
+    let (_, text) = unready.next().expect("it says so");
     assert!(text.starts_with("queue `order` has failed for "), "{text}");
     assert_eq!(program.request("GET /healthz", "").0, 200);
 }

@@ -85,6 +85,12 @@ impl Completer {
         };
     }
 
+    /// Whether a transaction has completed the message, and has not been found to be rolled back.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_promised(&self) -> bool {
+        !matches!(*self.0.promise(), Promise::None | Promise::RolledBack)
+    }
+
     /// Refuses a message that is settled, or whose lease was given up.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.0.machine().is_abandoned() {

@@ -102,6 +102,11 @@ impl Lease {
         self.0.machine().lasts_for(now)
     }
 
+    /// Whether the lease certainly lasts until this moment on the monotonic clock, or as long as the message can be leased.
+    pub(crate) fn lasts_until(&self, at: Duration) -> bool {
+        self.0.machine().lasts_until(at)
+    }
+
     /// Has the lease last at least until this moment on the monotonic clock, or as long as the message can be leased: renews
     /// it unless it does.
     ///

@@ -33,6 +33,8 @@ impl Unrenewed {
         if leases.len() == leases.capacity() {
             // Those that have failed until their message was settled.
             leases.retain(|_, lease| lease.strong_count() > 0);
+            let twice = 2 * leases.len();
+            leases.shrink_to(twice);
         }
         leases.insert(key(lease), Arc::downgrade(lease));
     }

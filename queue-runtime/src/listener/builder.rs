@@ -140,15 +140,16 @@ impl<M> ListenerBuilder<M> {
     ///
     /// The time of a message is from its insertion to its completion, by the storage's clock, and to within the time of a
     /// receive; a delay or retries are part of it. The objective is judged every 10 seconds, over the messages that this
-    /// listener has completed in the last five minutes and those in flight that are late already. It is broken if there are at
-    /// least 100 of them and more are late than may be; or, for a standstill to be seen at once, if a message in flight is
-    /// late and none was completed in time for as long as the objective allows. It is kept again when none in flight is late, and
-    /// half as many are late as may be, or, with fewer than 100, none of the last minute. Both are events:
+    /// listener has completed in the last five minutes, those moved to the poison queue, and those in flight that are late
+    /// already. It is broken if there are at least 100 of them and more are late than may be, as all poison is; or, for a
+    /// standstill to be seen at once, if a message that is late is in flight or was put back, and none was completed in time for
+    /// as long as the objective allows. It is kept again when half as many are late as may be or, with fewer than 100, none of the
+    /// last minute. Both are events:
     /// [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
     /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept). [`ListenerInfo::objective`](super::ListenerInfo::objective) has
     /// the figures.
     ///
-    /// Messages on the queue that no instance has received, and those put back, are not known. To have instances scaled by the
+    /// Messages that are on the queue are not known. To have instances scaled by the
     /// objective, pass [`Objective::instances`] to [`advise_instances`](Self::advise_instances).
     ///
     /// ```

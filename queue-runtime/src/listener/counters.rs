@@ -18,6 +18,8 @@ pub(super) struct Counters {
     pub(super) released: AtomicU64,
     pub(super) unsettled: AtomicU64,
     pub(super) stuck: AtomicUsize,
+    /// Those of them that are in a transaction.
+    pub(super) stuck_transactions: AtomicUsize,
     pub(super) empty_receives: AtomicU64,
     /// In milliseconds. Zero before the first receive.
     visibility: AtomicU64,

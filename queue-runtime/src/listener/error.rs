@@ -71,7 +71,8 @@ pub enum StartError {
     /// A handler works [in transactions](crate::in_transaction), and the storage has none, or the handler's connection could not
     /// be opened.
     #[error(
-        "failed to start a listener on queue `{queue}`: the handler of `{kind}` works in transactions"
+        "failed to start a listener on queue `{queue}`: the handler of `{kind}` works in transactions, and no connection \
+         for them could be opened"
     )]
     Transactions {
         /// The queue.

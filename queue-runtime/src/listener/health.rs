@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use queue_core::internal::error_chain;
 use queue_core::{Error, QueueName, Timestamp};
@@ -78,8 +79,10 @@ pub struct ListenerHealth {
     pub parked: usize,
     /// Cancelled handlers that still block their threads.
     pub stuck: usize,
-    /// The number of messages that may be in flight now. With as many stuck handlers, the listener receives nothing.
-    pub in_flight_limit: usize,
+    /// Those of them that are in a [transaction](crate::in_transaction): nothing else can be written to the file.
+    pub stuck_transactions: usize,
+    /// The number of messages that may be in flight. With as many stuck handlers, the listener receives nothing.
+    pub max_in_flight: usize,
     /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
     pub circuit: Option<CircuitState>,
     /// How the [objective](super::ListenerBuilder::objective) is kept, if there is one.
@@ -100,8 +103,8 @@ impl Health {
         self.listeners.iter().all(can_receive) && self.payloads.is_none() && self.renewals.is_none()
     }
 
-    /// Returns whether a listener receives nothing for a reason that only a restart of the process ends for certain: stuck
-    /// handlers hold all its room in flight.
+    /// Returns whether something is blocked for a reason that only a restart of the process ends for certain: stuck handlers hold
+    /// all the room in flight of a listener, or one of them holds a transaction open.
     ///
     /// A program answers a liveness probe with it.
     #[must_use]
@@ -149,16 +152,17 @@ impl ListenerHealth {
             in_flight: info.in_flight,
             parked: info.parked,
             stuck: info.stuck,
-            in_flight_limit: info.in_flight_limit,
+            stuck_transactions: core.counters.stuck_transactions.load(Ordering::Relaxed),
+            max_in_flight: core.capacity.max_in_flight(),
             circuit: info.circuit,
             objective: info.objective,
             is_armed: core.intake.is_armed(),
         }
     }
 
-    /// Whether stuck handlers hold all the room in flight.
+    /// Whether stuck handlers hold all the room in flight, or the file.
     fn is_blocked(&self) -> bool {
-        self.stuck > 0 && self.stuck >= self.in_flight_limit
+        self.stuck >= self.max_in_flight || self.stuck_transactions > 0
     }
 
     fn problems(&self) -> impl Iterator<Item = String> {
@@ -168,8 +172,12 @@ impl ListenerHealth {
             format!("queue `{queue}` has failed for {lasted} s: {error}")
         });
         let stuck = (self.stuck > 0).then(|| {
-            let (stuck, limit) = (self.stuck, self.in_flight_limit);
-            let remark = if self.is_blocked() { ", so nothing is received" } else { "" };
+            let (stuck, limit) = (self.stuck, self.max_in_flight);
+            let remark = match self.stuck_transactions {
+                0 if self.is_blocked() => ", so nothing is received",
+                0 => "",
+                _ => "; one is in a transaction, so nothing else can be written to the file",
+            };
             format!("{stuck} handlers of queue `{queue}` block their threads after they were told to stop, and {limit} messages may be in flight{remark}")
         });
         let is_open = self

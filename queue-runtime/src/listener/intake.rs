@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::Clock;
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 pub(super) use advice::Advice;
 use presence::Presence;
@@ -58,6 +58,8 @@ pub(super) struct Intake {
     scale: Arc<dyn ScalePolicy>,
     workload: Workload,
     advice: Option<Advice>,
+    /// Held by the task that receives, if messages are handled in the order of their receives.
+    in_order: Mutex<()>,
 }
 
 impl Intake {
@@ -77,6 +79,7 @@ impl Intake {
             scale,
             workload: Workload::default(),
             advice,
+            in_order: Mutex::new(()),
         }
     }
 

@@ -10,7 +10,7 @@ use queue_core::internal::{LockExt as _, between};
 use super::core::Core;
 use super::event::ListenerEventKind;
 use crate::context::Context;
-use crate::policy::{Change, Objective, RESOLUTION, Unfinished, Window};
+use crate::policy::{Change, Objective, RESOLUTION, Settlement, Unfinished, Window};
 use crate::receive::Incoming;
 
 /// How a listener keeps its [objective](super::ListenerBuilder::objective): the figures of the last five minutes.
@@ -19,9 +19,9 @@ use crate::receive::Incoming;
 pub struct ObjectiveState {
     /// Whether it is broken, as the last event said.
     pub is_broken: bool,
-    /// The number of messages that were completed, and of those that are late already.
+    /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
     pub messages: u64,
-    /// How many of them are late.
+    /// How many of them are late. One that is moved to the poison queue is.
     pub late: u64,
     /// The time since the oldest message in flight was inserted.
     #[serde(
@@ -88,7 +88,7 @@ impl Latency {
         let counts = state.window.counts(unfinished);
         ObjectiveState {
             is_broken: state.window.is_broken(),
-            messages: counts.completed,
+            messages: counts.messages,
             late: counts.late,
             oldest: unfinished.oldest,
         }
@@ -120,13 +120,14 @@ fn millis(duration: Duration) -> i64 {
 }
 
 impl Known {
-    /// Counts the message as completed now.
-    pub(super) fn completed(self) {
+    /// Records how the message was settled, now.
+    pub(super) fn settled(self, settlement: Settlement) {
         let latency = &self.latency;
         let age = latency.now_millis().abs_diff(self.inserted_at);
         let now = latency.clock.monotonic();
         let mut state = latency.state.hold();
-        state.window.completed(now, Duration::from_millis(age));
+        let age = Duration::from_millis(age);
+        state.window.settled(now, age, settlement);
     }
 }
 

@@ -103,7 +103,8 @@ impl fmt::Debug for Observed {
 /// An observer keeps up to 1,024 messages, with payloads of up to 16 MiB in all or one larger, until they are
 /// [received](Self::recv). Beyond that it loses the oldest.
 ///
-/// Each message is seen once for each attempt, right before its handler. How the attempt ended is an
+/// Each message is seen right before its handler is called. One that is handed back before that, because the listener stops for
+/// example, is seen again, with the same attempt. How an attempt ended is an
 /// [event](crate::ListenerEvent); together they are the push to subscribers of the observer pattern.
 ///
 /// ```
@@ -214,7 +215,7 @@ impl Waiting {
 #[derive(Default)]
 pub(super) struct Observers {
     inboxes: Mutex<Vec<Weak<Inbox>>>,
-    /// Whether there has been one.
+    /// Whether there may be one.
     any: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -237,6 +238,7 @@ impl Observers {
         let mut inboxes = self.inboxes.hold();
         inboxes.retain(|inbox| inbox.strong_count() > 0);
         if inboxes.is_empty() {
+            self.any.store(false, Ordering::Release);
             return;
         }
         let observed = observed();

@@ -21,7 +21,7 @@ pub use circuit_breaker::CircuitBreaker;
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub use instances::InstanceTarget;
 pub use objective::Objective;
-pub(crate) use objective::{Change, RESOLUTION, Unfinished, Window};
+pub(crate) use objective::{Change, RESOLUTION, Settlement, Unfinished, Window};
 pub(crate) use outage::{Outage, outage_pause};
 pub use rate::Rate;
 pub(crate) use receive_visibility::receive_visibility;

@@ -29,7 +29,7 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// This share of messages, above 0 and below 1, is completed within this time.
+    /// This share of messages, above 0 and at most 1, is completed within this time.
     #[must_use]
     pub const fn new(share: f64, within: Duration) -> Self {
         Self { share, within }
@@ -66,14 +66,28 @@ const PARTS: usize = (WINDOW.as_secs() / RESOLUTION.as_secs()) as usize;
 /// The number of messages from which a share of them says something.
 const ENOUGH: u64 = 100;
 
+/// How many of the last parts tell whether late messages are put back: one that has just begun tells little.
+const RECENT_PARTS: usize = 2;
+
 /// How many of the last parts must be without a late message if there are fewer messages than that: a minute.
 const GOOD_PARTS: usize = 6;
 
-/// How many messages were completed in a time, and how many of them late.
+/// How many messages came to their end in a time, and how many of them late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) completed: u64,
+    pub(crate) messages: u64,
     pub(crate) late: u64,
+    /// How often one that is late already was put back for another attempt.
+    put_back: u64,
+}
+
+/// How the message ended that was in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    Completed,
+    /// It will not be completed.
+    Failed,
+    PutBack,
 }
 
 /// The messages that are not completed yet, as far as they are known.
@@ -92,7 +106,7 @@ pub(crate) enum Change {
     Kept,
 }
 
-/// The completions of the last minutes, and whether the objective is broken.
+/// The settlements of the last minutes, and whether the objective is broken.
 #[derive(Debug)]
 pub(crate) struct Window {
     objective: Objective,
@@ -116,14 +130,21 @@ impl Window {
         }
     }
 
-    /// Records a message that was completed at this moment, so long after its insertion.
-    pub(crate) fn completed(&mut self, now: Duration, age: Duration) {
+    /// Records a message that was settled at this moment, so long after its insertion.
+    pub(crate) fn settled(&mut self, now: Duration, age: Duration, settlement: Settlement) {
         self.advance(now);
         let is_late = age > self.objective.within;
-        self.parts[0].completed += 1;
-        self.parts[0].late += u64::from(is_late);
-        if !is_late {
-            self.last_in_time = Some(now);
+        let part = &mut self.parts[0];
+        match settlement {
+            Settlement::PutBack => part.put_back += u64::from(is_late),
+            Settlement::Completed if !is_late => {
+                part.messages += 1;
+                self.last_in_time = Some(now);
+            }
+            Settlement::Completed | Settlement::Failed => {
+                part.messages += 1;
+                part.late += 1;
+            }
         }
     }
 
@@ -147,7 +168,7 @@ impl Window {
     /// Returns the counts of the whole window, with the messages that are late already as such.
     pub(crate) fn counts(&self, unfinished: Unfinished) -> Counts {
         let mut sum = self.sum(PARTS);
-        sum.completed += unfinished.late;
+        sum.messages += unfinished.late;
         sum.late += unfinished.late;
         sum
     }
@@ -155,36 +176,32 @@ impl Window {
     /// Whether too large a share is late, or nothing goes on.
     fn is_bad(&self, now: Duration, unfinished: Unfinished) -> bool {
         let counts = self.counts(unfinished);
-        let is_too_late = counts.completed >= ENOUGH && share(counts) > self.allowed();
+        let is_too_late = counts.messages >= ENOUGH && in_time(counts) < self.objective.share;
         // One message that takes long is among those that may; the others are completed in time meanwhile.
         let within = self.objective.within;
         let since = self.last_in_time.map(|at| now.saturating_sub(at));
-        let stands_still = unfinished.late > 0 && since.is_none_or(|since| since > within);
+        let is_any_late = unfinished.late > 0 || self.sum(RECENT_PARTS).put_back > 0;
+        let stands_still = is_any_late && since.is_none_or(|since| since > within);
         is_too_late || stands_still
     }
 
     /// Whether clearly fewer messages are late than may be, so that an objective at the limit is not broken again at once.
     fn is_good(&self, unfinished: Unfinished) -> bool {
-        if unfinished.late > 0 {
-            return false;
-        }
-        let counts = self.sum(PARTS);
-        if counts.completed >= ENOUGH {
-            share(counts) <= self.allowed() / 2.0
+        let counts = self.counts(unfinished);
+        if counts.messages >= ENOUGH {
+            1.0 - in_time(counts) <= (1.0 - self.objective.share) / 2.0
         } else {
-            self.sum(GOOD_PARTS).late == 0
+            let last = self.sum(GOOD_PARTS);
+            unfinished.late + last.late + last.put_back == 0
         }
-    }
-
-    fn allowed(&self) -> f64 {
-        1.0 - self.objective.share
     }
 
     fn sum(&self, parts: usize) -> Counts {
         let mut sum = Counts::default();
         for part in &self.parts[..parts] {
-            sum.completed += part.completed;
+            sum.messages += part.messages;
             sum.late += part.late;
+            sum.put_back += part.put_back;
         }
         sum
     }
@@ -201,8 +218,9 @@ impl Window {
     }
 }
 
-fn share(counts: Counts) -> f64 {
-    counts.late as f64 / counts.completed as f64
+/// Returns the share of the messages that were in time.
+fn in_time(counts: Counts) -> f64 {
+    (counts.messages - counts.late) as f64 / counts.messages as f64
 }
 
 #[cfg(test)]

@@ -27,6 +27,17 @@ pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &I
         && !was_completed()
 }
 
+/// Whether a message can be decoded before it is admitted. One that may have ended processes is not, because its last chance is
+/// marked when it is admitted.
+pub(crate) fn can_decode_early(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+) -> bool {
+    let is_unsuspected = matches!(incoming.verdict, Verdict::Run { mark: false, .. });
+    is_unsuspected && is_admissible(context, consumer, incoming)
+}
+
 /// Decides whether a message gets an attempt. Fetching its data, decoding and handling it are parts of that: each may end
 /// the process.
 ///

@@ -230,8 +230,15 @@ pub(crate) enum Call {
     Service(Box<dyn FnOnce(ReadyService) -> BoxFuture<'static, Disposition> + Send>),
 }
 
-/// A transaction with all that belongs to it. `None` if it must not begin, which is asked once nobody else writes.
-pub(crate) type Transact = Box<dyn FnOnce(&dyn Fn() -> bool) -> Option<Disposition> + Send>;
+/// Returns `None` if the transaction must not begin, which is asked once nobody else writes.
+type RunTransaction = Box<dyn FnOnce(&dyn Fn() -> bool) -> Option<Disposition> + Send>;
+
+/// A transaction with all that belongs to it.
+pub(crate) struct Transact {
+    pub(crate) run: RunTransaction,
+    /// Ends the statement that runs.
+    pub(crate) interrupt: Box<dyn Fn() + Send + Sync>,
+}
 
 /// The transaction, once it is prepared, or how the message ends without one.
 pub(crate) type Prepared = BoxFuture<'static, Result<Transact, Disposition>>;
@@ -254,14 +261,14 @@ pub(crate) trait Erased: Send + Sync {
         false
     }
 
+    /// Returns whether calls are transactions, one at a time.
+    fn is_transacting(&self) -> bool {
+        false
+    }
+
     /// Returns how many messages are handled at a time at most, if not one.
     fn batch(&self) -> Option<usize> {
         None
-    }
-
-    /// Returns whether layers can be around it.
-    fn takes_layers(&self) -> bool {
-        !self.is_blocking() && self.batch().is_none()
     }
 
     /// Checks its settings, and opens what it needs.
@@ -312,8 +319,14 @@ impl ErasedHandler {
         self.0.batch()
     }
 
+    /// Returns whether layers can be around it.
     pub(crate) fn takes_layers(&self) -> bool {
-        self.0.takes_layers()
+        !self.is_blocking() && !self.is_transacting() && self.batch().is_none()
+    }
+
+    /// Returns whether calls are transactions, one at a time.
+    pub(crate) fn is_transacting(&self) -> bool {
+        self.0.is_transacting()
     }
 
     /// Checks its settings, and opens what it needs.

@@ -6,19 +6,23 @@
 
 use std::fmt;
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use queue_core::clock::BoxFuture;
 use queue_core::{
-    DecodeError, Disposition, Error, ErrorKind, Failure, IntoDisposition, Message, MessageType,
+    DecodeError, Disposition, Error, ErrorKind, Failure, FollowUp, IntoDisposition, Message,
+    MessageType, Operation,
 };
-use queue_sqlite::rusqlite::{self, Connection, ErrorCode, Transaction, TransactionBehavior};
+use queue_sqlite::rusqlite::{
+    self, Connection, ErrorCode, InterruptHandle, Transaction, TransactionBehavior,
+};
 
 use super::handler::{
     Call, Erased, ErasedHandler, Handler, HandlerFuture, Prepared, Transact, Unfit,
 };
 use super::incoming::Incoming;
+use super::parking::put_back_after;
 use super::received::Received;
 use super::settlement::SettleProblem;
 use crate::context::Context;
@@ -160,17 +164,31 @@ impl<P> Prepare<P> {
 /// A write transaction holds up everything else that writes to the file, renewals of leases included. So the
 /// function is not async; transactions of one service run one at a time, on a blocking thread of the runtime; and none begins
 /// when less than a quarter of the visibility timeout is left of the message's lease. One that runs for more than a second is
-/// reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow). Work that takes long goes before it:
-/// [`prepare`].
+/// reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its handler timeout, which begins with the
+/// transaction, its statement is interrupted. Work that takes long goes before it: [`prepare`].
 ///
-/// If the file cannot be written, because its disk is full or another process writes for too long, the message is postponed,
-/// and the attempt does not count. That is so also if the function returns such an error of SQLite.
+/// If the file cannot be written, because its disk is full or another process writes for too long, that is logged, and the message
+/// is postponed: the attempt does not count. That is so also if the function returns such an error of SQLite or of a submission.
+///
+/// With [`idempotent`](crate::ListenerBuilder::idempotent), the store must be that of the file:
+/// [`QueueService::results`](crate::QueueService::results).
 ///
 /// A listener refuses to [start](crate::ListenerBuilder::start) if the queues are not in a SQLite file.
 #[must_use = "a handler does nothing until it is given to a listener"]
 pub struct InTransaction<M> {
     steps: Arc<Steps<M>>,
-    connection: Arc<Mutex<Option<Connection>>>,
+    own: Arc<Mutex<Own>>,
+    /// Of the connection, once it is open. Beside it, because that is locked during a transaction.
+    interrupt: Arc<OnceLock<InterruptHandle>>,
+}
+
+/// The connection of a handler.
+#[derive(Default)]
+struct Own {
+    connection: Option<Connection>,
+    /// Whether a commit is that of a completed message. Others are refused: SQLite itself ends a transaction after some errors,
+    /// and each further statement of a function that goes on would be committed by itself.
+    commits: Arc<AtomicBool>,
 }
 
 /// Returns the work within the transaction.
@@ -189,117 +207,182 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
     ) -> Self {
         Self {
             steps: Arc::new(steps),
-            connection: Arc::default(),
+            own: Arc::default(),
+            interrupt: Arc::default(),
         }
     }
 
     /// Sets the connection, for an application that needs settings of its own, such as `PRAGMA foreign_keys`, or functions.
-    /// Open it with [`sqlite::connect`](crate::sqlite::connect). By default, the listener opens one when it starts.
+    /// Open it with [`sqlite::connect`](crate::sqlite::connect). By default, the listener opens one when it starts. A
+    /// commit hook of the connection is replaced.
     pub fn connection(self, connection: Connection) -> Self {
+        let own = Own {
+            connection: Some(connection),
+            ..Own::default()
+        };
         Self {
-            connection: Arc::new(Mutex::new(Some(connection))),
+            own: Arc::new(Mutex::new(own)),
             ..self
         }
-    }
-
-    fn open(&self, context: &Context) -> Result<(), Error> {
-        let mut connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if connection.is_none() {
-            *connection = Some(queue_sqlite::connect(&*context.backend)?);
-        }
-        Ok(())
     }
 
     fn prepared(&self, received: Received<M>) -> Prepared {
         let received = Arc::new(received);
         let work = (self.steps)(Arc::clone(&received));
-        let connection = Arc::clone(&self.connection);
+        let (own, interrupt) = (Arc::clone(&self.own), Arc::clone(&self.interrupt));
         Box::pin(async move {
             let work = work.await?;
-            let transact: Transact = Box::new(move |may_begin| {
-                // A panic has rolled its transaction back.
-                let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-                let connection = connection.as_mut().expect("it is opened before");
-                transact(connection, &received, work, may_begin)
-            });
-            Ok(transact)
+            Ok(Transact {
+                run: Box::new(move |may_begin| {
+                    // A panic has rolled its transaction back.
+                    let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
+                    own.transact(&received, work, may_begin)
+                }),
+                interrupt: Box::new(move || {
+                    if let Some(handle) = interrupt.get() {
+                        handle.interrupt();
+                    }
+                }),
+            })
+        })
+    }
+
+    fn open(&self, context: &Context) -> Result<(), Error> {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let interrupt = own.open(context)?;
+        self.interrupt.get_or_init(|| interrupt);
+        Ok(())
+    }
+}
+
+impl Own {
+    /// Opens the connection, unless the application has, checks it, and guards its commits.
+    fn open(&mut self, context: &Context) -> Result<InterruptHandle, Error> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => queue_sqlite::connect(&*context.backend)?,
+        };
+        queue_sqlite::check(&*context.backend, &mut connection)?;
+        let commits = Arc::clone(&self.commits);
+        let refuses = move || !commits.load(Ordering::Relaxed);
+        let guarded = connection.commit_hook(Some(refuses));
+        guarded.map_err(|error| {
+            Error::new(ErrorKind::Unsupported, Operation::Open).with_source(error)
+        })?;
+        let connection = self.connection.insert(connection);
+        Ok(connection.get_interrupt_handle())
+    }
+
+    fn transact<M>(
+        &mut self,
+        received: &Received<M>,
+        work: Work,
+        may_begin: &dyn Fn() -> bool,
+    ) -> Option<Disposition> {
+        self.commits.store(false, Ordering::Relaxed);
+        let connection = self.connection.as_mut().expect("it is opened before");
+        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let tx = match begun {
+            Ok(tx) => tx,
+            Err(error) => return Some(failed(received, Failure::retry(error))),
+        };
+        if !may_begin() {
+            return None;
+        }
+        Some(match work(&tx) {
+            Disposition::Complete(follow_ups) => {
+                if let Err(disposition) = complete(received, &tx, follow_ups) {
+                    return Some(disposition);
+                }
+                self.commits.store(true, Ordering::Relaxed);
+                match tx.commit() {
+                    Ok(()) => Disposition::complete(),
+                    Err(error) => failed(received, Failure::retry(error)),
+                }
+            }
+            Disposition::Retry { after: None, error } => failed(received, error),
+            other => other,
         })
     }
 }
 
-/// How long a message is hidden when the file cannot be written.
-const PUT_BACK: Duration = Duration::from_secs(1);
-
-fn transact<M>(
-    connection: &mut Connection,
+/// Completes the message in the transaction, or returns how it ends instead.
+fn complete<M>(
     received: &Received<M>,
-    work: Work,
-    may_begin: &dyn Fn() -> bool,
-) -> Option<Disposition> {
-    let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-    let tx = match begun {
-        Ok(tx) => tx,
-        Err(error) => return Some(failed(Failure::retry(error))),
-    };
-    if !may_begin() {
-        return None;
+    tx: &Transaction<'_>,
+    follow_ups: Vec<FollowUp>,
+) -> Result<(), Disposition> {
+    if received.is_completed_in() {
+        let why = "the function has completed the message itself; a handler of `in_transaction` returns what follows instead";
+        return Err(Disposition::retry(why));
     }
-    Some(match work(&tx) {
-        Disposition::Complete(follow_ups) => {
-            let completed = received
-                .complete_in(&tx, follow_ups)
-                .map_err(Failure::retry);
-            match completed.and_then(|()| tx.commit().map_err(Failure::retry)) {
-                Ok(()) => Disposition::complete(),
-                Err(failure) => failed(failure),
-            }
+    if tx.is_autocommit() {
+        let why = "SQLite has ended the transaction after an error, and the function has gone on";
+        return Err(Disposition::retry(why));
+    }
+    let Err(problem) = received.complete_in(tx, follow_ups) else {
+        return Ok(());
+    };
+    Err(match &problem {
+        // A follow-up that can never be stored.
+        SettleProblem::NotDone(error)
+            if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::TooLarge) =>
+        {
+            Disposition::reject(problem)
         }
-        Disposition::Retry { after: None, error } => failed(error),
-        other => other,
+        // It is somebody else's by now, which says nothing of what the handler depends on.
+        SettleProblem::LeaseLost(_) | SettleProblem::Expired(_) => {
+            put_back(received, problem.into())
+        }
+        _ => failed(received, problem.into()),
     })
 }
 
 /// Returns how the message ends: a failure of the file is not its own.
-fn failed(failure: Failure) -> Disposition {
+fn failed<M>(received: &Received<M>, failure: Failure) -> Disposition {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(failure.error());
     while let Some(error) = source {
-        let of_sqlite = error.downcast_ref().is_some_and(is_of_the_file);
-        if of_sqlite || error.downcast_ref().is_some_and(is_of_the_storage) {
-            return Failure::postpone(PUT_BACK, failure.chain()).into();
+        let of_file = error.downcast_ref().is_some_and(is_of_the_file)
+            || error.downcast_ref().is_some_and(is_of_the_storage);
+        if of_file {
+            return put_back(received, failure);
         }
         source = error.source();
     }
     failure.into()
 }
 
+fn put_back<M>(received: &Received<M>, failure: Failure) -> Disposition {
+    let (envelope, error) = (received.envelope(), failure.chain());
+    let (id, after) = (&envelope.id, put_back_after(envelope));
+    tracing::warn!(%id, error, ?after, "a transaction has failed for a reason that is not the message's; it is put back");
+    Failure::postpone(after, error).into()
+}
+
+/// Whether other statements would have failed, too. A table that is locked by its own connection, or an attached file that
+/// cannot be written, is a mistake of the function, and a damaged row is the message's.
 fn is_of_the_file(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(
             ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
                 | ErrorCode::OutOfMemory
-                | ErrorCode::ReadOnly
                 | ErrorCode::SystemIoFailure
-                | ErrorCode::DatabaseCorrupt
                 | ErrorCode::DiskFull
-                | ErrorCode::CannotOpen
                 | ErrorCode::FileLockingProtocolFailed
         )
     )
 }
 
-fn is_of_the_storage(problem: &SettleProblem) -> bool {
-    match problem {
-        SettleProblem::NotDone(error) | SettleProblem::Unknown(error) => !matches!(
+fn is_of_the_storage(error: &Error) -> bool {
+    !error.is_lease_gone()
+        && !matches!(
             error.kind(),
-            ErrorKind::InvalidInput | ErrorKind::TooLarge | ErrorKind::Unsupported
-        ),
-        SettleProblem::LeaseLost(_) | SettleProblem::Expired(_) => false,
-    }
+            ErrorKind::InvalidInput
+                | ErrorKind::QueueNotFound
+                | ErrorKind::TooLarge
+                | ErrorKind::Unsupported
+        )
 }
 
 #[diagnostic::do_not_recommend]
@@ -312,7 +395,7 @@ impl<M: Send + Sync + 'static> Handler<M> for InTransaction<M> {
             return Disposition::retry(error);
         }
         match self.prepared(received).await {
-            Ok(transact) => transact(&|| true).expect("it may begin"),
+            Ok(transact) => (transact.run)(&|| true).expect("it may begin"),
             Err(disposition) => disposition,
         }
     }
@@ -335,8 +418,8 @@ impl<M: Message + Sync> Erased for InTransaction<M> {
         Ok(Call::InTransaction(self.prepared(received)))
     }
 
-    fn takes_layers(&self) -> bool {
-        false
+    fn is_transacting(&self) -> bool {
+        true
     }
 
     fn check(&self, context: &Context) -> Result<(), Unfit> {

@@ -52,7 +52,7 @@ mod waiting;
 
 pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
-pub(crate) use admission::{admit, decode, is_admissible};
+pub(crate) use admission::{admit, can_decode_early, decode, is_admissible};
 pub use batch::{Batch, BatchDisposition, BatchIter, Batching, IntoBatchDisposition, batch};
 pub(crate) use batch::{Ending, Seat, longest};
 pub use complete_all::CompleteAllError;
@@ -73,7 +73,7 @@ pub use layers::Work;
 pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
-pub(crate) use parking::{ParkingRoom, park, park_at};
+pub(crate) use parking::{ParkingRoom, park, park_at, put_back_after};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;

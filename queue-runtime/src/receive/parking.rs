@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use queue_core::RetryAdvice;
+use queue_core::{Envelope, RetryAdvice};
 
 use super::admission::renew_if_overdue;
-use super::incoming::Incoming;
 use super::refusal::Refusal;
 use super::settlement::{End, Settling};
 use super::waiting::{lease_lost, postponed};
@@ -88,7 +87,6 @@ impl Drop for Parked {
     }
 }
 
-/// How long a message is hidden that is put back, by how often it was put back before.
 const PUT_BACK: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(30),
@@ -122,7 +120,7 @@ pub(crate) async fn park_at<T>(
     let Settling {
         context, incoming, ..
     } = settling;
-    let after = put_back_after(incoming);
+    let after = put_back_after(&incoming.envelope);
     let put_back = || {
         let can = can_wait_outside(settling, after);
         can.then(|| postponed(after, "it has waited too long for its turn"))
@@ -159,8 +157,9 @@ pub(crate) async fn park_at<T>(
     }
 }
 
-fn put_back_after(incoming: &Incoming) -> Duration {
-    let times = incoming.envelope.attempts.forgiven.saturating_add(1);
+/// Returns how long a message is hidden that is put back without counting the attempt, by how often it was before.
+pub(crate) fn put_back_after(envelope: &Envelope) -> Duration {
+    let times = envelope.attempts.forgiven.saturating_add(1);
     PUT_BACK.pause(RetryAdvice::Temporary, times, jitter())
 }
 

@@ -135,6 +135,12 @@ impl<M> Received<M> {
         &self.context
     }
 
+    /// Whether a transaction has completed the message.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn is_completed_in(&self) -> bool {
+        self.completer.as_ref().is_some_and(Completer::is_promised)
+    }
+
     fn of(message: M, context: &Arc<Context>, incoming: &Incoming) -> Self {
         Self {
             message,

@@ -21,6 +21,7 @@ mod handlers;
 mod health;
 mod idempotent;
 mod infrastructure;
+mod kept_turns;
 mod lanes;
 mod last_chance;
 mod leases;

@@ -110,7 +110,7 @@ async fn a_handler_that_stops_breaks_it_within_twice_the_resolution() {
     // Others are handled again, and in the end those three.
     seconds.store(1, Ordering::Relaxed);
     for _ in 0..200 {
-        submit(&service, 10).await;
+        submit(&service, 30).await;
         sleep(10 * SECOND).await;
     }
     let changes = changes.take();
@@ -151,6 +151,25 @@ async fn too_many_late_messages_break_it_while_others_go_on() {
         assert_eq!(found, expected, "{share} of 200");
     }
     stop(listener).await;
+}
+
+/// They leave nothing in flight, and complete nothing.
+#[tokio::test(start_paused = true)]
+async fn handlers_that_fail_at_once_break_it() {
+    for threshold in [1, 1_000] {
+        let service = testing::service().await;
+        let failing = async |_: Received<Order>| Err::<(), _>("the carrier is down");
+        let listener = service.listener(failing).poison_threshold(threshold);
+        let listener = listener.objective(Objective::p99(WITHIN));
+        let changes = Changes::of(listener.events());
+        let listener = listener.start().expect("starts");
+        submit(&service, 150).await;
+        sleep(120 * SECOND).await;
+        let changes = changes.take();
+        let broken = matches!(changes[..], [(_, ListenerEventKind::ObjectiveBroken(_))]);
+        assert!(broken, "{threshold}: {changes:?}");
+        stop(listener).await;
+    }
 }
 
 /// Handlers that take about as long as is allowed, now less and now more. A few messages say nothing.

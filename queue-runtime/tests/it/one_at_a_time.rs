@@ -1,26 +1,12 @@
 //! Messages of one key are handled one at a time, in the order in which they were received.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use queue_runtime::listener::Route;
-use queue_runtime::testing::{self, TestService};
-use queue_runtime::{
-    Batch, Disposition, ListenerEventKind, Message, Received, RetryPolicy, batch, blocking,
-};
+use queue_runtime::testing::{self};
+use queue_runtime::{Batch, Disposition, ListenerEventKind, Message, Received, RetryPolicy, batch};
 use serde::{Deserialize, Serialize};
 
+use crate::support::accounts::{Accounts, Deposit, SECOND, deposit, with_deposits};
 use crate::support::stop;
-
-const SECOND: Duration = Duration::from_secs(1);
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "bank", kind = "deposit")]
-struct Deposit {
-    account: u32,
-    number: u32,
-}
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "bank", kind = "withdrawal")]
@@ -35,58 +21,6 @@ struct Statement {
     account: u32,
     number: u32,
     text: String,
-}
-
-/// Which messages of each account were handled, and how many at a time.
-#[derive(Clone, Default)]
-struct Accounts(Arc<Mutex<HashMap<u32, Account>>>);
-
-#[derive(Debug, Clone, Default)]
-struct Account {
-    running: usize,
-    most: usize,
-    begun: Vec<u32>,
-}
-
-impl Accounts {
-    fn begin(&self, account: u32, number: u32) {
-        let mut accounts = self.0.lock().expect("free");
-        let account = accounts.entry(account).or_default();
-        account.running += 1;
-        account.most = account.most.max(account.running);
-        account.begun.push(number);
-    }
-
-    fn end(&self, account: u32) {
-        let mut accounts = self.0.lock().expect("free");
-        accounts.entry(account).or_default().running -= 1;
-    }
-
-    async fn handle(&self, account: u32, number: u32) {
-        self.begin(account, number);
-        tokio::time::sleep(SECOND).await;
-        self.end(account);
-    }
-
-    fn of(&self, account: u32) -> Account {
-        let accounts = self.0.lock().expect("free");
-        accounts.get(&account).cloned().unwrap_or_default()
-    }
-}
-
-async fn deposit(accounts: Accounts, deposit: Received<Deposit>) {
-    accounts.handle(deposit.account, deposit.number).await;
-}
-
-/// Four accounts, with their messages in turn.
-async fn with_deposits(each: u32) -> TestService {
-    let service = testing::service().await;
-    let deposits = (0..each * 4).map(|at| Deposit {
-        account: at % 4,
-        number: at / 4,
-    });
-    service.submit_all(deposits).await.expect("stored");
-    service
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,62 +257,30 @@ async fn a_batch_has_no_two_messages_of_a_key() {
     stop(listener).await;
 }
 
-/// A function that panics would otherwise have messages handled out of turn.
-#[tokio::test(start_paused = true)]
-async fn a_panic_of_the_key_is_a_failed_attempt() {
-    let (service, accounts) = (with_deposits(1).await, Accounts::default());
+/// Several tasks receive at a time, and the first messages of each receive take long to decode.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn their_order_is_that_of_the_receives_of_several_tasks() {
+    let (service, accounts) = (testing::service().await, Accounts::default());
+    let deposits = (0..64).map(|number| Deposit { account: 0, number });
+    service.submit_all(deposits).await.expect("stored");
+    let handler = async |accounts: Accounts, deposit: Received<Deposit>| {
+        accounts.begin(0, deposit.number);
+        tokio::task::yield_now().await;
+        accounts.end(0);
+    };
     let listener = service
-        .listener_with(accounts.clone(), deposit)
-        .poison_threshold(2)
+        .listener_with(accounts.clone(), handler)
+        .tasks(8)
+        .batch(4)
+        .max_in_flight(256)
         .one_at_a_time_by(|deposit| {
-            assert_ne!(deposit.account, 2, "this account has no key");
+            std::thread::sleep(SECOND / 500 * (4 - deposit.number % 4));
             deposit.account
         })
         .start()
         .expect("starts");
-    let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!((drained.completed(), drained.poisoned()), (3, 1));
-    assert!(accounts.of(2).begun.is_empty());
-    stop(listener).await;
-}
-
-/// The handler that blocks its thread may still write to the account.
-#[tokio::test]
-async fn a_handler_that_is_stuck_keeps_its_turn() {
-    let service = testing::service().await;
-    for number in 0..2 {
-        let deposit = Deposit { account: 1, number };
-        service.submit(deposit).await.expect("stored");
-    }
-    let accounts = Accounts::default();
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = Mutex::new(released);
-    let seen = accounts.clone();
-    let handler = blocking(move |deposit: Received<Deposit>| {
-        seen.begin(deposit.account, deposit.number);
-        if deposit.number == 0 && deposit.attempt() == 1 {
-            // It ignores its cancellation.
-            let _ = released.lock().expect("free").recv();
-        }
-        seen.end(deposit.account);
-    });
-    let listener = service
-        .listener(handler)
-        .handler_timeout(SECOND / 2)
-        .retry(RetryPolicy::fixed(SECOND / 10))
-        .one_at_a_time_by(|deposit| deposit.account);
-    let mut events = listener.events();
-    let listener = listener.start().expect("starts");
-    loop {
-        let event = events.recv().await.expect("not lagged");
-        if matches!(event.kind, ListenerEventKind::Retried { .. }) {
-            break;
-        }
-    }
-    assert_eq!(accounts.of(1).begun, [0], "the other waits for the thread");
-    release.send(()).expect("it waits");
-    let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!(drained.completed(), 2);
-    assert_eq!(accounts.of(1).most, 1);
+    testing::drain([&listener]).await.expect("drained");
+    let account = accounts.of(0);
+    assert_eq!((account.most, account.begun), (1, Vec::from_iter(0..64)));
     stop(listener).await;
 }

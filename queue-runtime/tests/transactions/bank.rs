@@ -59,6 +59,11 @@ impl Bank {
         Self::in_time_of(Arc::new(SystemClock::new()), ManualClock::new(), SECONDS).await
     }
 
+    /// Opens a bank whose time goes on, and whose connections wait for others for that long only.
+    pub(crate) async fn in_real_time_with(timeout: Duration) -> Self {
+        Self::in_time_of(Arc::new(SystemClock::new()), ManualClock::new(), timeout).await
+    }
+
     /// Opens a bank whose queues are each spread over so many shards in the file, in a time that goes on.
     pub(crate) async fn in_shards(number: u32) -> Self {
         let time: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -1,55 +1,17 @@
 //! Handlers whose rows, follow-ups and acknowledgement are one transaction.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::listener::{DrainReport, Route};
-use queue_runtime::sqlite::rusqlite::{Transaction, ffi};
-use queue_runtime::testing::{self, Fault};
+use queue_runtime::listener::Route;
+use queue_runtime::testing::{self};
 use queue_runtime::{
-    Disposition, ErrorKind, Failure, Handler, ListenerBuilder, ListenerEvent, ListenerEventKind,
-    Operation, Received, RetryPolicy, StartError, in_transaction, prepare,
+    Disposition, Failure, Handler, ListenerEventKind, Received, StartError, in_transaction, prepare,
 };
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::oneshot;
 
-use crate::bank::{Bank, Deposit, GUARD, Notice, add, begin, notice};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// Adds to the balance, and sends a notice.
-fn deposit(tx: &Transaction<'_>, deposit: &Received<Deposit>) -> Disposition {
-    add(tx, deposit.amount);
-    Disposition::complete().then(&notice("more"))
-}
-
-/// Listens until the queue is empty.
-async fn drain(listener: ListenerBuilder<Deposit>) -> DrainReport {
-    let at_once = RetryPolicy::fixed(Duration::ZERO);
-    let listener = listener.retry(at_once).until_empty().start();
-    let listener = listener.expect("it starts");
-    let report = tokio::time::timeout(GUARD, listener.drained()).await;
-    report.expect("the queue becomes empty")
-}
-
-async fn next(
-    events: &mut Receiver<ListenerEvent>,
-    wanted: impl Fn(&ListenerEventKind) -> bool,
-) -> ListenerEventKind {
-    let found = async {
-        loop {
-            let kind = events.recv().await.expect("the listener runs").kind;
-            if wanted(&kind) {
-                return kind;
-            }
-        }
-    };
-    let found = tokio::time::timeout(GUARD, found).await;
-    found.expect("the event is published")
-}
+use crate::bank::{Bank, Deposit, GUARD, Notice, add, notice};
+use crate::deposits::{SECOND, deposit, drain, next};
 
 #[tokio::test]
 async fn rows_follow_ups_and_acknowledgement_are_committed_together() {
@@ -140,34 +102,42 @@ async fn what_is_prepared_is_passed_on_and_its_failure_begins_no_transaction() {
     bank.assert(40, 0, 0).await;
 }
 
+/// Each would otherwise wait for the file, and for no longer than its connection does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_transaction_of_a_service_runs_at_a_time() {
-    let bank = Bank::in_real_time().await;
-    for number in 0..20 {
+    let bank = Bank::in_real_time_with(SECOND / 10).await;
+    for number in 0..3 {
         bank.submit(number).await;
         bank.service.submit(notice("one")).await.expect("submitted");
     }
-    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (now, peak) = (Arc::clone(&running), Arc::clone(&most));
-    let run = move || {
-        let begun = now.fetch_add(1, Ordering::SeqCst) + 1;
-        peak.fetch_max(begun, Ordering::SeqCst);
-        std::thread::sleep(SECOND / 500);
-        now.fetch_sub(1, Ordering::SeqCst);
-    };
-    let other = run.clone();
+    let long = || std::thread::sleep(SECOND / 4);
     let deposits = in_transaction(move |tx, deposit: &Received<Deposit>| {
         add(tx, deposit.amount);
-        run();
+        long();
     });
-    let notices = in_transaction(move |_, _: &Received<Notice>| other());
+    let notices = in_transaction(move |_, _: &Received<Notice>| long());
     let listener = bank.service.listener(notices).start().expect("it starts");
     let report = drain(bank.service.listener(deposits)).await;
-    assert_eq!(report.info.completed, 20);
+    assert_eq!((report.info.completed, report.info.released), (3, 0));
     let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!(drained.completed(), 20);
-    assert_eq!(most.load(Ordering::SeqCst), 1);
-    bank.assert(200, 0, 0).await;
+    assert_eq!((drained.completed(), listener.info().released), (3, 0));
+    bank.assert(30, 0, 0).await;
+}
+
+/// A quarter of the visibility timeout is longer than the message lives.
+#[tokio::test]
+async fn a_message_with_a_short_life_is_handled() {
+    let bank = Bank::in_real_time().await;
+    let message = Deposit {
+        number: 1,
+        amount: 10,
+    };
+    let submitted = bank.service.submit(message).time_to_live(GUARD);
+    submitted.await.expect("submitted");
+    let listener = bank.service.listener(in_transaction(deposit));
+    let report = drain(listener.visibility_timeout(10 * GUARD)).await;
+    assert_eq!((report.info.completed, report.info.released), (1, 0));
+    bank.assert(10, 0, 1).await;
 }
 
 /// A handler of another queue runs for two visibility timeouts meanwhile, whose renewals wait for the file.
@@ -223,88 +193,6 @@ async fn a_short_transaction_is_not_reported() {
     }
 }
 
-/// Has time go on until the event is published.
-async fn next_in_time(
-    clock: &ManualClock,
-    events: &mut Receiver<ListenerEvent>,
-    wanted: impl Fn(&ListenerEventKind) -> bool,
-) -> ListenerEventKind {
-    let going_on = async {
-        loop {
-            tokio::time::sleep(SECOND / 100).await;
-            clock.advance(SECOND / 10);
-        }
-    };
-    tokio::select! {
-        found = next(events, wanted) => found,
-        () = going_on => unreachable!("it does not end"),
-    }
-}
-
-/// A gate in what is prepared: the first message that comes waits until the test lets it go on.
-fn gate() -> (
-    impl Fn() -> Option<oneshot::Sender<oneshot::Sender<()>>>,
-    Come,
-) {
-    let (come, comes) = oneshot::channel();
-    let come = Mutex::new(Some(come));
-    (move || come.lock().expect("free").take(), comes)
-}
-
-type Come = oneshot::Receiver<oneshot::Sender<()>>;
-
-async fn pass(come: Option<oneshot::Sender<oneshot::Sender<()>>>) -> Result<(), &'static str> {
-    if let Some(come) = come {
-        let (go, goes) = oneshot::channel();
-        come.send(go).map_err(|_| "nobody waits")?;
-        goes.await.map_err(|_| "nobody waits")?;
-    }
-    Ok(())
-}
-
-/// Its lease is not renewed while another connection writes, and would end during the transaction.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_transaction_begins_when_less_than_a_quarter_of_the_lease_is_left() {
-    let mut bank = Bank::open().await;
-    let (service, clock, faults) = (
-        bank.service.clone(),
-        bank.clock.clone(),
-        bank.faults.clone(),
-    );
-    bank.submit(1).await;
-    let (first, comes) = gate();
-    let calls = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&calls);
-    let handler = prepare(move |_: Arc<Received<Deposit>>| pass(first()));
-    let handler = handler.in_transaction(move |tx, message, ()| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        deposit(tx, message)
-    });
-    let listener = service.listener(handler).visibility_timeout(30 * SECOND);
-    let mut events = listener.events();
-    let listener = listener.start().expect("it starts");
-    let go = comes.await.expect("the handler is called");
-    let writing = begin(&mut bank.connection);
-    faults.fail_every(Operation::Update, Fault::Refused(ErrorKind::Timeout));
-    go.send(()).expect("it waits");
-    // Usually it waits for the file by then. If not, it does not get that far.
-    tokio::time::sleep(SECOND / 4).await;
-    clock.advance(23 * SECOND);
-    writing.rollback().expect("rolled back");
-    let is_end = |kind: &ListenerEventKind| {
-        let is_released = matches!(kind, ListenerEventKind::Released { .. });
-        is_released || matches!(kind, ListenerEventKind::NotSettled { .. })
-    };
-    next_in_time(&clock, &mut events, is_end).await;
-    assert_eq!(calls.load(Ordering::Relaxed), 0);
-    faults.heal();
-    let is_completed = |kind: &_| matches!(kind, ListenerEventKind::Completed { .. });
-    next_in_time(&clock, &mut events, is_completed).await;
-    assert_eq!(calls.load(Ordering::Relaxed), 1);
-    bank.assert(10, 0, 1).await;
-    listener.shutdown(GUARD).await;
-}
-
 #[tokio::test]
 async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
     let service = testing::service().await;
@@ -314,63 +202,24 @@ async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
     };
     assert_eq!(
         error.to_string(),
-        "failed to start a listener on queue `deposits`: the handler of `deposit` works in transactions"
+        "failed to start a listener on queue `deposits`: the handler of `deposit` works in transactions, \
+         and no connection for them could be opened"
     );
     let source = std::error::Error::source(&error)
         .expect("a cause")
         .to_string();
     assert!(source.contains("`sqlite:PATH`"), "{source}");
-}
 
-/// Another process writes for longer than the busy timeout: the message has done nothing wrong.
-#[tokio::test]
-async fn a_file_that_cannot_be_written_is_no_attempt_of_the_message() {
-    let mut bank = Bank::with_busy_timeout(SECOND / 10).await;
-    bank.submit(1).await;
-    let (service, clock) = (bank.service.clone(), bank.clock.clone());
-    let (first, begins) = gate();
-    let handler = prepare(move |_: Arc<Received<Deposit>>| pass(first()));
-    let handler = handler.in_transaction(|tx, message, ()| deposit(tx, message));
-    let listener = service.listener(handler).poison_threshold(1);
-    let mut events = listener.events();
-    let listener = listener.start().expect("it starts");
-    let go = begins.await.expect("the handler is called");
-    let writing = begin(&mut bank.connection);
-    go.send(()).expect("it waits");
-    // It is postponed once the file can be written again.
-    tokio::time::sleep(SECOND / 2).await;
-    writing.rollback().expect("rolled back");
-    let is_postponed = |kind: &_| matches!(kind, ListenerEventKind::Postponed { .. });
-    next_in_time(&clock, &mut events, is_postponed).await;
-    let is_completed = |kind: &_| matches!(kind, ListenerEventKind::Completed { .. });
-    let completed = next_in_time(&clock, &mut events, is_completed).await;
-    let ListenerEventKind::Completed { attempt, .. } = completed else {
-        unreachable!("it is waited for");
-    };
-    assert_eq!(attempt, 1);
-    bank.assert(10, 0, 1).await;
-    listener.shutdown(GUARD).await;
-}
-
-/// As a function returns it whose statement finds the disk full.
-#[tokio::test]
-async fn an_error_of_the_file_in_the_function_is_no_attempt_but_one_of_a_statement_is() {
-    use queue_runtime::sqlite::rusqlite::Error::SqliteFailure;
-    for (code, postponed) in [(ffi::SQLITE_FULL, true), (ffi::SQLITE_CONSTRAINT, false)] {
-        let bank = Bank::in_real_time().await;
-        bank.submit(1).await;
-        let calls = AtomicU32::new(0);
-        let handler = in_transaction(move |tx, message: &Received<Deposit>| {
-            add(tx, message.amount);
-            match calls.fetch_add(1, Ordering::Relaxed) {
-                0 => Err(Failure::from(SqliteFailure(ffi::Error::new(code), None))),
-                _ => Ok(()),
-            }
-        });
-        let report = drain(bank.service.listener(handler)).await;
-        let found = (report.info.released, report.info.retried);
-        assert_eq!(found, (u64::from(postponed), u64::from(!postponed)));
-        bank.assert(10, 0, 0).await;
+    // Nor with a connection to a file that is not that of the queues.
+    let (bank, other) = (Bank::in_real_time().await, Bank::in_real_time().await);
+    for service in [&*service, &other.service] {
+        let connection = queue_runtime::sqlite::connect(bank.service.backend()).expect("opened");
+        let handler = in_transaction(deposit).connection(connection);
+        let refused = service.listener(handler).start();
+        assert!(
+            matches!(refused, Err(StartError::Transactions { .. })),
+            "{refused:?}"
+        );
     }
 }
 

@@ -97,9 +97,9 @@ impl Room {
         self.with(|held| held.turn.as_ref().map(|turn| (turn.before(), turn.comes())))
     }
 
-    /// Gives the turn to the next message of the key.
-    pub(crate) fn end_turn(&self) {
-        drop(self.with(|held| held.turn.take()));
+    /// Takes the message's turn, whose end is that of the next message's wait.
+    pub(crate) fn take_turn(&self) -> Option<Turn> {
+        self.with(|held| held.turn.take())
     }
 
     /// Keeps a thread for a blocking handler.

@@ -13,12 +13,12 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
-use super::prepare::{prepare, take_turn};
+use super::prepare::{prepare, take_turn_early};
 use super::run::{Ended, HandlerState, Run, Taken};
 use super::transacting::run_in_transaction;
 use super::watchdog;
 use crate::lease::Cause;
-use crate::listener::capacity::Room;
+use crate::listener::capacity::{Reserved, Room};
 use crate::listener::core::Core;
 use crate::listener::observer::Observed;
 use crate::panic::{catch, catch_async};
@@ -121,10 +121,7 @@ impl Task {
     fn with_turn(message: Fetched, room: Room) -> Self {
         let task = Self::of(message, room);
         let run = &task.run;
-        if let Some(keyed) = run.route.gate.keyed() {
-            // A panic is reported when the message is about to be handled, which tries again.
-            let _ = take_turn(&run.room, run.consumer(), keyed, &run.incoming);
-        }
+        take_turn_early(&run.room, &run.route, &run.incoming);
         task
     }
 
@@ -167,7 +164,11 @@ impl Task {
             Call::Task(future) => run_task(run, future, returned).await.map(drop),
             Call::InTransaction(prepared) => run_in_transaction(run, prepared).await,
             Call::Service(_) => unreachable!("`prepare` calls it"),
-            Call::Blocking(function) => run_on_thread(run, function).await,
+            Call::Blocking(function) => {
+                let thread = run.room.take_thread();
+                let thread = thread.expect("a thread is reserved for each blocking handler");
+                run_on_thread(run, thread, |_| Some(function())).await
+            }
             Call::Batched(join) => {
                 let ended = |ending| Step::<Infallible>::Ended(Ended::of_batch(ending));
                 run_task(run, join(seat(run)), ended).await.map(drop)
@@ -185,7 +186,7 @@ impl Task {
         if self.run.claim() {
             self.stage = Stage::Settling;
             self.run.unwatch();
-            self.run.room.end_turn();
+            drop(self.run.room.take_turn());
             finish(&self.run).await;
         }
     }
@@ -293,6 +294,7 @@ fn seat(run: &Arc<Run>) -> Seat {
         alone: run.incoming.alone,
         may_start: Box::new(move || must_not_start(&watched).is_none()),
         parked: core.capacity.parking().enter_anyway(),
+        kept: Box::new(run.room.take_turn()),
     }
 }
 
@@ -306,24 +308,28 @@ pub(super) fn must_not_start(run: &Run) -> Option<Ended> {
     }
 }
 
-/// Runs the handler on the thread that is reserved for it.
-async fn run_on_thread(
+/// Runs a function of the handler on the thread that is reserved for it.
+pub(super) async fn run_on_thread(
     run: &Arc<Run>,
-    function: Box<dyn FnOnce() -> Disposition + Send>,
+    thread: Reserved,
+    function: impl FnOnce(&Arc<Run>) -> Option<Disposition> + Send + 'static,
 ) -> Result<(), Taken> {
-    let thread = run.room.take_thread();
-    let thread = thread.expect("a thread is reserved for each blocking handler");
     let (done, returned) = oneshot::channel();
     let run = Arc::clone(run);
     thread.run(move || {
         let inside = run.core().runtime.enter();
-        let called = || call_function(&run, || Some(function()));
+        let called = || call_function(&run, || function(&run));
         let result = run.span.in_scope(called);
         drop(inside);
         // Run once the thread is given back, so that the next message finds it free.
         move || {
-            if done.send(result).is_err() {
-                ended_alone(&run, result);
+            if done.send(result).is_ok() {
+                return;
+            }
+            // The task is gone with its runtime.
+            match result {
+                Ok(()) => claim_in_background(&run),
+                Err(Taken) => watchdog::handler_returned(&run),
             }
         }
     });
@@ -332,10 +338,7 @@ async fn run_on_thread(
 }
 
 /// Calls a function of the handler. It returns `None` if it has not begun its work.
-pub(super) fn call_function(
-    run: &Run,
-    function: impl FnOnce() -> Option<Disposition>,
-) -> Result<(), Taken> {
+fn call_function(run: &Run, function: impl FnOnce() -> Option<Disposition>) -> Result<(), Taken> {
     if let Err(taken) = run.begin_poll() {
         drop_caught(function);
         return Err(taken);
@@ -351,16 +354,8 @@ pub(super) fn call_function(
     })
 }
 
-/// Has the message of a function settled that ended on a thread, where its task is gone.
-pub(super) fn ended_alone(run: &Arc<Run>, ended: Result<(), Taken>) {
-    match ended {
-        Ok(()) => claim_in_background(run),
-        Err(Taken) => watchdog::handler_returned(run),
-    }
-}
-
 /// Drops the handler, whose destructors may panic.
-fn drop_caught(handler: impl Sized) {
+pub(super) fn drop_caught(handler: impl Sized) {
     if let Err(panic) = catch(|| drop(handler)) {
         tracing::error!(%panic, "a handler panicked while it was dropped");
     }

@@ -14,6 +14,7 @@ use super::run::{Ended, HandlerState, Run};
 use crate::lease::Cause;
 use crate::observe;
 use crate::panic::{CaughtPanic, catch_async};
+use crate::policy::Settlement;
 use crate::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
 
 /// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
@@ -57,10 +58,12 @@ pub(super) fn abandon(run: &Run) {
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.
 pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
-    if let Some(known) = run.take_known()
-        && matches!(settled, Ok(Settled::Completed | Settled::Duplicate))
-    {
-        known.completed();
+    if let Some(known) = run.take_known() {
+        known.settled(match settled {
+            Ok(Settled::Completed | Settled::Duplicate) => Settlement::Completed,
+            Ok(Settled::Poisoned(_)) => Settlement::Failed,
+            _ => Settlement::PutBack,
+        });
     }
     let outcome = outcome(&settled);
     run.route.measures.settled(outcome);

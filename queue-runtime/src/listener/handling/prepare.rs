@@ -9,15 +9,15 @@ use queue_core::{Error, RetryAdvice};
 use super::gate::until_ready;
 use super::routes::Route;
 use super::turns::Keyed;
-use crate::listener::capacity::Room;
+use crate::listener::capacity::{Reserved, Room};
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
-use crate::panic::CaughtPanic;
+use crate::panic::{CaughtPanic, log_caught};
 use crate::policy::{jitter, outage_pause};
 use crate::receive::{
-    Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, claim, decode, expanded_size,
-    fetch_data, is_admissible, lacks_data, park, park_at,
+    Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, can_decode_early, claim,
+    decode, expanded_size, fetch_data, is_admissible, lacks_data, park, park_at,
 };
 
 /// Returns the call that handles the message, once it has what it needs for that.
@@ -31,20 +31,26 @@ pub(super) async fn prepare(
     let Some(handler) = &route.handler else {
         return Err(unhandled(incoming));
     };
+    let keyed = route.gate.keyed();
     // What is not handled waits for nothing.
-    let (keyed, has_limits) = (route.gate.keyed(), route.gate.has_limits());
-    let waits = (keyed.is_some() || has_limits) && is_admissible(context, consumer, incoming);
-    if let Some(keyed) = keyed.filter(|_| waits) {
-        Box::pin(await_turn(room, consumer, keyed, incoming)).await?;
+    let waits =
+        (keyed.is_some() || route.gate.has_limits()) && is_admissible(context, consumer, incoming);
+    // It waits before its attempt begins, unless its key is not known by then.
+    let waits_early = waits && (keyed.is_none() || room.has_turn());
+    let mut own = Ready::default();
+    if waits_early {
+        own = Box::pin(wait(room, route, incoming)).await?;
     }
-    let own = if waits && has_limits {
-        Box::pin(pass_gate(room, route, incoming)).await?
-    } else {
-        Ready::default()
-    };
     admit(context, consumer, incoming).await?;
     if lacks_data(consumer, incoming) {
         Box::pin(obtain_data(room, consumer, incoming)).await?;
+    }
+    if let Some(keyed) = keyed.filter(|_| waits && !waits_early) {
+        take_turn(room, keyed, incoming).map_err(|panic| {
+            let error = format!("the function that returns the key of a message panicked: {panic}");
+            Refusal::Ends(End::failed(error))
+        })?;
+        own = Box::pin(wait(room, route, incoming)).await?;
     }
     if handler.is_blocking() && !room.has_thread() {
         reserve_thread(room, consumer, incoming).await?;
@@ -89,43 +95,43 @@ fn unhandled(incoming: &Incoming) -> Refusal {
     })
 }
 
-/// Takes a turn for a message that has a key, unless that is not known before its data is here.
+/// Takes a turn for a message whose key is known when it is received.
+pub(super) fn take_turn_early(room: &Room, route: &Route, incoming: &Incoming) {
+    let (context, consumer) = (&room.core().context, &route.consumer);
+    if let Some(keyed) = route.gate.keyed()
+        && !lacks_data(consumer, incoming)
+        && can_decode_early(context, consumer, incoming)
+    {
+        // A panic is reported once the message is admitted, when this is tried again.
+        let _ = take_turn(room, keyed, incoming);
+    }
+}
+
+/// Takes a turn for a message, unless it does not decode.
 ///
 /// # Errors
 /// The panic of the application's function.
-pub(super) fn take_turn(
-    room: &Room,
-    consumer: &Consumer,
-    keyed: &Keyed,
-    incoming: &Incoming,
-) -> Result<(), CaughtPanic> {
-    if !lacks_data(consumer, incoming)
-        && let Some(turn) = keyed.take(&incoming.body)?
-    {
+fn take_turn(room: &Room, keyed: &Keyed, incoming: &Incoming) -> Result<(), CaughtPanic> {
+    if let Some(turn) = keyed.take(&incoming.body)? {
         room.keep_turn(turn);
     }
     Ok(())
 }
 
-/// Waits for the turn of a message, before anything else: it holds nothing then that the messages before it need.
-async fn await_turn(
-    room: &Room,
-    consumer: &Consumer,
-    keyed: &Keyed,
-    incoming: &mut Incoming,
-) -> Result<(), Refusal> {
+/// Waits for the turn of a message first: it holds nothing then that the messages before it need.
+async fn wait(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+    await_turn(room, &route.consumer, incoming).await?;
+    if route.gate.has_limits() {
+        pass_gate(room, route, incoming).await
+    } else {
+        Ok(Ready::default())
+    }
+}
+
+/// Waits for the turn of a message, if it has a key.
+async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Result<(), Refusal> {
     let core = room.core();
-    if lacks_data(consumer, incoming) {
-        obtain_data(room, consumer, incoming).await?;
-    }
-    if !room.has_turn()
-        && let Err(panic) = take_turn(room, consumer, keyed, incoming)
-    {
-        let error = format!("the function that returns the key of a message panicked: {panic}");
-        return Err(Refusal::Ends(End::failed(error)));
-    }
     let Some((before, comes)) = room.turn() else {
-        // It does not decode, which is said when it is decoded.
         return Ok(());
     };
     let given_up = before > 0 && room.take_ready().is_some();
@@ -226,25 +232,35 @@ async fn reserve_thread(
     incoming: &Incoming,
 ) -> Result<(), Refusal> {
     let core = room.core();
-    let reserved = async {
-        for failures in 1.. {
-            let error = match core.capacity.reserve_thread() {
-                Ok(thread) => return room.keep_thread(thread),
-                Err(error) => Arc::new(error),
-            };
-            let (queue, after) = (
-                &core.consumer.queue,
-                outage_pause(RetryAdvice::Temporary, failures, jitter()),
-            );
-            tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
-            core.publish(|| ListenerEventKind::NoThread { error, after });
-            core.context.clock.sleep(after).await;
-        }
-    };
+    let reserved = async { room.keep_thread(thread(core).await) };
     let settling = Settling::new(&core.context, consumer, incoming);
     let parked = park(core.capacity.parking(), settling, reserved);
     let parked = unless_stopping(core, parked).await;
     parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+}
+
+/// Reserves a thread, and reports when none can be started.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(super) async fn thread(core: &Core) -> Reserved {
+    let mut failures = 0;
+    loop {
+        let error = match core.capacity.reserve_thread() {
+            Ok(thread) => return thread,
+            Err(error) => Arc::new(error),
+        };
+        failures += 1;
+        let (queue, after) = (
+            &core.consumer.queue,
+            outage_pause(RetryAdvice::Temporary, failures, jitter()),
+        );
+        log_caught(
+            || tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again"),
+        );
+        core.publish(|| ListenerEventKind::NoThread { error, after });
+        core.context.clock.sleep(after).await;
+    }
 }
 
 /// Awaits something that may take long, unless the listener is stopping.

@@ -31,7 +31,7 @@ impl Route {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeedsThread {
     EachMessage,
-    /// Those of some types, which is known only once they are received.
+    /// Those of some types, which is known only once they are received, or one at a time.
     SomeMessages,
 }
 
@@ -66,17 +66,21 @@ impl Routes {
     }
 
     /// Returns whether the messages of some type have keys.
-    pub(super) fn have_keys(&self) -> bool {
+    pub(crate) fn have_keys(&self) -> bool {
         self.typed.iter().any(|route| route.gate.keyed().is_some())
     }
 
     /// Returns for which messages threads are needed, if for any.
     pub(crate) fn threads(&self) -> Option<NeedsThread> {
         let handlers = self.typed.iter().filter_map(|route| route.handler.as_ref());
-        let blocking = handlers.filter(|handler| handler.is_blocking()).count();
-        match blocking {
+        let (mut blocking, mut transacting) = (0, 0);
+        for handler in handlers {
+            blocking += usize::from(handler.is_blocking());
+            transacting += usize::from(handler.is_transacting());
+        }
+        match blocking + transacting {
             0 => None,
-            all if all == self.typed.len() => Some(NeedsThread::EachMessage),
+            _ if blocking == self.typed.len() => Some(NeedsThread::EachMessage),
             _ => Some(NeedsThread::SomeMessages),
         }
     }

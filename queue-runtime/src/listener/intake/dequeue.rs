@@ -281,6 +281,11 @@ struct Found {
 /// Receives as many messages as are granted, and has a task handle each.
 async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
     let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
+    let _in_order = if core.handling.routes.have_keys() {
+        Some(core.intake.in_order.lock().await)
+    } else {
+        None
+    };
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         let visibility = core.handling.times.visibility(settings);
         core.counters.receives_for(visibility);

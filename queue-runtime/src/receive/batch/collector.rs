@@ -32,6 +32,8 @@ pub(crate) struct Seat {
     pub(crate) may_start: Box<dyn Fn() -> bool + Send + Sync>,
     /// While the message waits for others.
     pub(crate) parked: Parked,
+    /// What is kept until no call has the message any more.
+    pub(crate) kept: Box<dyn Send>,
 }
 
 /// How the handling of one message of a batch ended.
@@ -74,6 +76,13 @@ pub(super) struct Member<M> {
     /// Closed if the message has left the batch.
     pub(super) reply: oneshot::Sender<Ending>,
     pub(super) parked: Option<Parked>,
+    pub(super) kept: Box<dyn Send>,
+}
+
+impl<M> Member<M> {
+    pub(super) fn take_kept(&mut self) -> Box<dyn Send> {
+        std::mem::replace(&mut self.kept, Box::new(()))
+    }
 }
 
 impl<M, F> Collector<M, F> {
@@ -110,6 +119,7 @@ where
             may_start: seat.may_start,
             reply,
             parked: Some(seat.parked),
+            kept: seat.kept,
         };
         if seat.alone {
             run.start(vec![member]);

@@ -90,9 +90,16 @@ where
         tokio::select! {
             biased;
             // It may have come to its end in time.
-            ended = &mut task => self::ended(ended),
-            () = self.clock.sleep(GRACE) => Ended::Stuck,
+            ended = &mut task => return self::ended(ended),
+            () = self.clock.sleep(GRACE) => {}
         }
+        let kept: Vec<_> = members.iter_mut().map(Member::take_kept).collect();
+        self.runtime.spawn(async move {
+            // It has been stopped, and ends when it no longer blocks its thread.
+            let _ = task.await;
+            drop(kept);
+        });
+        Ended::Stuck
     }
 }
 

@@ -84,7 +84,7 @@ impl<'a> Settling<'a> {
             still_runs: handled.still_runs,
             ..self.known(handled.end)
         };
-        match plan(&known).step {
+        let settled = match plan(&known).step {
             Step::Complete => {
                 let follow_ups = FollowUps::Returned(handled.follow_ups);
                 self.complete(follow_ups).await
@@ -96,7 +96,15 @@ impl<'a> Settling<'a> {
                 }
                 Box::pin(self.carry_out(known)).await
             }
+        };
+        // A handler that went on may have completed the message in a transaction meanwhile, for whose end this has waited.
+        if handled.still_runs && transaction == Promise::None && self.incoming.lease.is_promised() {
+            let outcome = Box::pin(transaction::outcome(self.context, self.incoming)).await;
+            if outcome? == Promise::Committed {
+                return Ok(Settled::Completed);
+            }
         }
+        settled
     }
 
     /// Settles a message for a reason other than what its handler returned.

@@ -1,5 +1,6 @@
 //! What the runtime's tests share. A test file imports from here, and never from another test file.
 
+pub(crate) mod accounts;
 pub(crate) mod flaky_results;
 pub(crate) mod jobs;
 pub(crate) mod log;
