@@ -23,6 +23,8 @@ struct Record {
     /// Receives whose completion was acknowledged.
     completed: Vec<Lease>,
     poisoned: usize,
+    /// What its handlers have noticed.
+    noticed: Vec<Violation>,
 }
 
 /// The figures of a run, in messages.
@@ -68,6 +70,10 @@ pub enum Violation {
     CompletedTwice(String),
     /// A completion was acknowledged that began after another receive of the message.
     StaleSettlement(String),
+    /// Two messages of one key were handled at the same time, of which this was the second.
+    Overlapping(String),
+    /// The message was handled after one of its key that was received later.
+    OutOfTurn(String),
     /// Anything else that a suite has checked.
     Other(String),
 }
@@ -82,7 +88,7 @@ impl History {
             lease,
         } in entries
         {
-            let record = self.0.entry(name).or_default();
+            let record = self.0.entry(name.clone()).or_default();
             match event {
                 Event::Submitting => record.attempted = true,
                 Event::Submitted => record.acknowledged = true,
@@ -90,6 +96,8 @@ impl History {
                 Event::Finishing => drop(record.finishing.insert(lease, at)),
                 Event::Completed => record.completed.push(lease),
                 Event::Poisoned => record.poisoned += 1,
+                Event::Overlapping => record.noticed.push(Violation::Overlapping(name)),
+                Event::OutOfTurn => record.noticed.push(Violation::OutOfTurn(name)),
                 _ => {}
             }
         }
@@ -105,6 +113,7 @@ impl History {
         for (name, record) in &self.0 {
             figures.add(name, record);
             violations.extend(record.violation(name, promise));
+            violations.extend(record.noticed.iter().cloned());
             if !record.finishing.is_empty() && Class::of(name) == Class::Receipted {
                 violations.extend(self.lost_follow_up(name));
             }
@@ -216,7 +225,7 @@ mod tests {
         history.check(Promise::OneCopy)
     }
 
-    use Event::{Completed, Finishing, Started, Submitted, Submitting};
+    use Event::{Completed, Finishing, OutOfTurn, Overlapping, Started, Submitted, Submitting};
 
     #[test]
     fn a_message_that_is_repeated_after_a_kill_is_recovered() {
@@ -275,6 +284,17 @@ mod tests {
             history(&lines),
             Err(vec![Violation::CompletedTwice(name("a-p"))])
         );
+
+        let of_keys = [
+            (1, Submitting, "a-p", 0),
+            (2, Overlapping, "a-p", 1),
+            (2, OutOfTurn, "a-p", 1),
+        ];
+        let both = vec![
+            Violation::Overlapping(name("a-p")),
+            Violation::OutOfTurn(name("a-p")),
+        ];
+        assert_eq!(history(&of_keys), Err(both));
 
         let stale = [
             (1, Submitting, "a-p", 0),

@@ -53,6 +53,10 @@ pub enum Event {
     Moving,
     /// It was put on its queue as a message of its own.
     Moved,
+    /// Its handler began although another one of its key ran in the same listener.
+    Overlapping,
+    /// Its handler began after that of a message of its key that the listener had received later.
+    OutOfTurn,
 }
 
 /// One receive of a message. Later receives of one message are greater.
@@ -64,7 +68,7 @@ pub struct Lease {
     pub dequeued: u32,
 }
 
-const EVENTS: [(Event, &str); 12] = [
+const EVENTS: [(Event, &str); 14] = [
     (Event::Submitting, "submitting"),
     (Event::Submitted, "submitted"),
     (Event::Started, "started"),
@@ -77,6 +81,8 @@ const EVENTS: [(Event, &str); 12] = [
     (Event::Kept, "kept"),
     (Event::Moving, "moving"),
     (Event::Moved, "moved"),
+    (Event::Overlapping, "overlapping"),
+    (Event::OutOfTurn, "out-of-turn"),
 ];
 
 impl Ledger {

@@ -13,6 +13,11 @@ pub trait Named: Message + Clone + Sync {
     /// The name.
     fn name(&self) -> &str;
 
+    /// Whether its payload is stored beside it.
+    fn is_large(&self) -> bool {
+        false
+    }
+
     /// The follow-up that completing the message submits.
     fn follow_up(&self) -> Option<Receipt> {
         None
@@ -129,6 +134,10 @@ impl Receipt {
 impl Named for Order {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn is_large(&self) -> bool {
+        !self.padding.is_empty()
     }
 
     fn follow_up(&self) -> Option<Receipt> {

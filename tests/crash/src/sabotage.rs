@@ -44,6 +44,8 @@ pub enum Bug {
     /// Renewals do not write which items of a pack are gone. Not part of [`Sabotaged`] but of
     /// [`Observed`](crate::packs::Observed).
     ForgetsMarks,
+    /// A listener does not know the keys of its messages. Not part of [`Sabotaged`]: it is started so.
+    IgnoresKeys,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
 }
@@ -142,7 +144,7 @@ impl Point {
     }
 }
 
-const NAMES: [(Bug, &str); 34] = [
+const NAMES: [(Bug, &str); 35] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
@@ -155,6 +157,7 @@ const NAMES: [(Bug, &str); 34] = [
     (Bug::RecordsFirst, "records-first"),
     (Bug::PutsFirst, "puts-first"),
     (Bug::ForgetsMarks, "forgets-marks"),
+    (Bug::IgnoresKeys, "ignores-keys"),
     (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
     (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
     (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),

@@ -10,6 +10,7 @@ use queue_runtime::{
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
+use super::keys::{self, Keys};
 use super::{Desk, packs, work};
 use crate::ledger::{Event, Lease};
 use crate::messages::{LEASE, Named, Order, Receipt};
@@ -41,6 +42,8 @@ pub(super) enum Style {
     Packs,
     /// One at a time. A deadly one ends the process.
     Alone,
+    /// Those of one key one at a time, if the listener knows the keys.
+    Keys { are_known: bool },
 }
 
 /// Runs listeners for orders and receipts, and shuts them down at the end of the input. Then reports what they have
@@ -62,16 +65,17 @@ fn start<M: Named + Sync>(
     queue: Queue<M>,
     style: Style,
 ) -> (ListenerHandle, JoinHandle<()>) {
-    let held = Held::default();
+    let (held, keys) = (Held::default(), Keys::default());
     let (holding, working) = (Arc::clone(&held), Arc::clone(desk));
     let handler = move |received: Received<M>| {
-        let (held, desk) = (Arc::clone(&holding), Arc::clone(&working));
+        let (held, desk, keys) = (Arc::clone(&holding), Arc::clone(&working), keys.clone());
         async move {
             begin(&held, &received);
             match style {
                 Style::Usual | Style::Batches => work::on(&desk, &received).await,
                 Style::Packs => packs::on(&desk, &received).await,
                 Style::Alone => packs::alone(&desk, &received),
+                Style::Keys { .. } => keys::on(&desk, &keys, &received).await,
             }
         }
     };
@@ -92,6 +96,15 @@ fn start<M: Named + Sync>(
         Style::Usual | Style::Batches => listener,
         Style::Packs => listener.handler_timeout(2 * LEASE).max_pack_hold(3 * LEASE),
         Style::Alone => listener.max_in_flight(1).poison_threshold(packs::ATTEMPTS),
+        Style::Keys { are_known } => {
+            // Of two dequeue tasks, either may be the first to start what it has received.
+            let listener = listener.max_in_flight(64).tasks(1);
+            if are_known {
+                listener.one_at_a_time_by(keys::key)
+            } else {
+                listener
+            }
+        }
     };
     let mut events = listener.events();
     let listener = listener.start().expect("the settings are valid");

@@ -6,6 +6,7 @@
 //! | `produce` | submits orders, one by one and in batches |
 //! | `listen` | handles orders and receipts with listeners |
 //! | `packs` | submits orders in packs, and does other things with them |
+//! | `keys` | handles orders and receipts of one key one at a time |
 //! | `accept` | handles them with `accept` |
 //! | `serve` | handles orders with a listener until a signal to stop |
 //! | `redrive` | moves poison messages back |
@@ -36,6 +37,7 @@ mod errand;
 mod fill;
 mod full_disk;
 mod hold;
+mod keys;
 mod listen;
 mod once;
 mod packs;
@@ -99,6 +101,8 @@ pub enum Role {
     Serve,
     /// Handles them several at a time.
     Batch,
+    /// Handles those of one key one at a time, with 64 in flight.
+    Keys,
     /// Handles orders and receipts with `accept`.
     Accept,
     /// The same with `accept_many`.
@@ -258,6 +262,10 @@ pub async fn run(arguments: Arguments) {
         Role::Pack => packs::produce(&desk).await,
         Role::Listen => listen::run(desk, Style::Usual).await,
         Role::Batch => listen::run(desk, Style::Batches).await,
+        Role::Keys => {
+            let are_known = arguments.bug != Some(Bug::IgnoresKeys);
+            listen::run(desk, Style::Keys { are_known }).await;
+        }
         Role::Unpack => listen::run(desk, Style::Packs).await,
         Role::UnpackAlone => listen::run(desk, Style::Alone).await,
         Role::Serve => serve::run(desk).await,
@@ -368,7 +376,12 @@ impl Role {
     pub fn consumes(self) -> bool {
         matches!(
             self,
-            Self::Listen | Self::Batch | Self::Unpack | Self::Accept | Self::AcceptMany
+            Self::Listen
+                | Self::Batch
+                | Self::Keys
+                | Self::Unpack
+                | Self::Accept
+                | Self::AcceptMany
         )
     }
 
@@ -390,6 +403,7 @@ impl fmt::Display for Role {
             Self::Accept => f.write_str("accept"),
             Self::AcceptMany => f.write_str("accept-many"),
             Self::Batch => f.write_str("batch"),
+            Self::Keys => f.write_str("keys"),
             Self::Redrive => f.write_str("redrive"),
             Self::Ask(seconds) => write!(f, "ask-{seconds}"),
             Self::Answer => f.write_str("answer"),
@@ -442,6 +456,7 @@ impl FromStr for Role {
             Self::Accept,
             Self::AcceptMany,
             Self::Batch,
+            Self::Keys,
             Self::Redrive,
             Self::Answer,
             Self::Order,

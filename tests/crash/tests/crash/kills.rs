@@ -87,6 +87,48 @@ fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_sto
     assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
 }
 
+/// The messages of [`of_keys`] in the test command; `cargo xtask crash` has ten times as many.
+const OF_KEYS: usize = 1_000;
+
+/// Consumers of messages of a hundred keys, which they handle one at a time. They start when there is a backlog, so that
+/// many wait for their turn.
+fn of_keys(seed: u64, bug: Option<Bug>) -> Campaign<'static> {
+    Campaign {
+        program: Path::new(PROGRAM),
+        seed,
+        roles: &[
+            Role::Produce,
+            Role::Produce,
+            Role::Keys,
+            Role::Keys,
+            Role::Redrive,
+        ],
+        between: BETWEEN,
+        kills: 20,
+        stops: 4,
+        ends: 2,
+        aborts: &[],
+        alone_after: Some(400),
+        bug,
+        payloads: Payloads::InFile,
+    }
+}
+
+/// Nothing is lost either, and no process handles two messages of a key at a time, or out of their order.
+#[test]
+fn messages_of_a_key_are_handled_one_at_a_time_when_processes_are_killed_and_stopped() {
+    let (mut seed, mut completed) = (plan::seed(), 0);
+    while completed < plan::times(OF_KEYS) {
+        let figures = of_keys(seed, None)
+            .run()
+            .unwrap_or_else(|violations| panic!("{violations:#?}"));
+        println!("{figures}");
+        assert!(figures.recovered > 0 && figures.completed > 0, "{figures}");
+        completed += figures.completed;
+        seed = seed.wrapping_add(1);
+    }
+}
+
 /// The same with payloads in a folder beside the file: nothing is missing, and nothing is left after one sweep.
 #[test]
 fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
@@ -182,4 +224,10 @@ fn a_submission_acknowledged_before_its_commit_is_detected() {
 #[test]
 fn a_message_deleted_before_its_handler_ran_is_detected() {
     loses(Bug::DeletesEarly);
+}
+
+#[test]
+fn a_listener_that_ignores_keys_is_detected() {
+    let campaign = of_keys(plan::seed(), Some(Bug::IgnoresKeys));
+    campaign.detects(|violation| matches!(violation, Violation::Overlapping(_)));
 }
