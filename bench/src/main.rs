@@ -11,6 +11,7 @@
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
 //! | `large` | large messages: as they are, compressed, attached, and in a folder |
 //! | `batches` | handlers of one message and of a hundred, with a transaction each |
+//! | `keys` | messages of which those of one key are handled one at a time |
 //! | `packs` | messages in packs and by themselves |
 //! | `shards` | queues over shards and by themselves |
 //! | `burst`, `idle` | how a listener scales with a burst; what idle ones cost |
@@ -30,6 +31,7 @@ mod child;
 mod envelope;
 mod idle;
 mod instructions;
+mod keys;
 mod large;
 mod listener;
 mod loopback;
@@ -124,6 +126,8 @@ enum Engine {
     Large,
     /// Handlers of one message and of a hundred, with a transaction each, on SQLite.
     Batches,
+    /// Messages of which those of one key are handled one at a time, by a listener and by locks, on SQLite.
+    Keys,
     /// Messages in packs and by themselves, on SQLite.
     Packs,
     /// Queues over shards and by themselves, on SQLite, and at the limits of queues of a stub of Azure.
@@ -193,6 +197,7 @@ impl Engine {
                 Ok(tables)
             }
             Self::Batches => batches::measure(options),
+            Self::Keys => keys::measure(options),
             Self::Packs => packs::measure(options),
             Self::Shards => shards::measure(options),
             Self::Processes => processes::measure(options),

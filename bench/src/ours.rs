@@ -97,7 +97,7 @@ pub(crate) async fn route(service: &QueueService, messages: u32, in_flight: u32)
 }
 
 /// Starts a listener that calls what it is given for each message, and waits until it has handled so many.
-async fn handle_all(
+pub(crate) async fn handle_all(
     messages: u32,
     start: impl FnOnce(Box<dyn Fn() + Send + Sync>) -> Result<ListenerHandle, StartError>,
 ) -> Outcome<f64> {
