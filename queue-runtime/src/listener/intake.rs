@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::Clock;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 pub(super) use advice::Advice;
 use presence::Presence;
@@ -80,6 +80,15 @@ impl Intake {
             workload: Workload::default(),
             advice,
             in_order: Mutex::new(()),
+        }
+    }
+
+    /// Waits until no other task receives, if messages are handled in the order of their receives.
+    async fn in_order(&self, is_needed: bool) -> Option<MutexGuard<'_, ()>> {
+        if is_needed {
+            Some(self.in_order.lock().await)
+        } else {
+            None
         }
     }
 

@@ -152,7 +152,7 @@ impl Window {
     pub(crate) fn judge(&mut self, now: Duration, unfinished: Unfinished) -> Option<Change> {
         self.advance(now);
         if self.is_broken {
-            let is_good = self.is_good(unfinished);
+            let is_good = self.is_good(unfinished) && !self.is_bad(now, unfinished);
             self.is_broken = !is_good;
             is_good.then_some(Change::Kept)
         } else {

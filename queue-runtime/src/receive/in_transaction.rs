@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
 use queue_core::{
@@ -162,7 +163,7 @@ impl<P> Prepare<P> {
 /// completes the message, and otherwise rolled back.
 ///
 /// A write transaction holds up everything else that writes to the file, renewals of leases included. So the
-/// function is not async; transactions of one service run one at a time, on a blocking thread of the runtime; and none begins
+/// function is not async; transactions of one service run one at a time, on a thread of the listener; and none begins
 /// when less than a quarter of the visibility timeout is left of the message's lease. One that runs for more than a second is
 /// reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its handler timeout, which begins with the
 /// transaction, its statement is interrupted. Work that takes long goes before it: [`prepare`].
@@ -255,21 +256,23 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
     }
 }
 
+/// How often the end of a transaction is tried.
+const ROLLBACKS: u32 = 100;
+
 impl Own {
     /// Opens the connection, unless the application has, checks it, and guards its commits.
     fn open(&mut self, context: &Context) -> Result<InterruptHandle, Error> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => queue_sqlite::connect(&*context.backend)?,
-        };
-        queue_sqlite::check(&*context.backend, &mut connection)?;
+        if self.connection.is_none() {
+            self.connection = Some(queue_sqlite::connect(&*context.backend)?);
+        }
+        let connection = self.connection.as_mut().expect("it is there by now");
+        queue_sqlite::check(&*context.backend, connection)?;
         let commits = Arc::clone(&self.commits);
         let refuses = move || !commits.load(Ordering::Relaxed);
         let guarded = connection.commit_hook(Some(refuses));
         guarded.map_err(|error| {
             Error::new(ErrorKind::Unsupported, Operation::Open).with_source(error)
         })?;
-        let connection = self.connection.insert(connection);
         Ok(connection.get_interrupt_handle())
     }
 
@@ -279,8 +282,26 @@ impl Own {
         work: Work,
         may_begin: &dyn Fn() -> bool,
     ) -> Option<Disposition> {
-        self.commits.store(false, Ordering::Relaxed);
         let connection = self.connection.as_mut().expect("it is opened before");
+        let ended = Self::transaction(connection, &self.commits, received, work, may_begin);
+        // A rollback may have been interrupted, and would keep the file from all others.
+        for _ in 0..ROLLBACKS {
+            if connection.is_autocommit() {
+                break;
+            }
+            drop(connection.execute_batch("ROLLBACK"));
+        }
+        ended
+    }
+
+    fn transaction<M>(
+        connection: &mut Connection,
+        commits: &AtomicBool,
+        received: &Received<M>,
+        work: Work,
+        may_begin: &dyn Fn() -> bool,
+    ) -> Option<Disposition> {
+        commits.store(false, Ordering::Relaxed);
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let tx = match begun {
             Ok(tx) => tx,
@@ -294,7 +315,7 @@ impl Own {
                 if let Err(disposition) = complete(received, &tx, follow_ups) {
                     return Some(disposition);
                 }
-                self.commits.store(true, Ordering::Relaxed);
+                commits.store(true, Ordering::Relaxed);
                 match tx.commit() {
                     Ok(()) => Disposition::complete(),
                     Err(error) => failed(received, Failure::retry(error)),
@@ -354,7 +375,10 @@ fn failed<M>(received: &Received<M>, failure: Failure) -> Disposition {
 
 fn put_back<M>(received: &Received<M>, failure: Failure) -> Disposition {
     let (envelope, error) = (received.envelope(), failure.chain());
-    let (id, after) = (&envelope.id, put_back_after(envelope));
+    let (id, mut after) = (&envelope.id, put_back_after(envelope));
+    if received.expires_at().is_some() {
+        after = after.min(Duration::from_secs(1));
+    }
     tracing::warn!(%id, error, ?after, "a transaction has failed for a reason that is not the message's; it is put back");
     Failure::postpone(after, error).into()
 }
@@ -378,7 +402,8 @@ fn is_of_the_storage(error: &Error) -> bool {
     !error.is_lease_gone()
         && !matches!(
             error.kind(),
-            ErrorKind::InvalidInput
+            ErrorKind::Corrupt
+                | ErrorKind::InvalidInput
                 | ErrorKind::QueueNotFound
                 | ErrorKind::TooLarge
                 | ErrorKind::Unsupported

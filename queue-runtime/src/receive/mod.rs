@@ -73,7 +73,7 @@ pub use layers::Work;
 pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
-pub(crate) use parking::{ParkingRoom, park, park_at, put_back_after};
+pub(crate) use parking::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;

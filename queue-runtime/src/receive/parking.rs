@@ -164,7 +164,7 @@ pub(crate) fn put_back_after(envelope: &Envelope) -> Duration {
 }
 
 /// Whether a message can be put back for this long without counting the attempt.
-pub(super) fn can_wait_outside(settling: Settling<'_>, pause: Duration) -> bool {
+pub(crate) fn can_wait_outside(settling: Settling<'_>, pause: Duration) -> bool {
     let Settling {
         context, incoming, ..
     } = settling;

@@ -67,7 +67,8 @@ impl<M> ListenerBuilder<M> {
     /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight. Further ones of
     /// the key, and those that have waited for the handler timeout, are put back for up to 30 s without counting the attempt;
     /// bare bodies wait in place. So the order holds as long as no more messages of a key than that are received at a time. A
-    /// message whose payload is stored elsewhere, or compressed, gets its turn when its payload has been read. The function is
+    /// message whose payload is stored elsewhere, or compressed, gets its turn when its payload has been read, and one on its
+    /// last chance when that is recorded. The function is
     /// called when a message is received, by one [task](Self::tasks) at a time, and must be quick. If it panics, that is a failed
     /// attempt.
     ///

@@ -16,8 +16,9 @@ use crate::listener::phase::ListenerPhase;
 use crate::panic::{CaughtPanic, log_caught};
 use crate::policy::{jitter, outage_pause};
 use crate::receive::{
-    Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, can_decode_early, claim,
-    decode, expanded_size, fetch_data, is_admissible, lacks_data, park, park_at,
+    Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, can_decode_early,
+    can_wait_outside, claim, decode, expanded_size, fetch_data, is_admissible, lacks_data, park,
+    park_at, put_back_after,
 };
 
 /// Returns the call that handles the message, once it has what it needs for that.
@@ -50,6 +51,15 @@ pub(super) async fn prepare(
             let error = format!("the function that returns the key of a message panicked: {panic}");
             Refusal::Ends(End::failed(error))
         })?;
+        let marked = incoming.envelope.attempts.last_chance;
+        let has_to_wait = room.turn().is_some_and(|(before, _)| before > 0);
+        let after = put_back_after(&incoming.envelope);
+        let settling = Settling::new(context, consumer, incoming);
+        if marked && has_to_wait && can_wait_outside(settling, after) {
+            // Without its mark: whatever ends the process meanwhile is not its doing.
+            let reason = Some("it has to wait for its turn, and is on its last chance".to_owned());
+            return Err(Refusal::Ends(End::Postponed { after, reason }));
+        }
         own = Box::pin(wait(room, route, incoming)).await?;
     }
     if handler.is_blocking() && !room.has_thread() {

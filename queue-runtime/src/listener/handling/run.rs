@@ -52,6 +52,10 @@ pub(super) struct Run {
     pub(super) counts: OnceLock<bool>,
     /// Whether the settlement of a handler that has ended was claimed.
     claimed: AtomicBool,
+    /// Whether the handler has begun a transaction.
+    in_transaction: AtomicBool,
+    /// Whether it is counted as one that is stuck in its transaction.
+    holds_file: AtomicBool,
     /// Until the message is settled, if there is an objective.
     known: Mutex<Option<Known>>,
 }
@@ -141,11 +145,35 @@ impl Run {
             end_of_message: OnceLock::new(),
             counts: OnceLock::new(),
             claimed: AtomicBool::new(false),
+            in_transaction: AtomicBool::new(false),
+            holds_file: AtomicBool::new(false),
         }
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
         self.room.core()
+    }
+
+    /// Records that the handler has begun a transaction.
+    pub(super) fn begin_transaction(&self) {
+        self.in_transaction.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a stuck handler that is in a transaction.
+    pub(super) fn count_transaction(&self) {
+        if self.in_transaction.load(Ordering::Relaxed) {
+            self.holds_file.store(true, Ordering::Relaxed);
+            let stuck = &self.core().counters.stuck_transactions;
+            stuck.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts it out again, if it was counted.
+    pub(super) fn uncount_transaction(&self) {
+        if self.holds_file.swap(false, Ordering::Relaxed) {
+            let stuck = &self.core().counters.stuck_transactions;
+            stuck.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Ends the count of the message's time.

@@ -115,18 +115,20 @@ fn transact_in_time(
             .lasts_until(now.saturating_add(least(run)));
         let may = lasts && must_not_start(run).is_none();
         if may && let Some(begun) = begun.hold().take() {
+            run.begin_transaction();
             watchdog::watch(run, run.incoming.settings.handler_timeout);
             // An error says that the task is gone, and reports nothing.
             let _ = begun.send(());
         }
         may
     };
-    let cause = || run.cancellation().cause();
-    match (function(&may_begin), cause()) {
+    let returned = function(&may_begin);
+    match (returned, run.cancellation().cause()) {
         (Some(completed @ Disposition::Complete(_)), _) => Some(completed),
         // It was interrupted, or did not begin, for a reason that is not its own.
         (_, Some(Cause::Stopping | Cause::ClaimLost | Cause::LeaseLost)) | (None, Some(_)) => None,
-        (Some(Disposition::Retry { .. }), Some(Cause::TimedOut)) => {
+        // What was interrupted may look like a failure of the file.
+        (Some(Disposition::Postpone { .. }), Some(Cause::TimedOut)) => {
             let timeout = run.incoming.settings.handler_timeout;
             let error = format!("the transaction was interrupted after {timeout:?}");
             Some(Disposition::retry(error))

@@ -11,7 +11,7 @@
 //! | is still in the same poll | it blocks its thread | the message is settled; the handler is reported as stuck and counts against `max_in_flight` until it returns |
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::finish::finish_in_background;
@@ -21,7 +21,6 @@ use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::log_caught;
-use crate::receive::ErasedHandler;
 
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
@@ -91,16 +90,9 @@ pub(super) fn watch(run: &Arc<Run>, timeout: Duration) -> Duration {
 pub(super) fn handler_returned(run: &Run) {
     if run.is_stuck() {
         run.core().counters.stuck.fetch_sub(1, Ordering::Relaxed);
-        count_transaction(run, |stuck| stuck.fetch_sub(1, Ordering::Relaxed));
+        run.uncount_transaction();
     }
     run.room.vacate();
-}
-
-fn count_transaction(run: &Run, count: impl FnOnce(&AtomicUsize) -> usize) {
-    let handler = run.route.handler.as_ref();
-    if handler.is_some_and(ErasedHandler::is_transacting) {
-        count(&run.core().counters.stuck_transactions);
-    }
 }
 
 /// Schedules a check for the end of the handler timeout, and one for each visibility timeout before it: a
@@ -152,13 +144,13 @@ fn take_over(run: Arc<Run>, cause: Cause) {
     let core = run.core();
     // Counted before the handler, which counts itself out, can return.
     let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
-    count_transaction(&run, |stuck| stuck.fetch_add(1, Ordering::Relaxed));
+    run.count_transaction();
     let taken_from = run.take_over();
     if taken_from == Some(HandlerState::Blocking) {
         report_stuck(&run, stuck);
     } else {
         core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
-        count_transaction(&run, |stuck| stuck.fetch_sub(1, Ordering::Relaxed));
+        run.uncount_transaction();
     }
     if let Some(handler) = taken_from {
         run.keep_ended(Ended::Stopped(cause, handler));

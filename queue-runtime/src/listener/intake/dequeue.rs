@@ -116,6 +116,12 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                 .for_each(|wakeup| core.intake.wakeups.give_back(wakeup));
             return;
         }
+        // Before anything is acquired that others could use.
+        let in_order = tokio::select! {
+            biased;
+            _ = core.phase.reached(ListenerPhase::Stopping) => return,
+            in_order = core.intake.in_order(core.handling.routes.have_keys()) => in_order,
+        };
         let granted = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
@@ -133,6 +139,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             (Err(error), _) => Err(ReceiveError::Storage(error)),
             (_, Err(error)) => Err(error),
         };
+        drop(in_order);
         let pause = match found {
             Ok(found) => {
                 if found.messages == 0 {
@@ -281,11 +288,6 @@ struct Found {
 /// Receives as many messages as are granted, and has a task handle each.
 async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
     let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
-    let _in_order = if core.handling.routes.have_keys() {
-        Some(core.intake.in_order.lock().await)
-    } else {
-        None
-    };
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         let visibility = core.handling.times.visibility(settings);
         core.counters.receives_for(visibility);

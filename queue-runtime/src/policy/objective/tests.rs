@@ -89,6 +89,10 @@ fn a_standstill_breaks_it_without_a_completion() {
         Some(Change::Kept),
         "one of ten thousand is late"
     );
+    // It is told once, not with each look.
+    let looks = (5..15).map(|tick| window.judge(tick * RESOLUTION, late(1)));
+    let changes: Vec<_> = looks.flatten().collect();
+    assert_eq!(changes, [Change::Broken]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use queue_core::clock::{BoxFuture, Clock};
 use tokio::runtime::Handle;
-use tokio::task::{AbortHandle, JoinError};
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
 use super::Batch;
 use super::collector::{Collector, Ending, Member};
@@ -84,7 +84,10 @@ where
         tokio::select! {
             biased;
             ended = &mut task => return self::ended(ended),
-            _ = all_left => return Ended::Abandoned,
+            _ = all_left => {
+                self.give_up(members, task);
+                return Ended::Abandoned;
+            }
             () = self.clock.sleep(self.timeout) => task.abort(),
         }
         tokio::select! {
@@ -93,13 +96,19 @@ where
             ended = &mut task => return self::ended(ended),
             () = self.clock.sleep(GRACE) => {}
         }
+        self.give_up(members, task);
+        Ended::Stuck
+    }
+
+    /// Stops a call that nobody waits for. What its messages keep is kept until it has ended: it may block its thread.
+    fn give_up<T: Send + 'static>(&self, members: &mut [Member<M>], task: JoinHandle<T>) {
+        task.abort();
         let kept: Vec<_> = members.iter_mut().map(Member::take_kept).collect();
         self.runtime.spawn(async move {
-            // It has been stopped, and ends when it no longer blocks its thread.
+            // An error says that it was stopped.
             let _ = task.await;
             drop(kept);
         });
-        Ended::Stuck
     }
 }
 
