@@ -11,26 +11,25 @@ use crate::support::accounts::{Accounts, Deposit, SECOND, deposit, with_deposits
 use crate::support::stop;
 
 /// A batch that is given up goes on, on its thread.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_batch_that_is_stuck_keeps_the_turns_of_its_messages() {
-    // Whose clock does not depend on the threads of this runtime.
     let service = QueueService::connect("memory:").await.expect("connects");
     for number in 0..2 {
         let deposit = Deposit { account: 1, number };
         service.submit(deposit).await.expect("stored");
     }
     let accounts = Accounts::default();
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let (seen, released) = (accounts.clone(), Arc::new(Mutex::new(released)));
+    let seen = accounts.clone();
     let handler = batch(move |deposits: Batch<Deposit>| {
-        let (accounts, released) = (seen.clone(), Arc::clone(&released));
+        let accounts = seen.clone();
         async move {
-            accounts.begin(deposits[0].account, deposits[0].number);
-            if deposits[0].account == 1 && deposits[0].attempt() == 1 {
-                // It blocks its thread.
-                let _ = released.lock().expect("free").recv();
+            let (deposit, attempt) = (&*deposits[0], deposits[0].attempt());
+            accounts.begin(deposit.account, deposit.number);
+            if (deposit.number, attempt) == (0, 1) {
+                // Until long after it was given up.
+                std::thread::sleep(4 * SECOND);
             }
-            accounts.end(deposits[0].account);
+            accounts.end(deposit.account);
         }
     });
     let listener = service
@@ -39,28 +38,10 @@ async fn a_batch_that_is_stuck_keeps_the_turns_of_its_messages() {
         .handler_timeout(SECOND / 2)
         .retry(RetryPolicy::fixed(SECOND / 10))
         .one_at_a_time_by(|deposit| deposit.account);
-    let mut events = listener.events();
-    let listener = listener.start().expect("starts");
-    loop {
-        let event = events.recv().await.expect("not lagged");
-        if matches!(event.kind, ListenerEventKind::Retried { .. }) {
-            break;
-        }
-    }
-    let another = Deposit {
-        account: 2,
-        number: 2,
-    };
-    service.submit(another).await.expect("stored");
-    while accounts.of(2).begun.is_empty() {
-        tokio::time::sleep(SECOND / 100).await;
-    }
-    assert_eq!(accounts.of(1).begun, [0], "the function goes on");
-    drop(release);
-    let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!(drained.completed(), 3);
+    let listener = listener.until_empty().start().expect("starts");
+    let drained = listener.drained().await;
+    assert_eq!(drained.info.completed, 2);
     assert_eq!(accounts.of(1).most, 1);
-    stop(listener).await;
 }
 
 /// A function that ends the process would otherwise be called again and again: a message that may have ended some is marked
