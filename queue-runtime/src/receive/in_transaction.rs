@@ -27,6 +27,7 @@ use super::parking::put_back_after;
 use super::received::Received;
 use super::settlement::SettleProblem;
 use crate::context::Context;
+use crate::panic::log_caught;
 
 /// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at all:
 /// from a function of a transaction on the SQLite file of the queues and the message. See [`InTransaction`].
@@ -256,8 +257,29 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
     }
 }
 
+/// A connection of which no transaction is left open, also after a panic: a rollback may have been interrupted, and would keep the
+/// file from all others.
+struct Ends<'c>(&'c mut Connection);
+
 /// How often the end of a transaction is tried.
 const ROLLBACKS: u32 = 100;
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        for _ in 0..ROLLBACKS {
+            if self.0.is_autocommit() {
+                return;
+            }
+            // An error shows in the next round.
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
+        log_caught(|| {
+            tracing::error!(
+                "a transaction could not be rolled back, and keeps its file from all others"
+            )
+        });
+    }
+}
 
 impl Own {
     /// Opens the connection, unless the application has, checks it, and guards its commits.
@@ -283,15 +305,8 @@ impl Own {
         may_begin: &dyn Fn() -> bool,
     ) -> Option<Disposition> {
         let connection = self.connection.as_mut().expect("it is opened before");
-        let ended = Self::transaction(connection, &self.commits, received, work, may_begin);
-        // A rollback may have been interrupted, and would keep the file from all others.
-        for _ in 0..ROLLBACKS {
-            if connection.is_autocommit() {
-                break;
-            }
-            drop(connection.execute_batch("ROLLBACK"));
-        }
-        ended
+        let ends = Ends(connection);
+        Self::transaction(ends.0, &self.commits, received, work, may_begin)
     }
 
     fn transaction<M>(
