@@ -1,5 +1,7 @@
 //! A burst of messages on an idle queue: how the listener scales up, drains it, and scales down again.
 
+use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,11 +14,24 @@ use crate::workload::Parcel;
 use crate::{Options, Outcome, ours, runtime};
 
 const MESSAGES: u32 = 100_000;
-const TASKS: usize = 16;
-const IN_FLIGHT: usize = 512;
 
-/// What each handler waits for.
-const HANDLER: Duration = Duration::from_millis(10);
+const LARGE: Listener = Listener {
+    tasks: 16,
+    batch: 256,
+    in_flight: 512,
+    handler: Duration::from_millis(10),
+};
+
+/// One message to a task, so that the number of tasks is how many messages are handled at a time.
+const SINGLY: Listener = Listener {
+    tasks: 100,
+    batch: 1,
+    in_flight: 100,
+    handler: Duration::from_millis(20),
+};
+
+/// Bursts on each side of the depths at which the default scale policy has 10, 50 and 100 tasks.
+const STEPS: [u32; 3] = [50, 500, 5_000];
 
 /// The pause between two samples.
 const EVERY: Duration = Duration::from_millis(50);
@@ -24,8 +39,21 @@ const EVERY: Duration = Duration::from_millis(50);
 /// When a burst that is not over has failed.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// The listener that a burst meets.
+#[derive(Clone, Copy)]
+struct Listener {
+    /// The maximum number of dequeue tasks; the minimum is one.
+    tasks: usize,
+    batch: usize,
+    in_flight: usize,
+    /// What each handler waits for.
+    handler: Duration,
+}
+
 /// The moments of a burst, from its start.
 struct Course {
+    /// The maximum number of dequeue tasks.
+    most_tasks: usize,
     all_tasks: Option<Duration>,
     drained: Duration,
     one_task: Duration,
@@ -33,21 +61,23 @@ struct Course {
     tasks: Vec<(f64, f64)>,
 }
 
-/// Measures a listener of one to sixteen tasks, on a SQLite file. The curves are those of the last round.
 pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
+    Ok(vec![measure_large(options)?, measure_steps(options)?])
+}
+
+/// Measures a listener of one to sixteen tasks, on a SQLite file. The curves are those of the last round.
+fn measure_large(options: &Options) -> Outcome<Table> {
     let dir = options.scratch()?;
     let runtime = runtime()?;
     let messages = options.messages(MESSAGES, 1);
-    let title = format!(
-        "A burst on an idle queue, SQLite, tasks(1..={TASKS}), {IN_FLIGHT} in flight, handlers that wait {HANDLER:?}"
-    );
+    let title = format!("A burst on an idle queue, SQLite, {LARGE}");
     let mut table = Table::new("burst", title, &["ours"])
         .costs("seconds from the start of the burst", 2)
         .by("messages");
     for round in options.rounds() {
         eprintln!("burst, round {round}: {messages} messages");
         let path = dir.path().join(format!("{round}.db"));
-        let course = runtime.block_on(burst(&Synchronous::Full.url(&path), messages))?;
+        let course = runtime.block_on(burst(&path, LARGE, messages, 1000))?;
         let all_tasks = course.all_tasks.map_or(f64::NAN, |at| at.as_secs_f64());
         for (what, at) in [
             ("all tasks run", all_tasks),
@@ -61,15 +91,49 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
             Curve::new("dequeue tasks", course.tasks),
         ];
     }
-    Ok(vec![table])
+    Ok(table)
 }
 
-async fn burst(url: &str, messages: u32) -> Outcome<Course> {
-    let service = QueueService::connect(url).await?;
+/// Measures up to how many tasks a listener scales at each step of the default policy.
+fn measure_steps(options: &Options) -> Outcome<Table> {
+    let runtime = runtime()?;
+    let title = format!("Bursts at the steps of the default scale policy, SQLite, {SINGLY}");
+    let mut table = Table::new("burst-steps", title, &["ours"])
+        .costs("each in its unit", 2)
+        .by("messages");
+    for round in options.rounds() {
+        let dir = options.scratch()?;
+        for messages in STEPS {
+            eprintln!("steps, round {round}: {messages} messages");
+            let path = dir.path().join(format!("{messages}.db"));
+            // As few calls as possible, so that the depth is that of the burst.
+            let course = runtime.block_on(burst(&path, SINGLY, messages, messages))?;
+            let drained = course.drained.as_secs_f64();
+            table.add(
+                "dequeue tasks at most",
+                messages,
+                "ours",
+                course.most_tasks as f64,
+            );
+            table.add(
+                "seconds until the queue is empty",
+                messages,
+                "ours",
+                drained,
+            );
+        }
+    }
+    Ok(table)
+}
+
+/// Submits messages, so many in a call, to the idle queue of a listener.
+async fn burst(path: &Path, of: Listener, messages: u32, together: u32) -> Outcome<Course> {
+    let service = QueueService::connect(&Synchronous::Full.url(path)).await?;
     let listener = service
-        .listener(async |_: Received<Parcel>| tokio::time::sleep(HANDLER).await)
-        .tasks(1..=TASKS)
-        .max_in_flight(IN_FLIGHT)
+        .listener(move |_: Received<Parcel>| tokio::time::sleep(of.handler))
+        .tasks(1..=of.tasks)
+        .batch(of.batch)
+        .max_in_flight(of.in_flight)
         .create_queue()
         .start()?;
     // Until it polls at the longest pauses.
@@ -79,12 +143,12 @@ async fn burst(url: &str, messages: u32) -> Outcome<Course> {
     let submitting = {
         let (service, submitted) = (service.clone(), Arc::clone(&submitted));
         tokio::spawn(async move {
-            ours::submit_all(&service, messages, 1000).await?;
+            ours::submit_all(&service, messages, together).await?;
             submitted.notify_one();
             Outcome::Ok(())
         })
     };
-    let watched = watch(&listener, &submitted, started);
+    let watched = watch(&listener, of.tasks, &submitted, started);
     let watched = tokio::time::timeout(PATIENCE, watched).await;
     let course = watched.map_err(|_| format!("the burst is not over after {PATIENCE:?}"))??;
     submitting.await??;
@@ -96,8 +160,28 @@ async fn burst(url: &str, messages: u32) -> Outcome<Course> {
     }
 }
 
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            tasks,
+            batch,
+            in_flight,
+            handler,
+        } = self;
+        write!(
+            f,
+            "tasks(1..={tasks}), batch({batch}), {in_flight} in flight, handlers that wait {handler:?}"
+        )
+    }
+}
+
 /// Samples the listener until it is idle again.
-async fn watch(listener: &ListenerHandle, submitted: &Notify, started: Instant) -> Outcome<Course> {
+async fn watch(
+    listener: &ListenerHandle,
+    most: usize,
+    submitted: &Notify,
+    started: Instant,
+) -> Outcome<Course> {
     let (mut depth, mut tasks) = (Vec::new(), Vec::new());
     let (mut all_tasks, mut drained, mut all_submitted) = (None, None, false);
     let mut samples = tokio::time::interval(EVERY);
@@ -114,13 +198,14 @@ async fn watch(listener: &ListenerHandle, submitted: &Notify, started: Instant) 
         let (now, running) = (started.elapsed(), listener.info().tasks);
         depth.push((now.as_secs_f64(), messages as f64));
         tasks.push((now.as_secs_f64(), running as f64));
-        if running == TASKS {
+        if running == most {
             all_tasks.get_or_insert(now);
         }
         if all_submitted && messages == 0 {
             let drained = *drained.get_or_insert(now);
             if running == 1 {
                 return Ok(Course {
+                    most_tasks: listener.info().peak_tasks,
                     all_tasks,
                     drained,
                     one_task: now,

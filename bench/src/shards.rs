@@ -59,8 +59,7 @@ async fn on_sqlite(folder: &Path, side: &str, messages: u32, tasks: u32) -> Outc
 const ALLOWED: usize = 500;
 const LIMIT: StorageLimit = StorageLimit::new().per_queue(450);
 
-const FOUR_SHARDS: &str = "4 shards";
-const ONE_SHARD: &str = "1 shard";
+const SHARDS: [(&str, u32); 3] = [("4 shards", 4), ("2 shards", 2), ("1 shard", 1)];
 
 /// Measures messages that are submitted and handled at the same time, three requests each, at the limit of each queue.
 async fn measure_throttled(options: &Options) -> Outcome<Table> {
@@ -69,11 +68,10 @@ async fn measure_throttled(options: &Options) -> Outcome<Table> {
     let title = format!(
         "A stub of Azure Queue Storage that allows {ALLOWED} requests a second to each queue"
     );
-    let mut table = Table::new("shards-throttled", title, &[FOUR_SHARDS, ONE_SHARD]);
+    let mut table = Table::new("shards-throttled", title, &SHARDS.map(|(side, _)| side));
     for round in options.rounds() {
         eprintln!("shards below a limit, round {round}");
-        for side in in_turn(round, [FOUR_SHARDS, ONE_SHARD]) {
-            let shards = if side == FOUR_SHARDS { 4 } else { 1 };
+        for (side, shards) in in_turn(round, SHARDS) {
             let messages = options.messages(3_000 * shards, TASKS);
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
             let queues = Arc::new(MemoryBackend::new(Arc::clone(&clock)));

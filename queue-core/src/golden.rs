@@ -45,7 +45,7 @@ use serde_json::value::RawValue;
 use crate::clock::Timestamp;
 use crate::encoder::Encoded;
 use crate::envelope::{ClientId, MessageId, RequestId};
-use crate::message::Message;
+use crate::message::{Message, Wire};
 use crate::text::error_chain;
 use crate::wire::{Body, Members};
 
@@ -60,7 +60,8 @@ const MAX_DIFFERENCES: usize = 40;
 /// members does not matter. A missing file is written if the environment has `QUEUE_GOLDEN=write`; an
 /// existing file is never overwritten.
 ///
-/// The file holds the body that `submit` stores, with fixed ids and time and no queue URI.
+/// The file holds the body that `submit` stores, with fixed ids and time and no queue URI. That of a type with
+/// `wire = "lines"` therefore begins with an empty line, and has no line feed at its end.
 ///
 /// # Panics
 /// If the file is missing or a check fails. The message lists the differences and says what to do.
@@ -167,6 +168,7 @@ fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> 
     let differences = match (parsed(committed), parsed(current)) {
         (Ok(committed), Ok(current)) => differences(&committed, &current),
         _ if committed == current => return None,
+        _ if M::TYPE.wire() == Wire::Lines => line_differences(committed, current),
         _ => vec!["the bytes differ, and at least one side is not JSON".to_owned()],
     };
     if differences.is_empty() {
@@ -213,6 +215,26 @@ fn decode_problem<M: Message + Debug + PartialEq>(
 fn differences(committed: &Value, current: &Value) -> Vec<String> {
     let mut differences = Vec::new();
     compare("", Some(committed), Some(current), &mut differences);
+    differences
+}
+
+/// Returns the differences between two texts, by line.
+fn line_differences(committed: &[u8], current: &[u8]) -> Vec<String> {
+    let [committed, current] = [committed, current].map(String::from_utf8_lossy);
+    let (mut committed, mut current) = (committed.split('\n'), current.split('\n'));
+    let shown = |line: Option<&str>| line.map_or("absent".to_owned(), |line| format!("{line:?}"));
+    let mut differences = Vec::new();
+    for number in 1.. {
+        match (committed.next(), current.next()) {
+            (None, None) => break,
+            (was, now) if was == now => {}
+            (was, now) => differences.push(format!(
+                "line {number}: was {}, is now {}",
+                shown(was),
+                shown(now)
+            )),
+        }
+    }
     differences
 }
 

@@ -1,5 +1,6 @@
 //! Idempotency: the keys by which repeated deliveries are recognised, and the stores of recorded results.
 
+pub(crate) mod recorded;
 mod store;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use crate::envelope::{MessageId, RequestId};
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 use crate::text::canonical;
 
+pub use recorded::{Forgotten, MAX_RECORDS, RecordState, Recorded, RecordedPage};
 pub use store::{
     Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, MAX_RESULT, Owner, Swept, WorkKey,
 };

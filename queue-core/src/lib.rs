@@ -12,6 +12,7 @@
 //! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
 //! | [`idempotency`] | the key by which repeated deliveries are recognised, and the contract of stores of results |
 //! | [`payload_store`] | a place for payloads that the storage of the messages does not keep |
+//! | [`lock`] | a lock that one program at a time holds |
 //! | [`store_clock`] | the time that an engine stores |
 //! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
 //! | [`golden`] | golden files, for tests of a type's wire format |
@@ -32,6 +33,7 @@ pub mod golden;
 pub mod idempotency;
 #[doc(hidden)]
 pub mod internal;
+pub mod lock;
 pub mod message;
 pub mod name;
 pub mod notify;
@@ -51,3 +53,4 @@ pub use message::{
     DecodeError, EncodeError, JsonError, KeyScope, KeyedMessage, Message, MessageType, Wire,
 };
 pub use name::{InvalidName, NameProblem, QueueName};
+pub use wire::LinesError;

@@ -3,6 +3,7 @@
 mod error;
 mod json_error;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,6 +13,7 @@ use crate::text::str_eq;
 
 pub use error::{DecodeError, EncodeError};
 pub use json_error::JsonError;
+pub(crate) use json_error::without_values;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
@@ -77,6 +79,12 @@ pub trait Message: Sized + Send + 'static {
     /// # Errors
     /// [`DecodeError`], which distinguishes an unsupported version from an invalid payload.
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError>;
+
+    /// Decodes the data of an event, which the derive distinguishes from a payload in lines.
+    #[doc(hidden)]
+    fn decode_event(version: u32, data: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode(version, data)
+    }
 }
 
 /// A [`Message`] with key fields, which identify the work that it asks for. `#[derive(Message)]` implements it for
@@ -145,6 +153,37 @@ pub enum Wire {
     /// The payload alone, for producers and consumers outside this framework. Such a type also accepts
     /// events.
     Bare,
+    /// Text for programs that know no events, each part on a line of its own: the URI of the queue, the client id and
+    /// the request id, then the fields of the struct, in order. Such a type also accepts events, with JSON.
+    ///
+    /// A value cannot contain what separates lines. The payload of a type that implements [`Message`] by hand is the
+    /// lines of its fields.
+    Lines,
+}
+
+impl Wire {
+    /// Whether the body is an event, which has room for the message's ids, version, attempts and more. Other forms
+    /// belong to programs outside this framework: they are never rewritten, packed or compressed.
+    #[must_use]
+    pub const fn is_event(self) -> bool {
+        matches!(self, Self::Event)
+    }
+
+    /// The form's name in `#[message(wire = "…")]`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Bare => "bare",
+            Self::Lines => "lines",
+        }
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// The scope of an idempotency key: one request, or all requests.
@@ -290,15 +329,16 @@ impl MessageType {
         self
     }
 
-    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. It has no effect on bare bodies.
+    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. It has no effect on
+    /// bodies that are not events.
     #[must_use]
     pub const fn with_compression(mut self) -> Self {
         self.compresses = true;
         self
     }
 
-    /// Has messages that are submitted together travel in packs. It has no effect on bare bodies, or with a poison threshold
-    /// of one.
+    /// Has messages that are submitted together travel in packs. It has no effect on bodies that are not events,
+    /// or with a poison threshold of one.
     #[must_use]
     pub const fn with_packing(mut self) -> Self {
         self.packs = true;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use queue_core::encoder::Encoded;
 use queue_core::envelope::{AttemptRecord, Envelope, PoisonReason, PoisonRecord, TraceContext};
-use queue_core::internal::{rewrite, to_base64};
-use queue_core::wire::{self, Body, Event};
+use queue_core::internal::{decode_lines, encode_lines, rewrite, to_base64};
+use queue_core::wire::{self, Body, Event, Lines};
 use queue_core::{
     ClientId, DecodeError, EncodeError, IdempotencyKey, Message, MessageId, MessageType, QueueName,
     RequestId, Timestamp, Wire,
@@ -61,6 +61,27 @@ impl Message for BareSliceRequest {
 
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
         decode(version, payload)
+    }
+}
+
+/// The same fields, for programs that know no events.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct SliceRequestInLines(SliceRequest);
+
+impl Message for SliceRequestInLines {
+    const TYPE: MessageType =
+        MessageType::new("mosaic.slice-request", "slicerequest").with_wire(Wire::Lines);
+
+    fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
+        self.0.key()
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        encode_lines(self)
+    }
+
+    fn decode(_: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+        decode_lines(payload)
     }
 }
 
@@ -250,6 +271,24 @@ fn a_bare_body_is_taken_only_by_types_that_say_so() {
     );
     assert!(body.decode::<SliceRequest>().is_err());
     assert_same(&message().encode().expect("plain data"), &example("bare"));
+}
+
+#[test]
+fn a_body_in_lines_is_encoded_and_decoded_as_shown() {
+    let shown = examples()["lines"].trim_end().to_owned();
+    let message = SliceRequestInLines(message());
+    let encoded = Encoded::of(&message).expect("flat");
+    let body = String::from_utf8(encoded.body(&envelope())).expect("text");
+    assert_eq!(body, shown);
+
+    let body = Body::read(&shown.clone().into(), LIMIT);
+    assert!(matches!(body, Body::Bare(_)), "{body:?}");
+    let decoded = body.decode::<SliceRequestInLines>();
+    assert_eq!(decoded.expect("its lines"), message);
+    let lines = Lines::read(shown.as_bytes()).expect("in lines");
+    assert_eq!(lines.client, Some(envelope().client));
+    assert_eq!(lines.request, Some(envelope().request));
+    assert_eq!(lines.queue_uri, envelope().queue_uri);
 }
 
 #[test]

@@ -190,11 +190,30 @@ pub(crate) fn refuse_on_variant(attributes: &[Attribute], problems: &mut Problem
 
 /// Finds the first serde attribute that excludes the field from the payload.
 pub(crate) fn serde_skip(attributes: &[Attribute]) -> Option<Ident> {
-    const SKIPS: [&str; 3] = ["skip", "skip_serializing", "skip_deserializing"];
+    serde_item(
+        attributes,
+        &["skip", "skip_serializing", "skip_deserializing"],
+    )
+}
 
+/// Finds the first serde attribute with which the field, or its name, is not at one place among the fields.
+pub(crate) fn serde_moves_lines(attributes: &[Attribute]) -> Option<Ident> {
+    serde_item(
+        attributes,
+        &[
+            "alias",
+            "flatten",
+            "skip_deserializing",
+            "skip_serializing",
+            "skip_serializing_if",
+        ],
+    )
+}
+
+fn serde_item(attributes: &[Attribute], wanted: &[&str]) -> Option<Ident> {
     let mut items = serde_items(attributes).into_iter();
     items
-        .find(|(name, _)| SKIPS.iter().any(|skip| name == skip))
+        .find(|(name, _)| wanted.iter().any(|wanted| name == wanted))
         .map(|(name, _)| name)
 }
 

@@ -34,11 +34,19 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
         let eager = quote!(#[allow(deprecated)] const _: () = { #checks };);
         (Some(eager), message_type)
     };
-    let methods = [
-        key(input, &krate),
-        quote!(#krate::internal::encode::<Self>(self)),
-        decode(input, settings, &krate),
-    ];
+    let json = decode(input, settings, &krate, &quote!(decode));
+    let (encode, decode, decode_event) = if settings.wire == Wire::Lines {
+        let lines = decode(input, settings, &krate, &quote!(decode_lines));
+        (quote!(encode_lines), lines, Some(json))
+    } else {
+        (quote!(encode), json, None)
+    };
+    let methods = Methods {
+        key: key(input, &krate),
+        encode: quote!(#krate::internal::#encode::<Self>(self)),
+        decode,
+        decode_event,
+    };
     let generics = with_bounds(input, &krate);
     let is_keyed = input.key_fields().next().is_some();
     let impls = impls(input, &krate, &generics, message_type, methods, is_keyed);
@@ -50,6 +58,15 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
     }
 }
 
+/// The bodies of the methods of `Message`.
+pub(crate) struct Methods {
+    pub(crate) key: TokenStream,
+    pub(crate) encode: TokenStream,
+    pub(crate) decode: TokenStream,
+    /// If events are decoded in another way: their data is JSON, and other payloads are not.
+    pub(crate) decode_event: Option<TokenStream>,
+}
+
 /// Returns the impl of `Message` with the bodies of its methods, and of `KeyedMessage` if the item is keyed. `generics`
 /// are those of the item, with further bounds.
 pub(crate) fn impls(
@@ -57,9 +74,18 @@ pub(crate) fn impls(
     krate: &Path,
     generics: &Generics,
     message_type: TokenStream,
-    [key, encode, decode]: [TokenStream; 3],
+    methods: Methods,
     is_keyed: bool,
 ) -> TokenStream {
+    let Methods {
+        key,
+        encode,
+        decode,
+        decode_event,
+    } = methods;
+    let encodes_json = decode_event.is_none();
+    let decode_event = decode_event.map(|body| decoding(krate, &quote!(decode_event), &body));
+    let decode = decoding(krate, &quote!(decode), &decode);
     let ident = &input.original.ident;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let (_, ty_generics, _) = input.original.generics.split_for_impl();
@@ -76,7 +102,7 @@ pub(crate) fn impls(
         impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
             const TYPE: #krate::message::MessageType = { #message_type };
 
-            const ENCODES_JSON: ::core::primitive::bool = true;
+            const ENCODES_JSON: ::core::primitive::bool = #encodes_json;
 
             fn key(&self) -> ::core::result::Result<
                 ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
@@ -92,15 +118,23 @@ pub(crate) fn impls(
                 #encode
             }
 
-            fn decode(
-                __version: ::core::primitive::u32,
-                __payload: &[::core::primitive::u8],
-            ) -> ::core::result::Result<Self, #krate::message::DecodeError> {
-                #decode
-            }
+            #decode
+
+            #decode_event
         }
 
         #keyed
+    }
+}
+
+fn decoding(krate: &Path, name: &TokenStream, body: &TokenStream) -> TokenStream {
+    quote! {
+        fn #name(
+            __version: ::core::primitive::u32,
+            __payload: &[::core::primitive::u8],
+        ) -> ::core::result::Result<Self, #krate::message::DecodeError> {
+            #body
+        }
     }
 }
 
@@ -207,7 +241,10 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     let time_to_live = time_to_live.as_ref().map(duration).into_iter();
     let poison_threshold = poison_threshold.iter();
     let poison_queue = poison_queue.iter();
-    let wire = (*wire == Wire::Bare).then(|| quote!(.with_wire(#krate::message::Wire::Bare)));
+    let wire = (!wire.is_event()).then(|| {
+        let form = format_ident!("{wire:?}");
+        quote!(.with_wire(#krate::message::Wire::#form))
+    });
     let key_scope = (*key_scope == KeyScope::Global)
         .then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
     let compress = compress.then(|| quote!(.with_compression()));
@@ -286,7 +323,13 @@ fn key_field(field: &Field<'_>, value: TokenStream, krate: &Path) -> TokenStream
     quote_spanned!(at=> #krate::internal::key_field::<Self, _>(#name, #value)?)
 }
 
-fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
+/// Returns the body of a method that decodes the type's own version by this function, and others by their upgrade.
+fn decode(
+    input: &Input<'_>,
+    settings: &Settings,
+    krate: &Path,
+    function: &TokenStream,
+) -> TokenStream {
     let current = settings.version;
     let upgrade = input.attributes.upgrade_from.given().map(|old: &Type| {
         let at = at(old.span());
@@ -300,7 +343,7 @@ fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     });
     quote! {
         if __version == #current {
-            return #krate::internal::decode::<Self>(__payload);
+            return #krate::internal::#function::<Self>(__payload);
         }
         #upgrade
         ::core::result::Result::Err(#krate::internal::wrong_version::<Self>(__version))

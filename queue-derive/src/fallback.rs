@@ -4,7 +4,7 @@ use quote::quote;
 
 use crate::ast::Input;
 use crate::attr::Setting;
-use crate::expand::{bound_parameters, impls};
+use crate::expand::{Methods, bound_parameters, impls};
 use crate::problem::Problems;
 use crate::valid::Settings;
 
@@ -38,7 +38,13 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
 
     let message_type =
         quote!(#krate::message::MessageType::new(#kind, #queue).with_version(#version));
-    let methods = [(); 3].map(|()| quote!(::core::unreachable!()));
+    let body = quote!(::core::unreachable!());
+    let methods = Methods {
+        key: body.clone(),
+        encode: body.clone(),
+        decode: body,
+        decode_event: None,
+    };
     let impls = impls(input, &krate, &generics, message_type, methods, true);
     quote! {
         #errors

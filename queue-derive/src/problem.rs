@@ -1,5 +1,5 @@
 use proc_macro2::TokenStream;
-use queue_core::InvalidName;
+use queue_core::{InvalidName, Wire};
 use quote::ToTokens;
 
 /// Every error of the derive. A case in `tests/ui/fail` pins the text of each.
@@ -99,19 +99,27 @@ pub(crate) enum Problem {
     )]
     UpgradeToFirst,
     #[error(
-        "`upgrade_from` has no effect with `wire = \"bare\"`, because a bare body carries no version; \
+        "`upgrade_from` has no effect with `wire = \"{0}\"`, because such a body carries no version; \
          remove one of the two"
     )]
-    UpgradeBare,
+    UpgradeOf(Wire),
     #[error(
-        "`compress` has no effect with `wire = \"bare\"`, because a bare body cannot say that it is compressed; \
+        "`compress` has no effect with `wire = \"{0}\"`, because such a body cannot say that it is compressed; \
          remove one of them"
     )]
-    CompressBare,
+    CompressOf(Wire),
     #[error(
-        "`packed` has no effect with `wire = \"bare\"`, because a bare body carries no id; remove one of them"
+        "`packed` has no effect with `wire = \"{0}\"`, because such a body carries no message id; remove one of them"
     )]
-    PackedBare,
+    PackedOf(Wire),
+    #[error(
+        "`wire = \"lines\"` needs a struct with fields, each of which is a line; use a struct, or another `wire`"
+    )]
+    NoLines,
+    #[error(
+        "`wire = \"lines\"` tells fields by their lines, which `#[serde({0})]` does not allow; remove one of the two"
+    )]
+    MovedLine(String),
     #[error(
         "`packed` has no effect with `poison_threshold = 1`, because the messages of a pack may be handled once more \
          after a crash; remove one of them"

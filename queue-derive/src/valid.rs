@@ -8,8 +8,8 @@ use quote::ToTokens;
 use syn::ext::IdentExt as _;
 use syn::{GenericParam, LitInt, LitStr};
 
-use crate::ast::Input;
-use crate::attr::Setting;
+use crate::ast::{Body, Input};
+use crate::attr::{self, Setting};
 use crate::kebab::kebab_case;
 use crate::key;
 use crate::problem::{Problem, Problems};
@@ -61,20 +61,24 @@ impl Settings {
         let wire = choice(
             "wire",
             attributes.wire.given(),
-            "are \"event\" and \"bare\"",
-            |text| match text {
-                "event" => Some(Wire::Event),
-                "bare" => Some(Wire::Bare),
-                _ => None,
+            "are \"event\", \"bare\" and \"lines\"",
+            |text| {
+                let mut forms = [Wire::Event, Wire::Bare, Wire::Lines].into_iter();
+                forms.find(|wire| wire.as_str() == text)
             },
             problems,
         );
-        if let (Some(old), Wire::Bare) = (attributes.upgrade_from.given(), wire) {
-            problems.push(old, Problem::UpgradeBare);
+        if wire == Wire::Lines {
+            check_lines(input, problems);
+        }
+        if let Some(old) = attributes.upgrade_from.given()
+            && !wire.is_event()
+        {
+            problems.push(old, Problem::UpgradeOf(wire));
         }
         let compress = attributes.compress.given().is_some();
-        if compress && wire == Wire::Bare {
-            problems.push(&input.original.ident, Problem::CompressBare);
+        if compress && !wire.is_event() {
+            problems.push(&input.original.ident, Problem::CompressOf(wire));
         }
         let poison_threshold = number(
             "poison_threshold",
@@ -83,8 +87,8 @@ impl Settings {
             problems,
         );
         let packed = attributes.packed.given().is_some();
-        if packed && wire == Wire::Bare {
-            problems.push(&input.original.ident, Problem::PackedBare);
+        if packed && !wire.is_event() {
+            problems.push(&input.original.ident, Problem::PackedOf(wire));
         }
         if packed && poison_threshold == Some(1) {
             problems.push(&input.original.ident, Problem::PackedOnce);
@@ -135,6 +139,23 @@ fn check_generics(input: &Input<'_>, problems: &mut Problems) {
             let name = lifetime.lifetime.to_string();
             problems.push(lifetime, Problem::Lifetime(name));
         }
+    }
+}
+
+/// Checks that each field has a line, in the same place when sent and when received.
+fn check_lines(input: &Input<'_>, problems: &mut Problems) {
+    match &input.body {
+        Body::Struct(fields) if !fields.is_empty() => {
+            for field in fields {
+                if let Some(moved) = attr::serde_moves_lines(&field.original.attrs) {
+                    problems.push(&moved, Problem::MovedLine(moved.to_string()));
+                }
+            }
+        }
+        Body::Struct(_) | Body::Enum(_) => {
+            problems.push(&input.original.ident, Problem::NoLines);
+        }
+        Body::Union => {}
     }
 }
 

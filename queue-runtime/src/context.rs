@@ -106,6 +106,7 @@ impl Context {
         background.keep_running("packs", time, move || Arc::clone(&kept).keep());
         let backend: Arc<dyn Backend> = Arc::<Packs>::clone(&packs);
         let renewals = renewals(&backend, "renewals");
+        let settings = SettingsCache::new(backend.capabilities());
         Self {
             notifiers: Notifiers::new(&*backend, notifiers),
             unannounced: Unannounced::default(),
@@ -119,7 +120,7 @@ impl Context {
             storage_retry,
             renewals,
             background,
-            settings: SettingsCache::default(),
+            settings,
             completed: CompletedIds::default(),
             surplus_seen: AtomicBool::new(false),
             served: ServedKinds::default(),

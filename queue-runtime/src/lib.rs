@@ -1,5 +1,6 @@
 #![doc = include_str!("docs/crate.md")]
 
+pub mod agent;
 mod attachment;
 pub mod backend;
 mod background;
@@ -21,6 +22,7 @@ mod packs;
 pub mod panic;
 pub mod payloads;
 pub mod policy;
+mod processor;
 pub mod receive;
 pub mod recurring;
 mod repeat;

@@ -3,6 +3,8 @@
 //! last. The poison queue is chosen in `receive::consumer`.)
 
 mod config;
+mod marks;
+mod paused;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +12,15 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, Metadata};
+use queue_core::backend::{Backend, Capabilities, Metadata};
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 pub use config::ConsumerConfig;
 pub(crate) use config::check_rate;
+pub(crate) use marks::Marks;
+pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
 
 use crate::clock::ready_by;
 
@@ -34,6 +38,15 @@ const HANDLER_VISIBILITIES: u32 = 10;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long cached metadata stays fresh.
 const FRESH: Duration = Duration::from_secs(60);
+/// How long it does where reading it costs next to nothing.
+const FRESH_IF_CHEAP: Duration = Duration::from_secs(5);
+/// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
+const CHEAP_POLLS: Duration = Duration::from_secs(5);
+
+/// Returns whether one more read now and then costs next to nothing.
+pub(crate) fn reads_are_cheap(capabilities: &Capabilities) -> bool {
+    capabilities.idle_cap <= CHEAP_POLLS
+}
 
 /// A setting outside its allowed range. The text names the setting, the value and the range.
 ///
@@ -142,6 +155,8 @@ pub(crate) struct Settings {
     /// Unless the type of a message decides.
     threshold: Option<u32>,
     pub(crate) handler_timeout: Duration,
+    /// Whether the queue is paused, for listeners.
+    pub(crate) is_paused: bool,
 }
 
 impl Settings {
@@ -163,6 +178,7 @@ impl Settings {
             handler_timeout: config
                 .handler_timeout
                 .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
+            is_paused: metadata.is_paused,
         }
     }
 }
@@ -183,10 +199,12 @@ impl Settings {
     }
 }
 
-/// The metadata of the queues in use, cached for a minute.
-#[derive(Debug, Default)]
+/// The metadata of the queues in use, cached for a minute, or five seconds where reading it costs little.
+#[derive(Debug)]
 pub(crate) struct SettingsCache {
+    fresh: Duration,
     cached: Mutex<Cached>,
+    marks: Marks,
 }
 
 #[derive(Debug, Default)]
@@ -201,13 +219,47 @@ struct Cached {
 struct FromMetadata {
     visibility: Option<Duration>,
     threshold: Option<u32>,
+    is_paused: bool,
 }
 
 impl SettingsCache {
+    pub(crate) fn new(capabilities: &Capabilities) -> Self {
+        let is_cheap = reads_are_cheap(capabilities);
+        Self {
+            fresh: if is_cheap { FRESH_IF_CHEAP } else { FRESH },
+            cached: Mutex::default(),
+            marks: Marks::default(),
+        }
+    }
+
+    /// Clears the cache. What is known of paused queues is kept until their metadata is read again.
     pub(crate) fn clear(&self) {
         let mut cached = self.cached.hold();
         cached.entries.clear();
         cached.generation += 1;
+    }
+
+    /// Records that this service has replaced the metadata of a queue.
+    pub(crate) fn replaced(&self, queue: &QueueName, metadata: &Metadata) {
+        self.clear();
+        self.marks.learn(queue, paused(metadata));
+    }
+
+    /// What is known of paused queues.
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// How long cached metadata stays fresh.
+    pub(crate) fn fresh(&self) -> Duration {
+        self.fresh
+    }
+
+    /// Returns the age of the cached metadata of a queue at this time of the monotonic clock. `None` if there is none.
+    pub(crate) fn age(&self, queue: &QueueName, now: Duration) -> Option<Duration> {
+        let cached = self.cached.hold();
+        let (read_at, _) = cached.entries.get(queue)?;
+        Some(now.saturating_sub(*read_at))
     }
 
     /// Returns the settings of a queue whose metadata was read before, however long ago.
@@ -242,17 +294,19 @@ impl SettingsCache {
             // Boxed, because it is rare and its state is large.
             (known, _) => match Box::pin(read_in_time(clock, queue, backend.metadata(queue))).await
             {
-                Ok(metadata) => {
+                Ok(read) => {
                     let longest = backend.capabilities().max_visibility;
-                    let metadata = FromMetadata::read(queue, &metadata, longest);
+                    let metadata = FromMetadata::read(queue, &read, longest);
                     let mut cached = self.cached.hold();
                     if cached.generation == generation {
                         cached.entries.insert(queue.clone(), (now, metadata));
+                        self.marks.learn(queue, paused(&read));
                     }
                     metadata
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
                     self.cached.hold().entries.remove(queue);
+                    self.marks.learn(queue, None);
                     return Err(error);
                 }
                 Err(error) => match known {
@@ -274,7 +328,7 @@ impl SettingsCache {
         let Some((read_at, metadata)) = cached.entries.get_mut(queue) else {
             return (None, true);
         };
-        let stale = now.saturating_sub(*read_at) >= FRESH;
+        let stale = now.saturating_sub(*read_at) >= self.fresh;
         if stale {
             *read_at = now;
         }
@@ -306,6 +360,7 @@ impl FromMetadata {
             visibility: number(queue, metadata, DEFAULT_TIMEOUT, longest)
                 .map(|seconds| Duration::from_secs(seconds.into())),
             threshold: number(queue, metadata, POISON_THRESHOLD, u32::MAX),
+            is_paused: metadata.find(PAUSED).is_some(),
         }
     }
 }
@@ -330,7 +385,7 @@ mod tests {
 
     #[test]
     fn one_of_many_reads_stale_metadata_again() {
-        let (cache, queue) = (SettingsCache::default(), "orders".parse().expect("valid"));
+        let (cache, queue) = (cache(FRESH), "orders".parse().expect("valid"));
         let start = Duration::from_secs(1000);
         assert_eq!(cache.look_up(&queue, start), (None, true));
         let known = metadata(&[("poisonthreshold", "3")]);
@@ -343,6 +398,21 @@ mod tests {
         assert_eq!(cache.look_up(&queue, almost), (Some(known), false));
         assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), true));
         assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), false));
+    }
+
+    /// A cache for storage whose idle consumers poll this often.
+    fn cache(idle_cap: Duration) -> SettingsCache {
+        let mut capabilities = Capabilities::local();
+        capabilities.idle_cap = idle_cap;
+        SettingsCache::new(&capabilities)
+    }
+
+    #[test]
+    fn metadata_stays_fresh_for_a_minute_or_for_five_seconds_where_reading_it_costs_little() {
+        for (idle_cap, fresh) in [(250, 5), (5_000, 5), (5_001, 60), (30_000, 60)] {
+            let cache = cache(Duration::from_millis(idle_cap));
+            assert_eq!(cache.fresh(), Duration::from_secs(fresh), "{idle_cap}");
+        }
     }
 
     fn metadata(pairs: &[(&str, &str)]) -> FromMetadata {

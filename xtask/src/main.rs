@@ -7,6 +7,8 @@
 //! | `summary` | the outcome of each step, and of the run |
 //! | `azurite` | installs the emulator of Azure Storage that suites need |
 //! | `python` | installs the Python packages that a suite needs |
+//! | `browser` | installs what drives a browser, and a browser if there is none |
+//! | `npm` | installs packages of npm |
 //! | `bench` | `cargo xtask bench` |
 //! | `crash` | `cargo xtask crash` |
 //! | `preload` | whether tests can record a program's writes |
@@ -16,9 +18,11 @@
 
 mod azurite;
 mod bench;
+mod browser;
 mod cargo;
 mod crash;
 mod mount;
+mod npm;
 mod preload;
 mod program;
 mod python;

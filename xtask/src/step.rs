@@ -1,7 +1,7 @@
 use std::process::Command;
 
 use crate::program::{is_installed, prints_version};
-use crate::{azurite, cargo, mount, preload, python};
+use crate::{azurite, browser, cargo, mount, preload, python};
 
 /// One step of `cargo xtask test`: a cargo command.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,8 @@ pub(crate) enum Need {
     Azurite,
     /// Azurite, and Python with clients for it.
     AzuriteAndPython,
+    /// Chromium, and what drives it.
+    Browser,
     /// A NATS server.
     Nats,
     /// A C compiler, and a system that loads a library before a program.
@@ -55,6 +57,7 @@ impl Step {
             Part::Suite(Need::AzuriteAndPython) => azurite::ensure_installed()
                 .and_then(|()| python::ensure_installed())
                 .err(),
+            Part::Suite(Need::Browser) => browser::ensure_installed().err(),
             Part::Suite(Need::Nats) => nats_server_missing(),
             Part::Suite(Need::Preload) => preload::obstacle(),
             Part::Suite(Need::Mount) => mount::obstacle(),

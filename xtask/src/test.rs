@@ -42,6 +42,12 @@ const STEPS: &[Step] = &[
             "--test",
             "mosaic-azurite",
             "--test",
+            "queue-cli-azurite",
+            "--test",
+            "mosaic-browser",
+            "--test",
+            "billing-kills",
+            "--test",
             "power",
             "--test",
             "full_disk",
@@ -177,7 +183,7 @@ const STEPS: &[Step] = &[
         &["test", "--workspace", "--all-features", "--test", "interop"],
     ),
     waiting(
-        "mosaic over Azurite",
+        "the mosaic and the command line over Azurite",
         Need::Azurite,
         &[
             "test",
@@ -185,6 +191,8 @@ const STEPS: &[Step] = &[
             "--all-features",
             "--test",
             "mosaic-azurite",
+            "--test",
+            "queue-cli-azurite",
         ],
     ),
     waiting(
@@ -219,6 +227,17 @@ const STEPS: &[Step] = &[
         ],
     ),
     suite(
+        "the mosaic's page in a browser",
+        Need::Browser,
+        &[
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "mosaic-browser",
+        ],
+    ),
+    suite(
         "power loss and failing writes",
         Need::Preload,
         &["test", "--workspace", "--all-features", "--test", "power"],
@@ -235,6 +254,30 @@ const STEPS: &[Step] = &[
             "--",
             // They mostly wait for leases to expire.
             "--test-threads=24",
+        ],
+    ),
+    waiting(
+        "billing under kills",
+        Need::Nothing,
+        &[
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "billing-kills",
+        ],
+    ),
+    waiting(
+        "billing over Azurite under kills",
+        Need::Azurite,
+        &[
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "billing-kills",
+            "--",
+            "--ignored",
         ],
     ),
     waiting(

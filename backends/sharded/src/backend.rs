@@ -5,16 +5,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Attachments, Backend, Capabilities, ConditionalPuts, Created,
-    Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
-    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, Transactions,
+    ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Capabilities,
+    ConditionalPuts, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark,
+    PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    Swap, Transactions,
 };
 use queue_core::clock::Clock;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::notify::Notifier;
 use queue_core::payload_store::PayloadStore;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 use crate::capabilities::of_all;
 use crate::descriptor::Descriptor;
@@ -352,6 +353,18 @@ impl Backend for ShardedBackend {
             .limits(Operation::Browse, queue)
             .check_max(max)?;
         self.browse_shards(queue, from, max).await
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        self.capabilities
+            .limits(Operation::Browse, queue)
+            .check_max(max)?;
+        self.find_in_shards(queue, id, max).await
     }
 
     async fn update(

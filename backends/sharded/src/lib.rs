@@ -43,7 +43,7 @@
 //! | `placement` | which shard a message is put on |
 //! | `names` | the names of shards, and the ids of their messages |
 //! | `descriptor`, `topology` | which shards there are, and for how long a program believes that |
-//! | `resize`, `lock` | changing that, one program at a time |
+//! | `resize` | changing that, one program at a time |
 //! | `transactions` | what the application's transactions put and complete, if all shards are on one storage |
 //! | `capabilities`, `errors`, `pause` | what all accounts can do; errors that name the shard; growing pauses |
 
@@ -53,7 +53,6 @@ mod backend;
 mod capabilities;
 mod descriptor;
 mod errors;
-mod lock;
 mod look;
 mod names;
 mod pause;

@@ -1,8 +1,10 @@
 //! Counting and showing the messages of all shards.
 
 use futures_util::future::join_all;
-use queue_core::backend::{Backend as _, Page, PageMark, PeekedMessage, QueueProperties};
-use queue_core::{ErrorKind, Operation, QueueName, Result};
+use queue_core::backend::{
+    Backend as _, BrowsedMessage, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals,
+};
+use queue_core::{ErrorKind, MessageId, Operation, QueueName, Result};
 
 use crate::backend::ShardedBackend;
 use crate::errors::of_queue;
@@ -20,12 +22,42 @@ impl ShardedBackend {
         let mut properties = first.map_err(|error| of_queue(error, queue))?;
         for (read, number) in read.zip(1..) {
             match read {
-                Ok(more) => properties.approximate_count += more.approximate_count,
+                Ok(more) => {
+                    properties.approximate_count += more.approximate_count;
+                    properties.totals = sum(properties.totals, more.totals);
+                }
                 Err(error) if error.is_queue_gone() && number >= descriptor.active => {}
                 Err(error) => return Err(error.of_shard(queue, number)),
             }
         }
         Ok(properties)
+    }
+
+    pub(crate) async fn find_in_shards(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        let descriptor = self.topology.for_receives().await;
+        let shards = self.all_shards(&descriptor, queue, Operation::Browse)?;
+        let found = shards
+            .iter()
+            .map(|shard| shard.account.find(&shard.name, id, max));
+        let mut messages = Vec::new();
+        for (found, number) in join_all(found).await.into_iter().zip(0..) {
+            let found = match found {
+                Err(error) if error.is_queue_gone() && number >= descriptor.active => continue,
+                found => found.map_err(|error| error.of_shard(queue, number))?,
+            };
+            messages.extend(found.into_iter().map(|mut message| {
+                message.id = message_id(number, &message.id);
+                message.receipt = message_receipt(number, &message.receipt);
+                message
+            }));
+        }
+        messages.truncate(max as usize);
+        Ok(messages)
     }
 
     pub(crate) async fn peek_all(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
@@ -97,6 +129,13 @@ impl ShardedBackend {
             (number, mark) = (number + u32::from(next.is_none()), next);
         }
     }
+}
+
+/// Returns the totals of two parts of a queue together, if both are known.
+fn sum(one: Option<QueueTotals>, other: Option<QueueTotals>) -> Option<QueueTotals> {
+    let (one, other) = (one?, other?);
+    let (put, deleted) = (one.put + other.put, one.deleted + other.deleted);
+    Some(QueueTotals::new(put, deleted))
 }
 
 /// Returns the mark of a page: the shard, and the mark there.

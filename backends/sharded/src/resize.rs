@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use queue_core::backend::{Backend as _, BackendExt as _};
+use queue_core::lock::Lock;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::backend::{Shard, ShardedBackend};
 use crate::descriptor::Descriptor;
-use crate::lock::Lock;
 use crate::names::MAX_SHARDS;
 use crate::topology::TRUSTED;
 
 /// The pause between two looks at shards that are no longer in use.
 const LOOK: Duration = Duration::from_secs(10);
+
+/// For how long the lock of a resize is held without a renewal.
+const HELD_FOR: Duration = Duration::from_secs(30);
 
 /// A change of the number of shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,9 +63,12 @@ impl ShardedBackend {
     /// half a minute later.
     pub async fn resize(&self, shards: u32) -> Result<Resized> {
         check_number(shards)?;
-        let mut lock = Lock::take(self.first(), self.topology.queue(), &self.clock).await?;
+        let queue = self.topology.queue();
+        let mut lock = Lock::take(self.first(), queue, &self.clock, HELD_FOR).await?;
         let resized = self.resize_locked(shards, &mut lock).await;
-        lock.release().await;
+        if let Err(error) = lock.release().await {
+            tracing::warn!(%queue, %error, "failed to release the lock of the shards; it is free in half a minute");
+        }
         resized
     }
 

@@ -22,7 +22,7 @@ const STAGED: i64 = 60 * 60 * 1_000_000;
 const REMOVED_AT_ONCE: usize = 4;
 
 /// The most parts of an attachment.
-const PARTS: i64 = 1 << 16;
+pub(super) const PARTS: i64 = 1 << 16;
 
 /// What is attached to a message that is put.
 #[derive(Debug)]

@@ -7,22 +7,22 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, Capabilities, Created, Lease, Limits, Metadata,
-    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId, Swap, Transactions, check_ops,
+    ApplyError, AttachmentPart, Backend, BrowsedMessage, Capabilities, Created, Lease, Limits,
+    Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
+    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, Transactions, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, Operation, QueueName, Result};
+use queue_core::{Error, MessageId, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
 use super::attachments::PART;
 use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
 use super::connection::Settings;
 use super::failure::{self, Failure};
-use super::reader::{Query, Reader, format_metadata};
+use super::reader::{Query, Reader, ask_reader, format_metadata};
 use super::receipt::{self, Handle};
 use super::results::SqliteResults;
 use super::stored::Stored;
@@ -144,6 +144,7 @@ impl SqliteBackend {
         let notifier = FileNotifier::new(uri.clone(), peers, commands.clone());
         let results = SqliteResults {
             commands: commands.clone(),
+            queries: queries.clone(),
             path: settings.path.clone(),
             clock,
         };
@@ -195,12 +196,7 @@ impl SqliteBackend {
         queue: Option<&QueueName>,
         read: impl FnOnce(&Reader) -> failure::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (reply, answered) = oneshot::channel();
-        let query = Query::Read(Box::new(move |reader| drop(reply.send(read(reader)))));
-        let answer = match self.queries.send(query) {
-            Ok(()) => answered.await.unwrap_or(Err(Failure::Closed)),
-            Err(_) => Err(Failure::Closed),
-        };
+        let answer = ask_reader(&self.queries, read).await;
         answer.map_err(|failure| failure.into_error(operation, queue, &self.settings.path))
     }
 }
@@ -375,6 +371,34 @@ impl Backend for SqliteBackend {
         let (after, name) = (from.map(parse).transpose()?, queue.clone());
         let browse = move |reader: &Reader| reader.browse(&name, after, max);
         self.read(Operation::Browse, Some(queue), browse).await
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        let limits = self.limits(Operation::Browse, queue);
+        limits.check_max(max)?;
+        let (mut found, mut after) = (Vec::<BrowsedMessage>::new(), None);
+        loop {
+            let (name, id) = (queue.clone(), id.clone());
+            let search = move |reader: &Reader| reader.search(&name, after, &id);
+            let (part, end) = self.read(Operation::Browse, Some(queue), search).await?;
+            for message in part.into_iter().map(Stored::into_received) {
+                // One that was received or put back meanwhile is found again.
+                found.retain(|earlier| earlier.id != message.id);
+                if message.damage.is_none() {
+                    found.push(message.into());
+                }
+            }
+            after = end;
+            if after.is_none() || found.len() >= max as usize {
+                found.truncate(max as usize);
+                return Ok(found);
+            }
+        }
     }
 
     async fn update(

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +64,13 @@ impl SqliteBackend {
 }
 
 impl SqliteBuilder {
+    /// The path that it was created with, which need not exist: for [`FileCheck`](super::FileCheck) and
+    /// [`salvage`](super::salvage) of the file that a URL names.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.settings.path
+    }
+
     /// Sets when a commit counts as durable; [`Synchronous::Full`] by default.
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.settings.synchronous = synchronous;

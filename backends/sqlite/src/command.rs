@@ -8,7 +8,7 @@ use queue_core::QueueName;
 use queue_core::backend::{
     Attachment, Created, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token,
 };
-use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 
 use super::attachments::{Attaching, Staging};
@@ -127,6 +127,7 @@ pub(super) enum ResultsRequest {
     Finish(WorkKey, Claim, Bytes, Duration),
     Release(WorkKey, Claim),
     Sweep,
+    Forget(WorkKey),
 }
 
 #[derive(Debug)]
@@ -142,6 +143,7 @@ pub(super) enum Answer {
     Begun(ClaimOutcome),
     Standing(ClaimStatus),
     Swept(Swept),
+    Forgotten(Forgotten),
     Ended(bool),
     Staged(i64),
 }

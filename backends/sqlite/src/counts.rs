@@ -1,4 +1,4 @@
-//! The number of messages of each queue, so that reading it does not count them.
+//! The number of messages of each queue, and of those that were ever put, so that reading them does not count.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,18 @@ use super::lazy::Lazy;
 
 /// The changes of a transaction to the counts, written once before the commit.
 pub(super) struct Counts<'c> {
-    changes: Vec<(i64, i64)>,
+    changes: Vec<Change>,
     expiring: HashSet<i64>,
     add: Lazy<'c>,
     expect_expiry: Lazy<'c>,
+}
+
+/// What a transaction changes of one queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change {
+    queue: i64,
+    put: i64,
+    removed: i64,
 }
 
 impl<'c> Counts<'c> {
@@ -22,7 +30,7 @@ impl<'c> Counts<'c> {
             expiring: HashSet::new(),
             add: Lazy::new(
                 connection,
-                "UPDATE queue_counts SET messages = messages + ?2 WHERE queue = ?1",
+                "UPDATE queue_counts SET messages = messages + ?2 - ?3, put = put + ?2 WHERE queue = ?1",
             ),
             expect_expiry: Lazy::new(
                 connection,
@@ -31,12 +39,28 @@ impl<'c> Counts<'c> {
         }
     }
 
-    /// Counts messages that were put (positive) or removed (negative).
-    pub(super) fn add(&mut self, queue: i64, messages: i64) {
-        match self.changes.iter_mut().find(|(id, _)| *id == queue) {
-            Some((_, change)) => *change += messages,
-            None => self.changes.push((queue, messages)),
-        }
+    /// Counts a message that was put.
+    pub(super) fn put(&mut self, queue: i64) {
+        self.change(queue).put += 1;
+    }
+
+    /// Counts a message that was removed.
+    pub(super) fn removed(&mut self, queue: i64) {
+        self.change(queue).removed += 1;
+    }
+
+    fn change(&mut self, queue: i64) -> &mut Change {
+        let known = self.changes.iter().position(|change| change.queue == queue);
+        let at = known.unwrap_or_else(|| {
+            let (put, removed) = (0, 0);
+            self.changes.push(Change {
+                queue,
+                put,
+                removed,
+            });
+            self.changes.len() - 1
+        });
+        &mut self.changes[at]
     }
 
     /// Has the sweep visit a queue from now on, because it holds messages that expire.
@@ -49,21 +73,24 @@ impl<'c> Counts<'c> {
 
     /// Writes the changes.
     pub(super) fn write(&mut self) -> Result<()> {
-        for (queue, change) in self.changes.drain(..) {
-            if change != 0 {
-                self.add.execute(params![queue, change])?;
-            }
+        for change in self.changes.drain(..) {
+            let Change {
+                queue,
+                put,
+                removed,
+            } = change;
+            self.add.execute(params![queue, put, removed])?;
         }
         Ok(())
     }
 
     /// Returns the changes so far, to be given to [`roll_back`](Self::roll_back).
-    pub(super) fn save(&self) -> Vec<(i64, i64)> {
+    pub(super) fn save(&self) -> Vec<Change> {
         self.changes.clone()
     }
 
     /// Undoes the changes since then.
-    pub(super) fn roll_back(&mut self, saved: Vec<(i64, i64)>) {
+    pub(super) fn roll_back(&mut self, saved: Vec<Change>) {
         self.changes = saved;
         self.expiring.clear();
     }

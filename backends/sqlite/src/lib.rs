@@ -17,11 +17,12 @@
 //! | `stored` | a message as it is stored, and its conversion to the contract's types |
 //! | `lazy` | statements that are prepared when they are first used |
 //! | `transactions` | messages in transactions of the application's own connections |
-//! | `results` | the results of work that is done once |
+//! | `results`, `recorded` | the results of work that is done once; their listing |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads, and the requests to it |
 //! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
-//! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
+//! | `backup`, `salvage`, `readable` | copying a file that is in use; copying what is readable of a damaged file |
+//! | `file_check` | checking a file |
 //! | `history` | what was put, recorded for tests |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
@@ -35,6 +36,7 @@ mod command;
 mod connection;
 mod counts;
 mod failure;
+mod file_check;
 mod file_system;
 mod files;
 #[doc(hidden)]
@@ -47,9 +49,11 @@ mod messages;
 mod probe;
 mod purge;
 mod queues;
+mod readable;
 mod reader;
 mod receipt;
 mod receive;
+mod recorded;
 mod results;
 mod salvage;
 mod schema;
@@ -69,6 +73,7 @@ mod writer;
 pub use backend::SqliteBackend;
 pub use builder::SqliteBuilder;
 pub use connection::Synchronous;
+pub use file_check::{CheckProgress, CheckReport, FileCheck, Problem, ProblemKind};
 pub use results::SqliteResults;
 pub use salvage::{Salvaged, salvage};
 pub use transactions::{SqliteTransactions, check, connect};

@@ -140,7 +140,7 @@ impl<'c> Messages<'c> {
             0,
             expires_at
         ])?;
-        self.counts.add(queue, 1);
+        self.counts.put(queue);
         if expires_at.is_some() {
             self.counts.expect_expiry(queue)?;
         }
@@ -181,7 +181,7 @@ impl<'c> Messages<'c> {
             self.unschedule_all(queue, &found)?;
             for mut message in found {
                 if message.placed.expires_at.is_some_and(|at| at <= now) {
-                    self.counts.add(queue, -1);
+                    self.counts.removed(queue);
                     self.remove_body(message.placed.seq)?;
                     expired += 1;
                 } else {
@@ -307,7 +307,7 @@ impl<'c> Messages<'c> {
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
         }
-        self.counts.add(queue, -1);
+        self.counts.removed(queue);
         self.remove_body(handle.seq)
     }
 
@@ -403,7 +403,7 @@ impl<'c> Messages<'c> {
     pub(super) fn drop_at(&mut self, place: &Place) -> Result<()> {
         let key = params![place.queue, place.visible_at, place.seq];
         if self.unschedule.execute(key)? > 0 {
-            self.counts.add(place.queue, -1);
+            self.counts.removed(place.queue);
             self.remove_body(place.seq)?;
         }
         Ok(())

@@ -24,6 +24,7 @@ pub(super) struct Queues<'c> {
     set_metadata: Lazy<'c>,
     drop_messages: Lazy<'c>,
     count: Lazy<'c>,
+    put: Lazy<'c>,
     stop_counting: Lazy<'c>,
 }
 
@@ -39,7 +40,10 @@ impl<'c> Queues<'c> {
             remove: prepare("DELETE FROM queue_queues WHERE id = ?1"),
             set_metadata: prepare("UPDATE queue_queues SET metadata = ?2 WHERE id = ?1"),
             drop_messages: prepare("INSERT INTO queue_dropped VALUES (?1)"),
-            count: prepare("INSERT INTO queue_counts VALUES (?1, 0, 0)"),
+            count: prepare(
+                "INSERT INTO queue_counts (queue, messages, expiring, put) VALUES (?1, 0, 0, ?2)",
+            ),
+            put: prepare("SELECT put FROM queue_counts WHERE queue = ?1"),
             stop_counting: prepare("DELETE FROM queue_counts WHERE queue = ?1"),
         }
     }
@@ -73,13 +77,16 @@ impl<'c> Queues<'c> {
         match self.find(queue)? {
             Some((_, present)) if present == metadata => Ok(Created::Existed),
             Some(_) => Err(Failure::QueueExists),
-            None => {
-                let id = self.insert.insert(params![queue.as_str(), metadata])?;
-                self.count.execute([id])?;
-                self.ids.insert(queue.clone(), id);
-                Ok(Created::New)
-            }
+            None => self.add(queue, metadata, 0).map(|()| Created::New),
         }
+    }
+
+    /// Creates a queue on which this many messages were put before.
+    fn add(&mut self, queue: &QueueName, metadata: &str, put: i64) -> Result<()> {
+        let id = self.insert.insert(params![queue.as_str(), metadata])?;
+        self.count.execute([id, put])?;
+        self.ids.insert(queue.clone(), id);
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, queue: &QueueName) -> Result<()> {
@@ -91,11 +98,12 @@ impl<'c> Queues<'c> {
         Ok(())
     }
 
-    /// Gives the queue a new id, under which there are no messages.
+    /// Gives the queue a new id, under which there are no messages. What was put on it must be counted before.
     pub(super) fn clear(&mut self, queue: &QueueName) -> Result<()> {
-        let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
+        let (id, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
+        let put = self.put.query_row([id], |row| row.get(0)).optional()?;
         self.remove(queue)?;
-        self.create(queue, &metadata).map(drop)
+        self.add(queue, &metadata, put.unwrap_or(0))
     }
 
     pub(super) fn metadata(&mut self, queue: &QueueName) -> Result<Metadata> {

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use queue_core::QueueName;
-use queue_core::backend::{Metadata, Page, PageMark, PeekedMessage, QueueProperties};
+use queue_core::backend::{Metadata, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals};
+use queue_core::idempotency::{Recorded, RecordedPage, WorkKey};
 use queue_core::store_clock::{StoreClock, timestamp};
+use queue_core::wire::Body;
+use queue_core::{MessageId, QueueName};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
@@ -15,11 +18,25 @@ use super::attachments;
 use super::failure::{Failure, Result};
 use super::items;
 use super::receipt::format_pair;
+use super::recorded::{self, Start};
 use super::stored::Stored;
 
 /// The cost is that of two lookups, whatever the number of messages.
-const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0) \
+const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0), coalesce(put, 0) \
     FROM queue_queues LEFT JOIN queue_counts ON queue_counts.queue = queue_queues.id WHERE name = ?1";
+
+/// The messages of a queue after a position that are visible at a time.
+const MESSAGES: &str = "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \
+    salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
+    WHERE queue_schedule.queue = ?1 AND (visible_at, seq) > (?2, ?3) AND visible_at <= ?4 \
+    AND (queue_schedule.expires_at IS NULL OR queue_schedule.expires_at > ?5) \
+    ORDER BY visible_at, seq LIMIT ?6";
+
+/// How long a search reads before it lets others read.
+const STEP: Duration = Duration::from_millis(4);
+
+/// The messages that a part of a search has found, and the position at which the next part starts.
+pub(super) type Searched = (Vec<Stored>, Option<(i64, i64)>);
 
 /// Before the first message of a queue.
 const START: (i64, i64) = (i64::MIN, i64::MIN);
@@ -30,6 +47,17 @@ pub(super) enum Query {
     Read(Box<dyn FnOnce(&Reader) + Send>),
     /// Closes the connection.
     Close(oneshot::Sender<()>),
+}
+
+/// Has the reader read, and returns what it has read.
+pub(super) async fn ask_reader<T: Send + 'static>(
+    queries: &Sender<Query>,
+    read: impl FnOnce(&Reader) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (reply, answered) = oneshot::channel();
+    let query = Query::Read(Box::new(move |reader| drop(reply.send(read(reader)))));
+    queries.send(query).map_err(|_| Failure::Closed)?;
+    answered.await.unwrap_or(Err(Failure::Closed))
 }
 
 /// The read-only connection.
@@ -78,12 +106,15 @@ impl Reader {
 
     pub(super) fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         let mut statement = self.connection.prepare_cached(PROPERTIES)?;
-        let found = statement.query_row([queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)));
-        let (metadata, count): (String, i64) = found.optional()?.ok_or(Failure::QueueNotFound)?;
-        Ok(QueueProperties::new(
-            parse_metadata(&metadata)?,
-            u64::try_from(count).unwrap_or(0),
-        ))
+        let found = statement.query_row([queue.as_str()], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        });
+        let found = found.optional()?.ok_or(Failure::QueueNotFound)?;
+        let (metadata, count, put): (String, i64, i64) = found;
+        let unsigned = |number| u64::try_from(number).unwrap_or(0);
+        let totals = QueueTotals::new(unsigned(put), unsigned(put - count));
+        let properties = QueueProperties::new(parse_metadata(&metadata)?, unsigned(count));
+        Ok(properties.with_totals(totals))
     }
 
     /// Reads a part of a message's attachment.
@@ -94,6 +125,16 @@ impl Reader {
         from: u64,
     ) -> Result<Option<Bytes>> {
         attachments::read(&self.connection, queue, id, from)
+    }
+
+    /// Reads a page of what is recorded in the table of results.
+    pub(super) fn records(&self, start: &Start, max: usize) -> Result<RecordedPage> {
+        recorded::list(&self.connection, start, max, self.store_clock.now())
+    }
+
+    /// Reads what is recorded under a key.
+    pub(super) fn record(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        recorded::look_up(&self.connection, key, self.store_clock.now())
     }
 
     /// Returns the first visible messages.
@@ -128,6 +169,40 @@ impl Reader {
         Ok(page)
     }
 
+    /// Searches a part of the queue, after a position, for messages of this event. Returns them, and where the search has to
+    /// go on, if it has not come to the end.
+    ///
+    /// It ends after some milliseconds, so that other reads are not held up.
+    pub(super) fn search(
+        &self,
+        queue: &QueueName,
+        after: Option<(i64, i64)>,
+        id: &MessageId,
+    ) -> Result<Searched> {
+        let (started, now) = (Instant::now(), self.store_clock.now());
+        let (visible_at, seq) = after.unwrap_or(START);
+        let queue = self.queue_id(queue)?;
+        let mut statement = self.connection.prepare_cached(MESSAGES)?;
+        let mut rows = statement.query(params![queue, visible_at, seq, i64::MAX, now, -1])?;
+        let mut found = Vec::new();
+        let mut end = None;
+        while let Some(row) = rows.next()? {
+            let mut stored = Stored::scheduled(row, now)?;
+            let position = stored.position();
+            let body = row.get_ref(7)?.as_bytes();
+            if body.is_ok_and(|body| Body::has_id(body, id)) {
+                stored.read_body(row, 5)?;
+                stored.deleted_items = items::read(&self.connection, &stored)?;
+                found.push(stored);
+            }
+            if started.elapsed() >= STEP {
+                end = Some(position);
+                break;
+            }
+        }
+        Ok((found, end))
+    }
+
     /// Reads messages after a position that are visible at the time `until`. The cost does not depend on the number of
     /// messages before that.
     fn messages(
@@ -139,13 +214,7 @@ impl Reader {
         now: i64,
     ) -> Result<Vec<Stored>> {
         let id = self.queue_id(queue)?;
-        let mut statement = self.connection.prepare_cached(
-            "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \
-             salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
-             WHERE queue_schedule.queue = ?1 AND (visible_at, seq) > (?2, ?3) AND visible_at <= ?4 \
-             AND (queue_schedule.expires_at IS NULL OR queue_schedule.expires_at > ?5) \
-             ORDER BY visible_at, seq LIMIT ?6",
-        )?;
+        let mut statement = self.connection.prepare_cached(MESSAGES)?;
         let mut rows = statement.query(params![id, visible_at, seq, until, now, max])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
@@ -194,7 +263,7 @@ mod tests {
     fn the_count_costs_the_same_whatever_the_number_of_messages() {
         let mut connection = Connection::open_in_memory().expect("open");
         schema::migrate(&mut connection, false).expect("create");
-        let queue = "INSERT INTO queue_queues VALUES (1, 'orders', '{}'); INSERT INTO queue_counts VALUES (1, 0, 0)";
+        let queue = "INSERT INTO queue_queues VALUES (1, 'orders', '{}'); INSERT INTO queue_counts VALUES (1, 0, 0, 0)";
         connection.execute_batch(queue).expect("insert");
         let steps_for = |messages: i64| {
             connection

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::backend::{RECORD_RETENTION, Swap, Token};
+use queue_core::backend::{PageMark, RECORD_RETENTION, Swap, Token};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, Recorded,
+    RecordedPage, Swept, WorkKey,
 };
-use queue_core::internal::debug_fields;
+use queue_core::internal::{debug_fields, record_start};
 use queue_core::store_clock::after;
 use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -21,9 +22,13 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::checksum::checksum;
 use super::command::{Answer, Command, Request, ResultsRequest, ask, mismatched};
 use super::failure::{self, Failure};
+use super::reader::{Query, Reader, ask_reader};
+use super::recorded::Start;
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;
+/// The scope of the records of transactions.
+const TRANSACTIONS: &str = "transaction";
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
 const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
@@ -53,6 +58,7 @@ const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 #[derive(Clone)]
 pub struct SqliteResults {
     pub(super) commands: Sender<Command>,
+    pub(super) queries: Sender<Query>,
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
 }
@@ -60,20 +66,30 @@ pub struct SqliteResults {
 impl SqliteResults {
     async fn ask(&self, request: ResultsRequest) -> Result<Answer> {
         let answer = ask(&self.commands, Request::Results(request)).await;
-        answer.map_err(|failure| {
-            let of_one_key = matches!(failure, Failure::Corrupt(_));
-            let error = failure.into_error(Operation::Idempotency, None, &self.path);
-            match error.kind() {
-                // The damage of a page concerns many keys: no message is to blame.
-                ErrorKind::Corrupt if !of_one_key => {
-                    let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
-                    storage
-                        .with_retry(RetryAdvice::Permanent)
-                        .with_source(error)
-                }
-                _ => error,
+        answer.map_err(|failure| self.error(failure))
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Reader) -> failure::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let answer = ask_reader(&self.queries, read).await;
+        answer.map_err(|failure| self.error(failure))
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        let of_one_key = matches!(failure, Failure::Corrupt(_));
+        let error = failure.into_error(Operation::Idempotency, None, &self.path);
+        match error.kind() {
+            // The damage of a page concerns many keys: no message is to blame.
+            ErrorKind::Corrupt if !of_one_key => {
+                let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
+                storage
+                    .with_retry(RetryAdvice::Permanent)
+                    .with_source(error)
             }
-        })
+            _ => error,
+        }
     }
 }
 
@@ -124,6 +140,40 @@ impl IdempotencyStore for SqliteResults {
             other => mismatched(&other),
         }
     }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> Result<RecordedPage> {
+        let start = Start {
+            from: record_start(scope, from)?,
+            scope: scope.map(str::to_owned),
+        };
+        let max = max.clamp(1, MAX_RECORDS) as usize;
+        self.read(move |reader| reader.records(&start, max)).await
+    }
+
+    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        let key = key.clone();
+        self.read(move |reader| reader.record(&key)).await
+    }
+
+    /// The records of [transactions](super::SqliteTransactions) are refused: each proves a commit.
+    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
+        if key.scope() == TRANSACTIONS {
+            return Err(Error::new(ErrorKind::InvalidInput, Operation::Idempotency)
+                .with_detail(
+                    "the records of transactions prove their commits; they are removed by themselves, 24 hours later",
+                )
+                .unsent());
+        }
+        match self.ask(ResultsRequest::Forget(key.clone())).await? {
+            Answer::Forgotten(forgotten) => Ok(forgotten),
+            other => mismatched(&other),
+        }
+    }
 }
 
 debug_fields!(SqliteResults { path });
@@ -168,6 +218,7 @@ impl Results<'_> {
                 .map(Answer::Standing),
             ResultsRequest::Release(key, claim) => self.release(key, *claim).map(|()| Answer::Done),
             ResultsRequest::Sweep => self.sweep().map(Answer::Swept),
+            ResultsRequest::Forget(key) => self.forget_unless_in_flight(key).map(Answer::Forgotten),
         }
     }
 
@@ -224,6 +275,33 @@ impl Results<'_> {
     /// Removes the record of a completion.
     pub(super) fn forget(self, token: Token) -> failure::Result<()> {
         self.remove(&key_of(token))
+    }
+
+    /// Removes a record without reading its result, which may be damaged.
+    fn forget_unless_in_flight(self, key: &WorkKey) -> failure::Result<Forgotten> {
+        let mut find = self.connection.prepare_cached(
+            "SELECT ends_at, result IS NULL FROM queue_results WHERE scope = ?1 AND key = ?2",
+        )?;
+        let found = find.query_row(params![key.scope(), key.key().as_bytes()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        });
+        let found: Option<(i64, bool)> = found.optional()?;
+        let Some((ends_at, in_flight)) = found else {
+            return Ok(Forgotten::Missing);
+        };
+        if in_flight && ends_at > self.now {
+            let remaining = u64::try_from(ends_at - self.now).unwrap_or(0);
+            return Ok(Forgotten::InFlight {
+                remaining: Duration::from_micros(remaining),
+            });
+        }
+        self.remove(key)?;
+        Ok(if in_flight || ends_at > self.now {
+            Forgotten::Removed
+        } else {
+            // Its retention was over.
+            Forgotten::Missing
+        })
     }
 
     fn remove(self, key: &WorkKey) -> failure::Result<()> {
@@ -354,7 +432,7 @@ impl Results<'_> {
 }
 
 fn key_of(token: Token) -> WorkKey {
-    WorkKey::new("transaction", format!("{:016x}", token.to_u64()))
+    WorkKey::new(TRANSACTIONS, format!("{:016x}", token.to_u64()))
 }
 
 /// Returns an owner's number as SQLite stores it.

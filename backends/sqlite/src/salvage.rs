@@ -5,13 +5,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{
-    Connection, OpenFlags, OptionalExtension, Row, Statement, params, params_from_iter,
-};
+use rusqlite::{Connection, OpenFlags, Row, Statement, params, params_from_iter};
 
 use queue_core::{Operation, Result as PublicResult};
 
 use super::failure::{Failure, Result};
+use super::readable::{Rows, has_table};
 use super::{connection, files, schema};
 
 /// What [`salvage`] has copied.
@@ -96,7 +95,8 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Sal
     })
 }
 
-fn open(path: &Path) -> Result<Connection> {
+/// Opens a file that may be damaged, and does not change it.
+pub(super) fn open(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     // Otherwise SQLite reads nothing of a file that is shorter than its header says.
@@ -159,10 +159,13 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
         [],
     )?;
     transaction.execute(
-        "INSERT INTO queue_counts SELECT id, (SELECT count(*) FROM queue_schedule WHERE queue = id), \
+        "INSERT INTO queue_counts (queue, messages, expiring) \
+         SELECT id, (SELECT count(*) FROM queue_schedule WHERE queue = id), \
          EXISTS (SELECT 1 FROM queue_schedule WHERE queue = id AND expires_at IS NOT NULL) FROM queue_queues",
         [],
     )?;
+    // As in a file from before they were counted.
+    transaction.execute("UPDATE queue_counts SET put = messages", [])?;
     let count = |table| -> Result<u64> {
         let count = format!("SELECT count(*) FROM {table}");
         let rows: i64 = transaction.query_row(&count, [], |row| row.get(0))?;
@@ -195,7 +198,8 @@ fn copy_queues(source: &Connection, target: &Connection) -> Result<()> {
         let (id, name, metadata): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
         insert.execute(params![id, name, metadata])?;
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 /// Copies the messages. Returns the number of rows whose ids are those of other rows, because they were altered.
@@ -316,12 +320,8 @@ fn copy_deleted_items(source: &Connection, target: &Connection) -> Result<()> {
             .map_err(|_| Failure::Corrupt("a set of items is no blob"))?;
         insert.execute(params![seq, salt, items])?;
         Ok(())
-    })
-}
-
-fn has_table(source: &Connection, name: &str) -> Result<bool> {
-    let tables = "SELECT 1 FROM sqlite_schema WHERE name = ?1";
-    Ok(source.prepare(tables)?.exists([name])?)
+    })?;
+    Ok(())
 }
 
 /// Copies what is before the first damaged page of each queue's part of the schedule, and behind the last one.
@@ -361,100 +361,4 @@ fn copy_scheduled(row: &Row<'_>, insert: &mut Statement<'_>) -> Result<()> {
         insert.execute(params_from_iter(values))?;
     }
     Ok(())
-}
-
-/// The readable rows of a table, by row id.
-struct Rows<'c> {
-    rows: Statement<'c>,
-    first: Statement<'c>,
-}
-
-impl<'c> Rows<'c> {
-    fn of(source: &'c Connection, table: &str, id: &str, columns: &str) -> Result<Self> {
-        let from = format!("FROM {table} WHERE {id} >= ?1 ORDER BY {id}");
-        Ok(Self {
-            rows: source.prepare(&format!("SELECT {columns} {from}"))?,
-            first: source.prepare(&format!("SELECT {id} {from} LIMIT 1"))?,
-        })
-    }
-
-    /// Calls `copy` with each readable row, whose first column is its id.
-    fn each(&mut self, mut copy: impl FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
-        let mut from = i64::MIN;
-        loop {
-            let mut rows = self.rows.query([from])?;
-            let damaged = loop {
-                match rows.next().map_err(Failure::from) {
-                    Ok(Some(row)) => {
-                        // A row that does not have the columns' types is damaged, too.
-                        let id: i64 = row.get(0)?;
-                        match copy(row) {
-                            Err(failure) if !failure.is_damage() => return Err(failure),
-                            // An altered id may be lower than the one before.
-                            _ => from = from.max(id.saturating_add(1)),
-                        }
-                    }
-                    Ok(None) => break false,
-                    Err(failure) if failure.is_damage() => break true,
-                    Err(failure) => return Err(failure),
-                }
-            };
-            drop(rows);
-            if !damaged {
-                return Ok(());
-            }
-            from = match self.first_from(from)? {
-                // The row is there, but not what belongs to it on other pages.
-                Ok(Some(id)) => id.saturating_add(1),
-                Ok(None) => return Ok(()),
-                Err(()) => match self.after_damage(from)? {
-                    Some(id) => id,
-                    None => return Ok(()),
-                },
-            };
-        }
-    }
-
-    /// Returns the id of the first readable row behind a damaged page.
-    ///
-    /// The steps grow with the distance, by an eighth of it, so that readable rows between two damaged pages are not
-    /// stepped over, while the number of steps has a bound of some hundreds.
-    fn after_damage(&mut self, damaged: i64) -> Result<Option<i64>> {
-        // Few ids are negative: from far below, the steps would be too wide for the others.
-        let damaged = if damaged < 0 && self.first_from(0)?.is_err() {
-            0
-        } else {
-            damaged
-        };
-        let mut low = damaged;
-        let (mut high, mut found) = loop {
-            if low == i64::MAX {
-                return Ok(None);
-            }
-            let step = (low.saturating_sub(damaged) / 8).max(1);
-            let next = low.saturating_add(step);
-            match self.first_from(next)? {
-                Ok(found) => break (next, found),
-                Err(()) => low = next,
-            }
-        };
-        while low.saturating_add(1) < high {
-            let middle = i64::midpoint(low, high);
-            match self.first_from(middle)? {
-                Ok(first) => (high, found) = (middle, first),
-                Err(()) => low = middle,
-            }
-        }
-        Ok(found)
-    }
-
-    /// Looks for the first row from this id on. The inner error is damage.
-    fn first_from(&mut self, id: i64) -> Result<Result<Option<i64>, ()>> {
-        let found = self.first.query_row([id], |row| row.get(0)).optional();
-        match found.map_err(Failure::from) {
-            Ok(found) => Ok(Ok(found)),
-            Err(failure) if failure.is_damage() => Ok(Err(())),
-            Err(failure) => Err(failure),
-        }
-    }
 }

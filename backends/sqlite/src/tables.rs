@@ -1,5 +1,6 @@
 //! What a transaction works on, on whichever connection it is.
 
+use queue_core::QueueName;
 use rusqlite::Connection;
 
 use super::attachments::Attaching;
@@ -28,6 +29,12 @@ impl<'c> Tables<'c> {
     pub(super) fn results(&self, now: i64) -> Results<'c> {
         let connection = self.connection;
         Results { connection, now }
+    }
+
+    pub(super) fn clear(&mut self, queue: &QueueName) -> Result<()> {
+        // Otherwise what this transaction has put before would be counted for nothing.
+        self.messages.counts.write()?;
+        self.queues.clear(queue)
     }
 
     /// Executes a step.

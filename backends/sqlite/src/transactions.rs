@@ -118,14 +118,18 @@ impl SqliteTransactions {
         work: impl FnOnce(&mut Guest<'_>) -> Result<T>,
     ) -> Result<T> {
         self.check(connection)?;
-        connection.execute_batch("SAVEPOINT queue_runtime")?;
+        connection
+            .prepare_cached("SAVEPOINT queue_runtime")?
+            .execute([])?;
         let done = Guest::enter(connection, &self.store_clock).and_then(|mut guest| {
             let done = work(&mut guest)?;
             guest.tables.messages.counts.write()?;
             Ok(done)
         });
         if done.is_ok() {
-            connection.execute_batch("RELEASE queue_runtime")?;
+            connection
+                .prepare_cached("RELEASE queue_runtime")?
+                .execute([])?;
             return done;
         }
         // SQLite itself ends the transaction after some errors.
@@ -151,13 +155,15 @@ impl SqliteTransactions {
         if connection.is_autocommit() {
             return unfit("the connection has no open transaction".to_owned());
         }
-        schema::check_version(connection.query_row(schema::VERSION, [], |row| row.get(0))?)?;
+        let mut version = connection.prepare_cached(schema::VERSION)?;
+        schema::check_version(version.query_row([], |row| row.get(0))?)?;
         if let Some(name) = schema::taken(connection, "temp")? {
             return unfit(format!(
                 "the connection's temporary table `{name}` hides the queues' table of that name"
             ));
         }
-        let level: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+        let mut synchronous = connection.prepare_cached("PRAGMA synchronous")?;
+        let level: i64 = synchronous.query_row([], |row| row.get(0))?;
         let (least, name) = match self.settings.synchronous {
             Synchronous::Full => (2, "FULL"),
             Synchronous::Normal => (1, "NORMAL"),

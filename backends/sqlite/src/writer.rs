@@ -373,7 +373,7 @@ impl<'c> Writer<'c> {
                 .map(|()| Answer::Done),
             Request::Clear { queue } => {
                 self.purge.expect_work();
-                self.tables.queues.clear(queue).map(|()| Answer::Done)
+                self.tables.clear(queue).map(|()| Answer::Done)
             }
             Request::Step(step) => self.tables.step(step, now).map(Answer::Step),
             Request::Stage(staging) => {

@@ -1,19 +1,21 @@
-//! What idle listeners cost, and what messages do: the library's own code, run in simulated time.
+//! What idle listeners cost, what messages do, and how long they wait: the library's own code, run in simulated time.
 
 mod traffic;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::meter::{MeterReading, TransactionCounts};
-use queue_runtime::policy::{Idle, IdlePolicy};
+use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Failure, ListenerBuilder, Message as _, QueueService, Received};
 
 use crate::workflow::messages::SliceRequest;
 
 pub use traffic::{Sending, Used, deliver};
+pub use waits::{Arrival, Waits, waits};
 
 /// The longest pause between two polls on Azure, by default.
 const AZURE_IDLE_CAP: Duration = Duration::from_secs(30);
@@ -36,6 +38,8 @@ pub enum Polling {
     EverySecond,
     /// Tasks end, and the last one polls at growing intervals, up to 30 seconds on Azure: `tasks(1..=n)`.
     Backoff,
+    /// The same, up to this interval: `idle(ExponentialIdle::up_to(cap))`.
+    Capped(Duration),
     /// No task polls while a notifier announces messages; the depth of the queue is read every five minutes:
     /// `tasks(0..=n)`. Between machines, such a notifier is `NatsNotifier`.
     Announced,
@@ -69,15 +73,10 @@ fn in_simulated_time<T>(work: impl Future<Output = Result<T, Failure>>) -> Resul
 
 async fn run(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure> {
     let clock = Arc::new(TokioClock::new());
-    let backend = MemoryBackend::new(clock.clone()).with_idle_cap(AZURE_IDLE_CAP);
-    let backend: Arc<dyn Backend> = Arc::new(backend);
-    let queue = SliceRequest::TYPE.queue();
-    backend.create_queue(&queue, &Default::default()).await?;
+    let backend = empty_queue(&clock).await?;
     let mut instances = Vec::new();
     for _ in 0..fleet.instances {
-        let service = QueueService::with_backend(Arc::clone(&backend));
-        let service = service.clock(clock.clone()).on_current_runtime();
-        let service = service.connect().await?;
+        let service = connect(&backend, &clock).await?;
         let listener = service.listener(async |_: Received<SliceRequest>| {});
         fleet.configure(listener).start()?;
         instances.push(service);
@@ -91,12 +90,33 @@ async fn run(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure>
     Ok(used)
 }
 
+/// Creates the queue of slice requests, in memory, where listeners wait as long between polls as on Azure.
+async fn empty_queue(clock: &Arc<TokioClock>) -> Result<Arc<dyn Backend>, Failure> {
+    let backend = MemoryBackend::new(clock.clone()).with_idle_cap(AZURE_IDLE_CAP);
+    let queue = SliceRequest::TYPE.queue();
+    backend.create_queue(&queue, &Default::default()).await?;
+    Ok(Arc::new(backend))
+}
+
+async fn connect(
+    backend: &Arc<dyn Backend>,
+    clock: &Arc<TokioClock>,
+) -> Result<QueueService, Failure> {
+    let service = QueueService::with_backend(Arc::clone(backend));
+    let service = service.clock(clock.clone()).on_current_runtime();
+    Ok(service.connect().await?)
+}
+
 impl Fleet {
     fn configure(&self, listener: ListenerBuilder<SliceRequest>) -> ListenerBuilder<SliceRequest> {
         let listener = listener.max_in_flight(self.tasks).batch(32);
         match self.polling {
             Polling::EverySecond => listener.tasks(self.tasks).idle(EverySecond),
             Polling::Backoff => listener.tasks(1..=self.tasks),
+            Polling::Capped(cap) => {
+                let idle = ExponentialIdle::up_to(cap);
+                listener.tasks(1..=self.tasks).idle(idle)
+            }
             Polling::Announced => listener.tasks(0..=self.tasks),
         }
     }
@@ -138,6 +158,19 @@ mod tests {
         let longest_and_shortest = 10 * 22 * 100..10 * 22 * 150;
         assert!(longest_and_shortest.contains(&polls), "{used}");
         assert!(used.total() - polls <= 10 * 22 * 61, "{used}");
+    }
+
+    #[test]
+    fn with_a_cap_of_a_second_each_instance_polls_about_once_a_second() {
+        let fleet = Fleet {
+            instances: 2,
+            tasks: 20,
+            polling: Polling::Capped(Duration::from_secs(1)),
+        };
+        let used = simulate(fleet, HOUR).expect("simulated");
+        // A poll every 0.8 to 1.45 seconds: with jitter, and at a quarter of a second.
+        let polls = used.of(TransactionKind::EmptyReceive);
+        assert!((2 * 2_480..2 * 4_600).contains(&polls), "{used}");
     }
 
     #[test]

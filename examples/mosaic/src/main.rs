@@ -1,7 +1,6 @@
 //! Makes photo mosaics: all in one process, or one role in each.
 
 mod cli;
-mod supervisor;
 
 use clap::Parser as _;
 use cli::{Arguments, Bars, Command, QUIET};
@@ -20,8 +19,13 @@ async fn main() {
             ("make the mosaic", cli::submit(arguments, bars).await)
         }
         Command::Role(arguments) => {
-            cli::log(&bars, "mosaic=info,warn");
+            cli::log(&bars, "mosaic=info,queue_runtime::agent=info,warn");
             ("run the role", cli::role(arguments).await)
+        }
+        #[cfg(feature = "web")]
+        Command::Serve(arguments) => {
+            cli::log(&bars, "mosaic=warn,web_guard=warn,warn");
+            ("serve the page", cli::serve(arguments).await)
         }
         Command::Status(arguments) => {
             cli::log(&bars, QUIET);

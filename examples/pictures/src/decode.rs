@@ -20,8 +20,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<RgbImage, Problem> {
 }
 
 /// Checks the format and the size, which the first bytes tell.
-pub(super) fn check(bytes: &[u8]) -> Result<(), Problem> {
-    format_within(bytes, MAX_SIDE, MAX_DECODED).map(drop)
+pub(super) fn check(bytes: &[u8]) -> Result<(u32, u32), Problem> {
+    format_within(bytes, MAX_SIDE, MAX_DECODED).map(|(_, size)| size)
 }
 
 /// Decodes a PNG or a JPEG within other limits.

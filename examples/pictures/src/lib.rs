@@ -9,6 +9,7 @@
 //! | [`Library`] | processor | tiles and their features, cached |
 //! | [`Renderer`] | processor | a slice as a mosaic |
 //! | [`Joiner`] | controller | the slices as one PNG |
+//! | [`Zoom`] | broker | parts of the mosaic at several scales |
 //!
 //! Every failure is a [`PictureError`].
 
@@ -32,6 +33,7 @@ mod slice;
 mod testing;
 mod tiles;
 mod tint;
+mod zoom;
 
 pub use error::PictureError;
 pub use join::Joiner;
@@ -39,5 +41,7 @@ pub use library::{Fingerprint, Library};
 pub use picture::Picture;
 pub use plan::{Layout, Plan, TileSize};
 pub use render::Renderer;
+pub use scene::Scene;
 pub use size::Size;
 pub use slice::Slice;
+pub use zoom::{Band, Zoom};

@@ -8,7 +8,8 @@ use image::{Rgb, RgbImage};
 use super::decode::{check, decode, decode_within};
 use super::error::{PictureError, Problem};
 use super::plan::MAX_OUTPUT;
-use super::scene;
+use super::resample::{Area, scale};
+use super::scene::Scene;
 
 /// The longest side of a JPEG, in pixels.
 const MAX_JPEG_SIDE: u32 = 65_535;
@@ -21,13 +22,12 @@ const JPEG_QUALITY: u8 = 92;
 pub struct Picture(pub(super) RgbImage);
 
 impl Picture {
-    /// Draws the built-in source picture: a lake below a snow-capped peak at sunset. The same size gives the same
-    /// bytes.
+    /// Draws the built-in source picture: [`Scene::Sunset`]. The same size gives the same bytes.
     ///
     /// The scene is composed for an aspect ratio of 3:2, such as 960×640 pixels; wider pictures show more water and
     /// sky at the right.
     pub fn scene(width: u32, height: u32) -> Self {
-        Self(scene::draw(width, height))
+        Scene::Sunset.draw(width, height)
     }
 
     /// Makes a picture from the red, green and blue of each pixel.
@@ -46,13 +46,13 @@ impl Picture {
         Ok(Self(decode(bytes).map_err(in_source(name))?))
     }
 
-    /// Checks what the first bytes of a source picture tell without decoding it: its format and its size. `name` is
-    /// for the error.
+    /// Checks what the first bytes of a source picture tell without decoding it: its format and its size. Returns its
+    /// width and height, before a rotation. `name` is for the error.
     ///
     /// # Errors
     ///
     /// Those of [`decode`](Self::decode), but a damaged picture may pass.
-    pub fn check(name: &str, bytes: &[u8]) -> Result<(), PictureError> {
+    pub fn check(name: &str, bytes: &[u8]) -> Result<(u32, u32), PictureError> {
         Ok(check(bytes).map_err(in_source(name))?)
     }
 
@@ -68,6 +68,34 @@ impl Picture {
     /// If the picture has no pixels.
     pub fn to_png(&self) -> Vec<u8> {
         encode_png(&self.0, None)
+    }
+
+    /// Encodes the picture as a JPEG for a screen.
+    ///
+    /// # Panics
+    ///
+    /// If the picture has no pixels, or more than 65,535 a side.
+    pub fn to_jpeg(&self) -> Vec<u8> {
+        let mut jpeg = Vec::new();
+        let encoder = JpegEncoder::new_with_quality(&mut jpeg, JPEG_QUALITY);
+        let encoded = self.0.write_with_encoder(encoder);
+        encoded.expect("writing a picture with pixels to memory cannot fail");
+        jpeg
+    }
+
+    /// Scales the picture down to at most `side` pixels a side.
+    pub fn within(self, side: u32) -> Self {
+        let (width, height) = self.dimensions();
+        let longest = width.max(height);
+        if longest <= side {
+            return self;
+        }
+        let scaled = |length: u32| {
+            let length = u64::from(length) * u64::from(side) / u64::from(longest);
+            length.max(1) as u32
+        };
+        let (width, height) = (scaled(width), scaled(height));
+        Self(scale(&self.0, Area::whole(&self.0), width, height))
     }
 
     /// Converts a mosaic from PNG to JPEG.

@@ -152,6 +152,16 @@ impl Plan {
         self.pixels(self.slice_rows(index).len() as u32)
     }
 
+    /// The first row of tiles of the slice at `index`, or the number of rows past the last slice.
+    pub fn first_row(&self, index: u32) -> u32 {
+        self.slice_rows(index).start
+    }
+
+    /// The first row of pixels of the slice at `index` in the mosaic, or the mosaic's height past the last slice.
+    pub(super) fn slice_top(&self, index: u32) -> u32 {
+        self.first_row(index) * self.tile_size.pixels()
+    }
+
     fn pixels(&self, rows: u32) -> (u32, u32) {
         let side = self.tile_size.pixels();
         (self.columns * side, rows * side)

@@ -35,6 +35,17 @@ impl Renderer {
         Self { library, matcher }
     }
 
+    /// Chooses the tiles of a slice, as [`render`](Self::render) does: for each place, row by row, the index of its tile.
+    pub fn places(&self, slice: &Slice) -> Vec<u32> {
+        self.matcher.place(slice)
+    }
+
+    /// The name and the picture of the tile with this index.
+    pub fn tile(&self, index: u32) -> Option<(&str, Picture)> {
+        let tile = self.library.tiles.get(index as usize)?;
+        Some((&tile.name, Picture(tile.picture.clone())))
+    }
+
     /// Renders a slice's own rows. `tint` is how closely tiles are tinted to the picture's colours:
     /// with 0 they are unchanged, with 1 every place has exactly the colour of the picture, and in
     /// between the tint of a tile grows with its error. It is clamped, and NaN is 0. See

@@ -1,25 +1,68 @@
-//! The built-in source picture: a lake below a snow-capped peak at sunset.
-
-use image::RgbImage;
+//! The built-in source pictures: a lake below a snow-capped peak, at several times of a day.
 
 use super::colour::{Linear, hex, mix, ramp};
 use super::paint::{fbm, noise, paint, smooth};
+use super::picture::Picture;
 
 const HORIZON: f32 = 0.62;
 const SUN: (f32, f32) = (0.93, 0.49);
 const PEAK: (f32, f32) = (0.50, 0.11);
 
-/// Draws the scene.
-pub(super) fn draw(width: u32, height: u32) -> RgbImage {
-    let scene = Scene::new();
-    paint(width, height, 2, |x, y| scene.colour(x, y))
-}
-
-struct Scene {
-    sky: [(f32, Linear); 6],
+/// A built-in source picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// The lake at sunset.
+    Sunset,
+    /// The lake at night.
+    Night,
+    /// The lake on a misty morning.
+    Mist,
 }
 
 impl Scene {
+    /// All scenes.
+    pub const ALL: [Self; 3] = [Self::Sunset, Self::Night, Self::Mist];
+
+    /// The name of the scene: a word in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sunset => "sunset",
+            Self::Night => "night",
+            Self::Mist => "mist",
+        }
+    }
+
+    /// Draws the scene. The same size gives the same bytes.
+    pub fn draw(self, width: u32, height: u32) -> Picture {
+        let lake = Lake::new();
+        Picture(paint(width, height, 2, |x, y| {
+            self.grade(y, lake.colour(x, y))
+        }))
+    }
+
+    /// Changes the light of sunset to that of this scene.
+    fn grade(self, y: f32, colour: Linear) -> Linear {
+        let grey = 0.21 * colour.red + 0.72 * colour.green + 0.07 * colour.blue;
+        match self {
+            Self::Sunset => colour,
+            Self::Night => {
+                let moonlit = Linear::new(0.10 * grey, 0.20 * grey, 0.55 * grey);
+                mix(moonlit, colour * 0.25, 0.3)
+            }
+            Self::Mist => {
+                let pale = mix(colour, Linear::new(grey, grey, grey), 0.45);
+                let mist = smooth(0.36, 0.0, (y - HORIZON).abs());
+                mix(pale, hex(0xe6edf2), 0.15 + 0.6 * mist)
+            }
+        }
+    }
+}
+
+struct Lake {
+    sky: [(f32, Linear); 6],
+}
+
+impl Lake {
     fn new() -> Self {
         Self {
             sky: [

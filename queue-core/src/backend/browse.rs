@@ -21,6 +21,8 @@ pub struct BrowsedMessage {
     pub dequeue_count: u32,
     /// When it was put.
     pub inserted_at: Timestamp,
+    /// When it was read: the storage's time.
+    pub read_at: Timestamp,
     /// When it becomes visible, or became so.
     pub visible_at: Timestamp,
     /// When it expires, if ever.
@@ -73,6 +75,7 @@ impl From<ReceivedMessage> for BrowsedMessage {
             body: message.body,
             dequeue_count: count,
             inserted_at: message.inserted_at,
+            read_at: now,
             visible_at: message.visible_at,
             expires_at: message.expires_at,
             damage: message.damage,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::browse::{Page, PageMark};
+use super::browse::{BrowsedMessage, Page, PageMark};
 use super::capabilities::Capabilities;
 use super::conditional::{PutIf, Swap};
 use super::metadata::Metadata;
@@ -13,7 +13,9 @@ use super::model::{
     AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt,
     PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
+use super::search;
 use super::transactions::Transactions;
+use crate::envelope::MessageId;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::idempotency::IdempotencyStore;
 use crate::name::QueueName;
@@ -96,7 +98,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Lists all queues whose names start with `prefix`, sorted by name.
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>>;
 
-    /// Returns a queue's metadata and approximate message count.
+    /// Returns a queue's metadata, approximate message count and, if the backend counts them, totals.
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties>;
 
     /// Returns a queue's metadata. By default reads [`properties`](Self::properties); a backend that counts
@@ -211,6 +213,28 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Err(Error::new(ErrorKind::Unsupported, Operation::Browse)
             .with_queue(queue)
             .with_detail("this storage can only show its first visible messages, by a peek"))
+    }
+
+    /// Returns up to `max` messages of a queue, visible or not, that are events with this id, without changing anything.
+    /// Copies of a message share its id. The items of a [pack](crate::wire::Pack) are not found by their ids, nor is a
+    /// message that the storage finds damaged.
+    ///
+    /// The time that it takes may grow with the number of messages in the queue, but it delays no other operation by
+    /// more than some milliseconds. A message that nobody touches meanwhile is found. One that is received, updated or
+    /// put meanwhile may be left out, and its receipt may be stale when the answer comes.
+    ///
+    /// The default [browses](Self::browse) the whole queue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for a backend that cannot browse; [`ErrorKind::InvalidInput`] for `max` outside 1 to
+    /// `max_receive`.
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        search::by_browsing(self, queue, id, max).await
     }
 
     /// Sets a message's visibility timeout, counted from now (zero makes it visible at once), and replaces

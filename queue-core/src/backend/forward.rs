@@ -109,6 +109,11 @@ macro_rules! forward_backend {
                 max: u32
             ) -> $crate::Result<$crate::backend::Page> }
     };
+    (@find $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            find<'q, 'i>(queue: &'q $crate::QueueName, id: &'i $crate::MessageId, max: u32)
+                -> $crate::Result<Vec<$crate::backend::BrowsedMessage>> }
+    };
     (@attachment $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
             attachment<'q, 'i, 'p>(
@@ -172,7 +177,7 @@ macro_rules! forward_pointer {
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
             forward_backend!(self => (**self);
                 capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-                properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
+                properties metadata set_metadata put put_if receive peek attachment browse find update delete clear apply);
         }
     };
 }

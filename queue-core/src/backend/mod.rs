@@ -26,6 +26,7 @@ mod limits;
 mod metadata;
 mod model;
 mod placed;
+mod search;
 mod transactions;
 
 pub use browse::{BrowsedMessage, MessageState, Page, PageMark};
@@ -39,7 +40,7 @@ pub use limits::{Limits, check_ops};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{
     Attachment, AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage,
-    PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId, TimeToLive,
+    PopReceipt, PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId, TimeToLive,
 };
 pub use placed::Placement;
 pub use transactions::{

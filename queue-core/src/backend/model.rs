@@ -170,6 +170,24 @@ pub struct QueueProperties {
     pub metadata: Metadata,
     /// The approximate number of messages, including invisible ones; never below the actual number.
     pub approximate_count: u64,
+    /// How many messages have come and gone. `None` if the storage does not count them, as on Azure.
+    pub totals: Option<QueueTotals>,
+}
+
+/// How many messages were ever put on a queue, and how many of them are gone: what two readings differ by is the number in
+/// between.
+///
+/// Neither number decreases as long as the queue exists, whether the queue is cleared or the storage is opened again; but
+/// those of a queue that is spread over shards do by what was on a shard that a resize removes. What is undone, as by a transaction that is rolled back, is not counted. A message that is moved to another queue is
+/// deleted from one and put on the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct QueueTotals {
+    /// The number of messages that were put since the queue was created.
+    pub put: u64,
+    /// The number of them that are gone: deleted, expired or cleared. An expired message is counted once the storage has
+    /// removed it.
+    pub deleted: u64,
 }
 
 /// An operation for [`apply`](super::Backend::apply).
@@ -428,13 +446,29 @@ impl Lease {
 }
 
 impl QueueProperties {
-    /// Creates the properties of a queue.
+    /// Creates the properties of a queue whose storage has no totals.
     #[must_use]
     pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
         Self {
             metadata,
             approximate_count,
+            totals: None,
         }
+    }
+
+    /// Sets how many messages have come and gone.
+    #[must_use]
+    pub fn with_totals(mut self, totals: QueueTotals) -> Self {
+        self.totals = Some(totals);
+        self
+    }
+}
+
+impl QueueTotals {
+    /// Creates the totals of a queue on which `put` messages were put, of which `deleted` are gone.
+    #[must_use]
+    pub fn new(put: u64, deleted: u64) -> Self {
+        Self { put, deleted }
     }
 }
 

@@ -92,7 +92,7 @@ impl dyn Transactions {
 struct Placed<W> {
     placement: Arc<dyn Placement>,
     writes: W,
-    /// Known once the directory was read.
+    /// Known once the directory was read, or from the start if nothing is put.
     places: Option<Places>,
 }
 
@@ -104,25 +104,40 @@ struct Places {
 
 impl<W: Writes> Placed<W> {
     fn new(placement: Arc<dyn Placement>, writes: W) -> Self {
-        Self {
+        let mut placed = Self {
             placement,
             writes,
             places: None,
+        };
+        // Where messages are put does not matter then. An error is found again with the directory.
+        if placed.writes.puts().is_empty()
+            && let Ok(completed) = placed.locate()
+        {
+            placed.places = Some(Places {
+                directory: Metadata::new(),
+                puts: Vec::new(),
+                completed,
+            });
         }
+        placed
     }
 
-    fn place(&self, directory: Metadata) -> Result<Places> {
-        let completion = self.writes.completion();
-        let home = completion.as_ref().map(|completion| completion.id);
-        let puts = self.placement.place(&directory, self.writes.puts(), home)?;
+    fn locate(&self) -> Result<Option<(QueueName, StorageId, PopReceipt)>> {
         let locate =
             |Completion {
                  queue, id, receipt, ..
              }: Completion<'_>| { self.placement.locate(queue, id, &receipt) };
+        self.writes.completion().map(locate).transpose()
+    }
+
+    fn place(&self, directory: Metadata) -> Result<Places> {
+        let completion = self.writes.completion();
+        let home = completion.map(|completion| completion.id);
+        let puts = self.placement.place(&directory, self.writes.puts(), home)?;
         Ok(Places {
             directory,
             puts,
-            completed: completion.map(locate).transpose()?,
+            completed: self.locate()?,
         })
     }
 

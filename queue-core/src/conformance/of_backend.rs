@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::backend::{Harness, Store, Survival};
+use super::idempotency::Listing;
 use super::notify::{Arming, Delivery};
 use super::{idempotency, notify};
 use crate::backend::{Backend, BackendExt as _, NewMessage};
@@ -27,10 +28,12 @@ use crate::notify::Notifier;
 pub struct OfBackend<H> {
     harness: H,
     arming: Arming,
+    listing: Listing,
 }
 
 struct Open {
     arming: Arming,
+    listing: Listing,
     store: Box<dyn Store>,
     /// Kept open: what a backend has may end with it.
     others: Mutex<Vec<Arc<dyn Backend>>>,
@@ -40,8 +43,18 @@ impl<H: Harness> OfBackend<H> {
     /// Wraps the harness of a backend whose subscriptions are never armed, as far as it has a notifier.
     #[must_use]
     pub fn new(harness: H) -> Self {
-        let arming = Arming::Never;
-        Self { harness, arming }
+        Self {
+            harness,
+            arming: Arming::Never,
+            listing: Listing::Supported,
+        }
+    }
+
+    /// Sets whether single results can be listed, looked up and forgotten, which is the default.
+    #[must_use]
+    pub fn listing(mut self, listing: Listing) -> Self {
+        self.listing = listing;
+        self
     }
 
     /// Sets whether the subscriptions of its notifier are armed.
@@ -54,6 +67,7 @@ impl<H: Harness> OfBackend<H> {
     async fn open(&self) -> Open {
         Open {
             arming: self.arming,
+            listing: self.listing,
             store: self.harness.open().await,
             others: Mutex::default(),
         }
@@ -77,6 +91,10 @@ impl<H: Harness> idempotency::Harness for OfBackend<H> {
 
     fn block_on(&self, test: BoxFuture<'_, ()>) {
         self.harness.block_on(test);
+    }
+
+    fn stalled(&self) -> bool {
+        self.harness.stalled()
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
@@ -113,6 +131,10 @@ impl idempotency::Store for Open {
     fn lease(&self) -> Duration {
         self.store.lease()
     }
+
+    fn listing(&self) -> Listing {
+        self.listing
+    }
 }
 
 #[async_trait]
@@ -123,6 +145,10 @@ impl<H: Harness> notify::Harness for OfBackend<H> {
 
     fn block_on(&self, test: BoxFuture<'_, ()>) {
         self.harness.block_on(test);
+    }
+
+    fn stalled(&self) -> bool {
+        self.harness.stalled()
     }
 }
 

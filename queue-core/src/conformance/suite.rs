@@ -1,5 +1,7 @@
 //! What makes a list of tests a suite.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 /// Generates for a list of tests the public functions, the table of them, and the macro that gives each a `#[test]`. A
 /// test that is not listed is dead code, which the compiler reports.
 ///
@@ -18,7 +20,10 @@ macro_rules! suite {
         /// # Panics
         /// If the test fails.
         pub fn run(harness: &dyn Harness, test: Test) {
-            harness.block_on(test(harness));
+            $crate::conformance::suite::run(
+                || harness.block_on(test(harness)),
+                || harness.stalled(),
+            );
         }
 
         $($(
@@ -52,3 +57,47 @@ macro_rules! suite {
 }
 
 pub(super) use suite;
+
+/// How often a test is run at most.
+const MOST_RUNS: u32 = 3;
+
+/// Runs a test, and again if it fails while the storage stalled: leases ended meanwhile, so that the failure proves
+/// nothing.
+pub(super) fn run(test: impl Fn(), stalled: impl Fn() -> bool) {
+    for _ in 1..MOST_RUNS {
+        let Err(failure) = catch_unwind(AssertUnwindSafe(&test)) else {
+            return;
+        };
+        if !stalled() {
+            resume_unwind(failure);
+        }
+        eprintln!("the storage stalled during this test, which is therefore run again");
+    }
+    test();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Returns how often a test is run that fails this often, and whether it failed in the end.
+    fn runs(failures: u32, stalled: bool) -> (u32, bool) {
+        let count = Cell::new(0);
+        let test = || {
+            count.set(count.get() + 1);
+            assert!(count.get() > failures, "a failure");
+        };
+        let ran = catch_unwind(AssertUnwindSafe(|| run(test, || stalled)));
+        (count.get(), ran.is_err())
+    }
+
+    #[test]
+    fn only_failures_during_a_stall_are_repeated_and_not_for_ever() {
+        assert_eq!(runs(0, true), (1, false));
+        assert_eq!(runs(1, false), (1, true));
+        assert_eq!(runs(2, true), (3, false));
+        assert_eq!(runs(3, true), (3, true));
+    }
+}

@@ -77,11 +77,12 @@ impl Encoded {
     }
 
     /// Returns the body that this message has on the wire with its [`envelope`](Self::envelope), before a backend's limit
-    /// and form are applied: an event, or the payload alone for [`Wire::Bare`].
+    /// and form are applied: an event, the payload alone for [`Wire::Bare`], or [`Wire::Lines`].
     #[must_use]
     pub fn body(&self, envelope: &Envelope) -> Vec<u8> {
         match self.message_type.wire() {
             Wire::Bare => self.payload.clone(),
+            Wire::Lines => wire::lines::encode(envelope, &self.payload),
             Wire::Event if self.is_json => wire::encode(envelope, &self.payload),
             Wire::Event => wire::encode_binary(envelope, &self.payload),
         }

@@ -79,7 +79,7 @@ enum What {
     Event,
     Compressed,
     Attached,
-    Bare,
+    NotAnEvent(Wire),
 }
 
 impl fmt::Display for What {
@@ -89,7 +89,12 @@ impl fmt::Display for What {
             Self::Event => "takes on the wire",
             Self::Compressed => "takes on the wire, compressed,",
             Self::Attached => "takes on the wire, without its payload,",
-            Self::Bare => "is not compressed, because its type declares `wire = \"bare\"`: it has",
+            Self::NotAnEvent(wire) => {
+                return write!(
+                    f,
+                    "is not compressed, because its type declares `wire = \"{wire}\"`: it has"
+                );
+            }
         })
     }
 }
@@ -142,9 +147,9 @@ impl Encoder {
     pub fn encode(self, message: &Encoded, envelope: &Envelope) -> Result<NewMessage, TooLarge> {
         let new = match message.message_type().wire() {
             Wire::Event => self.new_event(message, envelope)?,
-            Wire::Bare => {
+            wire => {
                 let body = message.body(envelope);
-                self.within(self.raw_limit(), body, message, What::Bare)?
+                self.within(self.raw_limit(), body, message, What::NotAnEvent(wire))?
             }
         };
         Ok(new.with_partition_key(envelope.subject.as_deref()))

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::IdempotencyKey;
+use super::recorded::{Forgotten, Recorded, RecordedPage, unsupported};
+use crate::backend::PageMark;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::name::QueueName;
@@ -95,6 +97,57 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// If the store is not available.
     async fn sweep(&self) -> Result<Swept>;
+
+    /// Returns the records of a scope, or of all scopes, without their values: the first page, or the one at `from`.
+    /// Changes nothing. A page holds up to `max` records, and never more than
+    /// [`MAX_RECORDS`](super::MAX_RECORDS); it may hold fewer, or none, and yet not be the last one.
+    ///
+    /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one of
+    /// them. One that cannot be read is listed as [damaged](super::RecordState::Damaged), and does not hide the others.
+    ///
+    /// The storage's own records may be among those of the application: see the store. The default is for stores that
+    /// cannot do this.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput)
+    /// for a mark that no page of this scope has returned; if the store is not available.
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> Result<RecordedPage> {
+        let _ = (scope, from, max);
+        Err(unsupported())
+    }
+
+    /// Returns the record of a key with its value, or `None` if there is none, or its retention is over. Changes nothing.
+    ///
+    /// The default is for stores that cannot do this.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); if the store is not available.
+    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        let _ = key;
+        Err(unsupported())
+    }
+
+    /// Removes the record of a key, also one that is damaged. The work of the key is done again when it is requested
+    /// next, because nothing shows any more that it was done; under the key of a [swap](crate::backend::Swap), the next
+    /// one that expects no value succeeds.
+    ///
+    /// Work that is in flight is not forgotten while its lease lasts. After that, the record is removed, and the claim
+    /// is lost as if another had taken it over. To repeat a call is safe.
+    ///
+    /// The default is for stores that cannot do this.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput)
+    /// for a record of the storage's own that must stay; if the store is not available.
+    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
+        let _ = key;
+        Err(unsupported())
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -129,9 +182,26 @@ impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
     async fn sweep(&self) -> Result<Swept> {
         (**self).sweep().await
     }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> Result<RecordedPage> {
+        (**self).list(scope, from, max).await
+    }
+
+    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        (**self).look_up(key).await
+    }
+
+    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
+        (**self).forget(key).await
+    }
 }
 
-/// The key of a recorded result: unique within a scope.
+/// The key of a recorded result: unique within a scope. Keys are sorted by scope, then by key, byte by byte.
 ///
 /// ```
 /// use queue_core::idempotency::WorkKey;
@@ -143,7 +213,7 @@ impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
 /// // It is shown with a hash, so that it can be logged.
 /// assert_eq!(charge.to_string(), "charge #9a17964255e852ce");
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkKey {
     scope: String,
     key: String,

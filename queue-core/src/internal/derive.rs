@@ -8,6 +8,7 @@ pub use serde_json::Value;
 use serde::de::DeserializeOwned;
 
 use crate::message::{DecodeError, EncodeError, Message};
+use crate::wire::{LinesError, lines};
 
 /// What the derive requires of a type. A separate trait, so that a missing serde derive is one error
 /// that says what to add.
@@ -28,6 +29,18 @@ pub trait Payload: Sized {
     /// # Errors
     /// Those of the type's `Deserialize`.
     fn from_json(json: &[u8]) -> serde_json::Result<Self>;
+
+    /// Serializes the fields, one a line.
+    ///
+    /// # Errors
+    /// If one of them does not fit on a line.
+    fn to_lines(&self) -> Result<Vec<u8>, LinesError>;
+
+    /// Deserializes a value from its fields, one a line.
+    ///
+    /// # Errors
+    /// If they are not those of the type.
+    fn from_lines(lines: &[u8]) -> Result<Self, LinesError>;
 }
 
 #[diagnostic::do_not_recommend]
@@ -45,6 +58,14 @@ impl<T: Serialize + DeserializeOwned> Payload for T {
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_slice(json),
         }
+    }
+
+    fn to_lines(&self) -> Result<Vec<u8>, LinesError> {
+        lines::to_lines(self)
+    }
+
+    fn from_lines(lines: &[u8]) -> Result<Self, LinesError> {
+        lines::from_lines(lines)
     }
 }
 
@@ -64,6 +85,25 @@ pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError>
 /// [`DecodeError::Payload`].
 pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
     M::from_json(payload)
+        .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
+}
+
+/// Encodes a payload as lines.
+///
+/// # Errors
+/// [`EncodeError::Payload`].
+pub fn encode_lines<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
+    message
+        .to_lines()
+        .map_err(|source| EncodeError::payload(M::TYPE.kind(), source))
+}
+
+/// Decodes a payload in lines.
+///
+/// # Errors
+/// [`DecodeError::Payload`].
+pub fn decode_lines<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
+    M::from_lines(payload)
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
 }
 

@@ -5,8 +5,8 @@ mod derive;
 mod lock;
 
 pub use derive::{
-    Duration, Payload, Serialize, UpgradeFrom, Value, decode, encode, key_field, key_name, upgrade,
-    wrong_version,
+    Duration, Payload, Serialize, UpgradeFrom, Value, decode, decode_lines, encode, encode_lines,
+    key_field, key_name, upgrade, wrong_version,
 };
 
 pub use lock::LockExt;
@@ -19,9 +19,10 @@ pub fn json_error(error: &serde_json::Error) -> crate::JsonError {
     crate::JsonError::new(error)
 }
 
+pub use crate::idempotency::recorded::{record_mark, record_start};
 pub use crate::text::{canonical, clip, error_chain, escape_text, is_forbidden, str_eq};
 pub use crate::timestamp::{between, later};
 pub use crate::wire::base64::{to_base64, unwrap_base64};
-pub use crate::wire::writer::rewrite;
+pub use crate::wire::writer::{rewrite, with_payload};
 pub use crate::wire::xml::{NotXmlText, xml_text};
 pub use crate::{debug_fields, forward_backend};

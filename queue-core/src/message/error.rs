@@ -112,7 +112,8 @@ pub enum DecodeError {
         kind: &'static str,
         /// The payload's version.
         version: u32,
-        /// The deserializer's error; a [`JsonError`] if the payload is JSON.
+        /// The deserializer's error; a [`JsonError`] if the payload is JSON, a [`LinesError`](crate::LinesError) if it is
+        /// [lines](crate::Wire::Lines).
         source: Arc<dyn StdError + Send + Sync>,
     },
 }

@@ -48,7 +48,7 @@ impl JsonError {
 }
 
 /// Returns what an error text of serde tells of the type, without what it tells of the value.
-fn without_values(text: &str) -> String {
+pub(crate) fn without_values(text: &str) -> String {
     const OF_THE_TYPE: &[&str] = &[
         "missing field `",
         "duplicate field `",

@@ -1,11 +1,13 @@
 use bytes::Bytes;
+use memchr::memmem;
 
 use super::attached::ATTACHED;
 use super::base64::unwrap_base64;
 use super::compressed::DEFAULT_MAX_PAYLOAD;
 use super::event::{Event, Payload};
+use super::lines::Lines;
 use super::pack::Pack;
-use crate::envelope::{Envelope, PoisonRecord};
+use crate::envelope::{Envelope, MessageId, PoisonRecord};
 use crate::message::{DecodeError, Message, MessageType, Wire};
 
 /// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
@@ -61,6 +63,21 @@ impl Body {
         }
     }
 
+    /// Whether a stored body is an event with this id. A body that has other bytes is usually not read for that, so that
+    /// many can be searched.
+    #[must_use]
+    pub fn has_id(body: &[u8], id: &MessageId) -> bool {
+        // The id of an event is there as it is, unless a part of it is escaped.
+        let is_object = body.trim_ascii_start().first() == Some(&b'{');
+        let may_have_it = !is_object
+            || memmem::find(body, id.as_str().as_bytes()).is_some()
+            || memchr::memchr(b'\\', body).is_some();
+        may_have_it
+            && Self::read(&Bytes::copy_from_slice(body), usize::MAX)
+                .envelope()
+                .is_some_and(|envelope| envelope.id == *id)
+    }
+
     /// Returns the [partition key](crate::backend::NewMessage::partition_key) of a stored body: the subject of an event.
     #[must_use]
     pub fn partition_key(body: &Bytes) -> Option<String> {
@@ -77,7 +94,7 @@ impl Body {
     /// Decodes the message.
     ///
     /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with
-    /// `wire = "bare"`, and if it does not, once more without Base64 around it. A body that was put inside an
+    /// `wire = "bare"`, and if it does not, once more without Base64 around it; or as a type with `wire = "lines"`. A body that was put inside an
     /// event when it was moved to a poison queue is taken out of it first. Compressed data is expanded, to at most
     /// [`DEFAULT_MAX_PAYLOAD`].
     ///
@@ -101,21 +118,24 @@ impl Body {
                 Payload::Attached(_) => Err(elsewhere(event, &expected, ATTACHED.len())),
                 Payload::Pack(_) => Err(Pack::not_unpacked(event, &expected)),
                 Payload::Compressed(compressed) => match compressed.expand(DEFAULT_MAX_PAYLOAD) {
-                    Ok(data) => M::decode(event.envelope.version, &data),
+                    Ok(data) => M::decode_event(event.envelope.version, &data),
                     Err(error) => Err(not_an_event(error.to_string())),
                 },
-                payload => M::decode(event.envelope.version, payload.as_bytes()),
+                payload => M::decode_event(event.envelope.version, payload.as_bytes()),
             },
             Self::Event(event) => Err(DecodeError::UnexpectedKind {
                 found: event.envelope.kind.clone(),
                 expected: expected.kind(),
             }),
-            Self::Bare(body) if expected.wire() == Wire::Bare => decode_bare(body),
-            Self::Bare(body) => Err(not_an_event(format!(
-                "it is {} bytes of something else; a type takes such bodies only if it declares \
-                 `wire = \"bare\"`",
-                body.len()
-            ))),
+            Self::Bare(body) => match expected.wire() {
+                Wire::Bare => decode_bare(body),
+                Wire::Lines => decode_lines(body),
+                Wire::Event => Err(not_an_event(format!(
+                    "it is {} bytes of something else; a type takes such bodies only if it declares \
+                     `wire = \"bare\"`",
+                    body.len()
+                ))),
+            },
             Self::Malformed(problem) => Err(not_an_event(problem.clone())),
         }
     }
@@ -164,4 +184,10 @@ fn decode_bare<M: Message>(body: &[u8]) -> Result<M, DecodeError> {
         Some(inner) => M::decode(M::TYPE.version(), &inner).map_err(|_| literal),
         None => Err(literal),
     })
+}
+
+fn decode_lines<M: Message>(body: &[u8]) -> Result<M, DecodeError> {
+    let (kind, version) = (M::TYPE.kind(), M::TYPE.version());
+    let lines = Lines::read(body).map_err(|error| DecodeError::payload(kind, version, error))?;
+    M::decode(version, lines.payload.as_bytes())
 }

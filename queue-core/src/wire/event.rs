@@ -13,6 +13,7 @@ use super::layout;
 use super::members::Members;
 use super::pack::Pack;
 use super::stored::PayloadRef;
+use super::writer::with_data_at;
 use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
 
 /// A CloudEvents 1.0 event.
@@ -98,6 +99,18 @@ impl Event {
             self.payload = self.payload_of(attached.open(attachment, limit)?);
         }
         Ok(())
+    }
+
+    /// Returns the event as it is kept outside of its queue: without the place of data that is attached to its message,
+    /// which only that message has.
+    #[must_use]
+    pub fn detached(&self) -> Bytes {
+        match &self.payload {
+            Payload::Attached(attached) if attached.stored().is_some() => {
+                with_data_at(self, ATTACHED).into()
+            }
+            _ => self.body.clone(),
+        }
     }
 
     fn payload_of(&self, data: Bytes) -> Payload {

@@ -1,10 +1,11 @@
-//! The bytes of a message: CloudEvents 1.0 in JSON format, bare bodies, and Base64 around either.
+//! The bytes of a message: CloudEvents 1.0 in JSON format, bare bodies and bodies in lines, and Base64 around each.
 //!
 //! | step | in | out |
 //! |---|---|---|
 //! | [`encode`] | envelope, payload | event |
 //! | [`Body::read`] | bytes from a queue, whatever wrote them | [`Body`]: event, bare, or malformed |
 //! | [`Body::decode`] | body | message |
+//! | [`Lines::read`] | a body that is not an event, of a type with `wire = "lines"` | its ids, payload |
 //!
 //! `docs/design.md` specifies the format byte by byte.
 
@@ -15,6 +16,7 @@ mod body;
 mod compressed;
 mod event;
 mod layout;
+pub(crate) mod lines;
 mod members;
 pub(crate) mod pack;
 mod stored;
@@ -26,6 +28,7 @@ pub use attached::Attached;
 pub use body::Body;
 pub use compressed::{Compressed, DEFAULT_MAX_PAYLOAD, ExpandError};
 pub use event::{Event, Payload};
+pub use lines::{Lines, LinesError};
 pub(crate) use members::Members;
 pub use pack::{Pack, PackError};
 pub use stored::{PayloadRef, StoredPayload, pending};

@@ -46,6 +46,19 @@ const ACCOUNTING: [&str; 15] = [
     "poisonraw",
 ];
 
+/// The attributes of a payload.
+const OF_PAYLOAD: [&str; 9] = [
+    "datacontenttype",
+    "data",
+    "data_base64",
+    "dataencoding",
+    "datasize",
+    "datadigest",
+    "dataref",
+    "packitems",
+    PACK_DELETED,
+];
+
 const PACK_DELETED: &str = "packdeleted";
 
 /// Encodes an event with a JSON payload.
@@ -69,42 +82,27 @@ pub fn encode_binary(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
 /// Encodes an event with this payload. Without one, its data is the JSON value `null`.
 #[must_use]
 pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
-    match payload {
-        Payload::Json(data) => encode(envelope, data),
-        Payload::Binary(data) => encode_binary(envelope, data),
-        Payload::Compressed(Compressed { data, size }) => {
-            let mut object = ObjectWriter::with_capacity(ENVELOPE + data.len() / 3 * 4);
-            write_envelope(&mut object, envelope);
-            object.string(member!("dataencoding"), ZSTD);
-            object.number(member!("datasize"), *size);
-            object.string(member!("data_base64"), &to_base64(data));
-            object.finish()
-        }
-        Payload::Pack(pack) => {
-            let mut object = ObjectWriter::with_capacity(ENVELOPE + pack.data.data.len() / 3 * 4);
-            write_envelope(&mut object, envelope);
-            write_pack(&mut object, pack);
-            object.finish()
-        }
-        Payload::Attached(attached) => {
-            let mut object = ObjectWriter::with_capacity(ENVELOPE);
-            write_envelope(&mut object, envelope);
-            if attached.is_compressed {
-                object.string(member!("dataencoding"), ZSTD);
-            }
-            object.number(member!("datasize"), attached.size);
-            object.string(member!("datadigest"), &attached.digest);
-            object.string(member!("dataref"), &attached.reference());
-            object.finish()
-        }
-        Payload::Elsewhere(reference) => {
-            let mut object = ObjectWriter::with_capacity(ENVELOPE + reference.len());
-            write_envelope(&mut object, envelope);
-            object.text(member!("dataref"), Some(reference));
-            object.finish()
-        }
-        Payload::Absent => encode(envelope, payload.as_bytes()),
-    }
+    let length = match payload {
+        Payload::Json(data) => data.len(),
+        Payload::Binary(data) | Payload::Compressed(Compressed { data, .. }) => data.len() / 3 * 4,
+        Payload::Pack(pack) => pack.data.data.len() / 3 * 4,
+        Payload::Elsewhere(reference) => reference.len(),
+        Payload::Attached(_) | Payload::Absent => 0,
+    };
+    let mut object = ObjectWriter::with_capacity(ENVELOPE + length);
+    write_envelope(&mut object, envelope);
+    write_payload(&mut object, payload);
+    object.finish()
+}
+
+/// Returns an event with this payload and content type instead of its own. All other members keep their bytes and their
+/// order.
+#[must_use]
+pub fn with_payload(event: &Event, payload: &Payload, content_type: Option<&str>) -> Vec<u8> {
+    let mut object = ObjectWriter::copy(event, |name| !OF_PAYLOAD.contains(&name));
+    object.text(layout::CONTENT_TYPE, content_type);
+    write_payload(&mut object, payload);
+    object.finish()
 }
 
 /// Replaces the attempt and poison records of an event; returns `None` if `body` is not an event. The
@@ -143,8 +141,13 @@ pub(crate) fn without_unique_key(event: &Event) -> Vec<u8> {
 
 /// Returns an event whose data is at this reference. All other members keep their bytes and their order.
 pub(crate) fn with_reference(event: &Event, reference: &PayloadRef) -> Vec<u8> {
+    with_data_at(event, &reference.to_string())
+}
+
+/// Returns an event with this `dataref`. All other members keep their bytes and their order.
+pub(super) fn with_data_at(event: &Event, reference: &str) -> Vec<u8> {
     let mut object = ObjectWriter::copy(event, |name| name != "dataref");
-    object.string(member!("dataref"), &reference.to_string());
+    object.string(member!("dataref"), reference);
     object.finish()
 }
 
@@ -179,6 +182,28 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
     write_attempts(object, &envelope.attempts);
     if let Some(poison) = &envelope.poison {
         write_poison(object, poison);
+    }
+}
+
+fn write_payload(object: &mut ObjectWriter, payload: &Payload) {
+    match payload {
+        Payload::Json(_) | Payload::Absent => object.raw(layout::DATA, payload.as_bytes()),
+        Payload::Binary(data) => object.string(member!("data_base64"), &to_base64(data)),
+        Payload::Compressed(Compressed { data, size }) => {
+            object.string(member!("dataencoding"), ZSTD);
+            object.number(member!("datasize"), *size);
+            object.string(member!("data_base64"), &to_base64(data));
+        }
+        Payload::Pack(pack) => write_pack(object, pack),
+        Payload::Attached(attached) => {
+            if attached.is_compressed {
+                object.string(member!("dataencoding"), ZSTD);
+            }
+            object.number(member!("datasize"), attached.size);
+            object.string(member!("datadigest"), &attached.digest);
+            object.string(member!("dataref"), &attached.reference());
+        }
+        Payload::Elsewhere(reference) => object.text(member!("dataref"), Some(reference)),
     }
 }
 

@@ -23,8 +23,8 @@ pub use queue_core::backend::{
     BrowsedMessage, Browsing, Capabilities, Completion, ConditionalPuts, Created, Finish,
     InvalidMetadata, ItemSet, Lease, MAX_ITEMS, MessageState, Metadata, NewMessage, Op, OpOutcome,
     PackItem, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties,
-    RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, StorageTransaction, Swap,
-    TimeToLive, Token, Transactions, Writes,
+    QueueTotals, RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, StorageTransaction,
+    Swap, TimeToLive, Token, Transactions, Writes,
 };
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

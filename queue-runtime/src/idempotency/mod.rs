@@ -9,6 +9,42 @@
 //!
 //! [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) puts a store in front of a listener's handler;
 //! [`once`](crate::once) is for everything else. Implement [`IdempotencyStore`] for another database.
+//!
+//! What a store has recorded can be listed, looked up and forgotten, in memory and on SQLite. `docs/which-once.md` has a
+//! table of the scopes: records of unique submissions and schedules are among them.
+//!
+//! ```
+//! use queue_runtime::idempotency::{Forgotten, RecordState};
+//! use queue_runtime::{QueueService, once};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let service = QueueService::connect("memory:").await?;
+//! let store = service.results().ok_or("no results")?;
+//! once(&store, "order-1234", async { Ok::<_, std::io::Error>(7) }).await?;
+//!
+//! let mut from = None;
+//! loop {
+//!     let page = store.list(Some("once"), from.as_ref(), 100).await?;
+//!     for recorded in &page.records {
+//!         let left = recorded.ends_at.duration_since(page.now);
+//!         println!("{}: {:?}, for {left:#}", recorded.key.key(), recorded.state);
+//!     }
+//!     from = page.next;
+//!     if from.is_none() {
+//!         break;
+//!     }
+//! }
+//!
+//! let key = "order-1234".into();
+//! let recorded = store.look_up(&key).await?.ok_or("it is not recorded")?;
+//! assert_eq!(recorded.value.as_deref(), Some(&b"7"[..]));
+//! assert_eq!(recorded.state, RecordState::Done { size: 1 });
+//! // The card will be charged again.
+//! assert_eq!(store.forget(&key).await?, Forgotten::Removed);
+//! # Ok(())
+//! # }
+//! ```
 
 mod completed_ids;
 #[cfg(feature = "object-store")]
@@ -27,7 +63,8 @@ pub(crate) use held::{HeldClaim, no_answer};
 pub use once::{Once, OnceError, once};
 pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, MAX_RESULT, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, MAX_RESULT, Owner,
+    RecordState, Recorded, RecordedPage, Swept, WorkKey,
 };
 pub(crate) use recording::finish_within;
 

@@ -15,8 +15,8 @@ use super::listeners::Listeners;
 use super::observer::{Observer, Observers};
 use super::routing::Part;
 use crate::context::Context;
-use crate::policy::{IdlePolicy, InstanceTarget, Objective, ScalePolicy};
-use crate::receive::{Around, ErasedHandler, MissingQueue, OnError, Options, consumer_setters};
+use crate::policy::{IdlePolicy, Objective, ScalePolicy};
+use crate::receive::{Around, ErasedHandler, MissingQueue, Options, consumer_setters};
 use crate::settings::ConsumerConfig;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
@@ -101,40 +101,6 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Makes the listener compute how many instances of the program should run. The number is in
-    /// [`ListenerInfo::wanted_instances`](super::ListenerInfo::wanted_instances), the event
-    /// [`InstancesAdvised`](super::ListenerEventKind::InstancesAdvised) and a metric, for an
-    /// autoscaler to read; the listener starts and stops no processes.
-    ///
-    /// Costs one storage transaction every 1 to 5 seconds while there is load or more than the minimum is wanted;
-    /// shared with the scaling of [tasks](Self::tasks).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use queue_runtime::policy::InstanceTarget;
-    /// use queue_runtime::{Message, Received, testing};
-    /// # use serde::{Deserialize, Serialize};
-    /// #
-    /// # #[derive(Debug, Serialize, Deserialize, Message)]
-    /// # struct Order {
-    /// #     number: u32,
-    /// # }
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # async fn ship(_: Received<Order>) {}
-    /// let service = testing::service().await;
-    /// let target = InstanceTarget::new(1..=10, Duration::from_secs(60));
-    /// let listener = service.listener(ship).advise_instances(target).start()?;
-    /// assert_eq!(listener.info().wanted_instances, Some(1));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn advise_instances(mut self, target: InstanceTarget) -> Self {
-        self.options.config.advise_instances = Some(target);
-        self
-    }
-
     /// Has the listener tell whether a promise of latency is kept, such as `objective(Objective::p99(Duration::from_secs(30)))`:
     /// 99 of 100 messages are completed within 30 seconds.
     ///
@@ -149,8 +115,8 @@ impl<M> ListenerBuilder<M> {
     /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept). [`ListenerInfo::objective`](super::ListenerInfo::objective) has
     /// the figures.
     ///
-    /// Messages that are on the queue are not known. To have instances scaled by the
-    /// objective, pass [`Objective::instances`] to [`advise_instances`](Self::advise_instances).
+    /// Messages that are on the queue are not known. An [agent](crate::agent) with the same objective has the number of instances
+    /// follow it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -168,11 +134,7 @@ impl<M> ListenerBuilder<M> {
     /// # async fn ship(_: Received<Order>) {}
     /// # let service = testing::service().await;
     /// let objective = Objective::p99(Duration::from_secs(30));
-    /// let listener = service
-    ///     .listener(ship)
-    ///     .objective(objective)
-    ///     .advise_instances(objective.instances(1..=10))
-    ///     .start()?;
+    /// let listener = service.listener(ship).objective(objective).start()?;
     /// assert!(!listener.info().objective.expect("there is one").is_broken);
     /// # Ok(())
     /// # }
@@ -212,62 +174,6 @@ impl<M> ListenerBuilder<M> {
     /// default is ten visibility timeouts.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
         self.options.config.handler_timeout = Some(timeout);
-        self
-    }
-
-    /// Decides what to do about a failed attempt by the type of its error. The type is searched in the error's
-    /// [source](std::error::Error::source) chain, outermost first.
-    ///
-    /// Call it once for each type; the first type that is found decides. An error of none of them is retried
-    /// according to the [retry policy](Self::retry). What a handler asks for itself, by
-    /// [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and timeouts.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use queue_runtime::{Message, OnError, Received, testing};
-    /// # use serde::{Deserialize, Serialize};
-    /// #
-    /// # #[derive(Debug, Serialize, Deserialize, Message)]
-    /// # struct Order {
-    /// #     number: u32,
-    /// # }
-    ///
-    /// #[derive(Debug, thiserror::Error)]
-    /// enum ShipError {
-    ///     #[error("no item {0}")]
-    ///     NoItem(u32),
-    ///     #[error("the carrier is busy")]
-    ///     Busy,
-    /// }
-    ///
-    /// async fn ship(order: Received<Order>) -> Result<(), ShipError> {
-    ///     match order.number {
-    ///         0 => Err(ShipError::NoItem(0)),
-    ///         _ => Err(ShipError::Busy),
-    ///     }
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let service = testing::service().await;
-    /// let listener = service
-    ///     .listener(ship)
-    ///     .classify(|error: &ShipError| match error {
-    ///         ShipError::NoItem(_) => OnError::Reject,
-    ///         ShipError::Busy => OnError::RetryAfter(Duration::from_secs(60)),
-    ///     })
-    ///     .start()?;
-    /// # service.submit(Order { number: 0 }).await?;
-    /// # tokio::time::sleep(Duration::from_secs(5)).await;
-    /// # assert_eq!(listener.info().poisoned, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn classify<E: std::error::Error + 'static>(
-        mut self,
-        decide: impl Fn(&E) -> OnError + Send + Sync + 'static,
-    ) -> Self {
-        self.options.classifiers.add(decide);
         self
     }
 

@@ -19,7 +19,7 @@ use crate::observe::Measures;
 use crate::panic::log_caught;
 use crate::receive::Consumer;
 use crate::served::Serving;
-use crate::settings::read_in_time;
+use crate::settings::{Paused, read_in_time};
 
 /// One listener: what its parts share, and the parts. Each owns its state, which others change by its methods only.
 pub(super) struct Core {
@@ -68,6 +68,11 @@ impl Core {
         Ok(depth)
     }
 
+    /// Returns the mark in the queue's metadata that pauses it for everybody, if it had one when it was last read.
+    pub(super) fn queue_paused(&self) -> Option<Arc<Paused>> {
+        self.context.settings.marks().of(&self.consumer.queue)
+    }
+
     /// Runs a job in the background until it ends or the listener stops. If it panics, it starts again.
     pub(super) fn keep_running<F>(
         self: &Arc<Self>,
@@ -95,6 +100,7 @@ impl Core {
         let mut info = ListenerInfo {
             in_flight_limit: self.capacity.in_flight_limit(),
             parked: self.capacity.parking().count(),
+            queue_paused: self.queue_paused().map(Arc::unwrap_or_clone),
             circuit: self.capacity.breaker().map(Breaker::state),
             objective: self.latency.as_deref().map(Latency::current),
             transactions: transactions.since(&self.transactions_before),

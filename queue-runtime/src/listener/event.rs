@@ -8,6 +8,7 @@ use tokio::sync::broadcast;
 use super::latency::ObjectiveState;
 use crate::panic::CaughtPanic;
 use crate::receive::SettleProblem;
+use crate::settings::Paused;
 
 /// An event of a listener: when it happened, on which queue, and what. Subscribe with
 /// [`ListenerHandle::events`](super::ListenerHandle::events), or with
@@ -196,6 +197,11 @@ pub enum ListenerEventKind {
     WorkDetected,
     /// The queue does not exist. The listener keeps polling for it.
     QueueMissing,
+    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until it is resumed, and
+    /// finishes what is in flight. Published once, until then.
+    QueuePaused(Paused),
+    /// The queue is not paused any more. The listener receives messages again, unless its handle has paused it.
+    QueueResumed,
     /// A receive failed and will be retried.
     ReceiveFailed {
         /// The error.
@@ -237,14 +243,6 @@ pub enum ListenerEventKind {
     /// The number of dequeue tasks that should run has changed: the scale policy or
     /// [`scale`](super::ListenerHandle::scale) has set it, or a task has ended because the queue was empty.
     Scaled {
-        /// The number before.
-        from: usize,
-        /// The number now.
-        to: usize,
-    },
-    /// The number of wanted instances has changed, after
-    /// [`advise_instances`](super::ListenerBuilder::advise_instances).
-    InstancesAdvised {
         /// The number before.
         from: usize,
         /// The number now.
@@ -359,7 +357,7 @@ impl ListenerEventKind {
 }
 
 /// The number of events that a subscriber may fall behind.
-const EVENTS_KEPT: usize = 1_024;
+pub(crate) const EVENTS_KEPT: usize = 1_024;
 
 /// The events of one listener, for its subscribers. The channel exists once there has been one: it takes more
 /// memory than the rest of an idle listener.

@@ -71,6 +71,14 @@ impl ListenerHandle {
         &self.core.consumer.queue
     }
 
+    /// Returns the recent mean number of messages that the storage has as one.
+    pub(crate) fn messages_per_pack(&self) -> f64 {
+        let Core {
+            context, consumer, ..
+        } = &*self.core;
+        context.packs.items_per_message(&consumer.queue)
+    }
+
     /// Returns whether the listener can receive.
     pub(super) fn health(&self) -> ListenerHealth {
         ListenerHealth::of(&self.core)
@@ -84,8 +92,8 @@ impl ListenerHandle {
 
     /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The
     /// answer is also in [`info`](Self::info), until the next one. Each call costs a storage transaction. The
-    /// listener itself asks only where it must: to choose the number of its dequeue tasks, to drain, to stand by, and to
-    /// advise instances.
+    /// listener itself asks only where it must: to choose the number of its dequeue tasks, to drain, and to
+    /// stand by.
     ///
     /// # Errors
     /// The backend's error.

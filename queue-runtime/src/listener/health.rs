@@ -11,6 +11,7 @@ use super::intake::ReceiveFailure;
 use super::latency::ObjectiveState;
 use super::phase::ListenerPhase;
 use crate::lease::OverdueRenewal;
+use crate::settings::Paused;
 
 /// How the listeners of a service are, from [`QueueService::health`](crate::QueueService::health). Its text is a sentence for
 /// each thing that is wrong, or `healthy`.
@@ -67,6 +68,9 @@ pub struct ListenerHealth {
     pub queue: QueueName,
     /// The listener's phase.
     pub phase: ListenerPhase,
+    /// The mark that [pauses](crate::AnyQueue::pause) the queue for everybody, if it had one when its metadata was last read:
+    /// the listener receives nothing.
+    pub queue_paused: Option<Paused>,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
     /// first. It may be long ago although nothing fails: a listener does not receive while it is paused, while as many
     /// messages are in flight as may be, or while it waits for a [notifier](crate::notify).
@@ -112,8 +116,8 @@ impl Health {
         self.listeners.iter().any(ListenerHealth::is_blocked)
     }
 
-    /// Returns a sentence for each thing that is wrong, also for what does not make the service unhealthy: some stuck handlers,
-    /// an open circuit breaker, and a broken objective.
+    /// Returns a sentence for each thing that is wrong, also for what does not make the service unhealthy: a paused
+    /// queue, some stuck handlers, an open circuit breaker, and a broken objective.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let listeners = self.listeners.iter().flat_map(ListenerHealth::problems);
@@ -147,6 +151,7 @@ impl ListenerHealth {
         Self {
             queue: core.consumer.queue.clone(),
             phase: core.phase.current(),
+            queue_paused: info.queue_paused,
             last_success: info.last_success,
             failure: info.failure,
             in_flight: info.in_flight,
@@ -171,6 +176,8 @@ impl ListenerHealth {
             let (lasted, error) = (failure.lasted.as_secs(), error_chain(&failure.error));
             format!("queue `{queue}` has failed for {lasted} s: {error}")
         });
+        let paused = self.queue_paused.as_ref();
+        let paused = paused.map(|paused| format!("queue `{queue}` is {paused}"));
         let stuck = (self.stuck > 0).then(|| {
             let (stuck, limit) = (self.stuck, self.max_in_flight);
             let remark = match self.stuck_transactions {
@@ -191,6 +198,7 @@ impl ListenerHealth {
             let (late, messages) = (state.late, state.messages);
             format!("the latency objective of queue `{queue}` is broken: {late} of {messages} messages are late")
         });
-        [failure, stuck, circuit, objective].into_iter().flatten()
+        let problems = [failure, paused, stuck, circuit, objective];
+        problems.into_iter().flatten()
     }
 }

@@ -6,6 +6,7 @@ use super::capacity::CircuitState;
 use super::intake::ReceiveFailure;
 use super::latency::ObjectiveState;
 use crate::meter::TransactionCounts;
+use crate::settings::Paused;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
 ///
@@ -44,6 +45,9 @@ pub struct ListenerInfo {
     /// The number of messages that may be in flight now: fewer than
     /// [`max_in_flight`](super::ListenerBuilder::max_in_flight) while the storage throttles.
     pub in_flight_limit: usize,
+    /// The mark that [pauses](crate::AnyQueue::pause) the queue for everybody, if it had one when its metadata was last read:
+    /// the listener receives nothing.
+    pub queue_paused: Option<Paused>,
     /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
     pub circuit: Option<CircuitState>,
     /// How the [objective](super::ListenerBuilder::objective) is kept, if there is one.
@@ -87,9 +91,6 @@ pub struct ListenerInfo {
     /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself.
     /// `None` before that.
     pub depth: Option<u64>,
-    /// How many instances of the program are wanted, if
-    /// [`advise_instances`](super::ListenerBuilder::advise_instances) asked for it.
-    pub wanted_instances: Option<usize>,
     /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
     /// that uses the queue through the same service.
     pub transactions: TransactionCounts,

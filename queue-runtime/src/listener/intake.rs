@@ -11,15 +11,14 @@
 //! | `receiving` | what the last receives found, or why they fail and since when |
 //! | `idling` | what the idle policy is asked |
 //! | `standby` | whether no task polls at all, and until when |
+//! | `queue_pause` | what a mark in the queue's metadata, which pauses it for everybody, does to the tasks |
 //! | `scaler` | when to ask the scale policy how many tasks there should be |
 //! | `workload` | what the tasks tell the scaler |
-//! | `advice` | how many instances of the program are wanted |
 
-mod advice;
 mod dequeue;
 mod idling;
 mod presence;
-mod processor;
+mod queue_pause;
 mod receiving;
 mod scaler;
 mod standby;
@@ -32,8 +31,8 @@ use std::time::Duration;
 use queue_core::clock::Clock;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-pub(super) use advice::Advice;
 use presence::Presence;
+use queue_pause::QueuePause;
 use receiving::Receiving;
 pub use receiving::{ReceiveError, ReceiveFailure};
 use tasks::{TaskCounts, Tasks};
@@ -53,11 +52,11 @@ pub(super) struct Intake {
     /// Filled once the queue exists and its metadata was read, which one dequeue task does for all.
     opened: OnceCell<()>,
     receiving: Receiving,
+    queue_pause: QueuePause,
     wakeups: Wakeups,
     idle: Arc<dyn IdlePolicy>,
     scale: Arc<dyn ScalePolicy>,
     workload: Workload,
-    advice: Option<Advice>,
     /// Held by the task that receives, if messages are handled in the order of their receives.
     in_order: Mutex<()>,
 }
@@ -68,17 +67,16 @@ impl Intake {
         wakeups: Wakeups,
         idle: Arc<dyn IdlePolicy>,
         scale: Arc<dyn ScalePolicy>,
-        advice: Option<Advice>,
     ) -> Self {
         Self {
             tasks: Tasks::new(tasks),
             opened: OnceCell::new(),
             receiving: Receiving::default(),
+            queue_pause: QueuePause::default(),
             wakeups,
             idle,
             scale,
             workload: Workload::default(),
-            advice,
             in_order: Mutex::new(()),
         }
     }
@@ -103,7 +101,6 @@ impl Intake {
         info.tasks = tasks.active;
         info.peak_tasks = tasks.peak;
         info.started_tasks = tasks.started;
-        info.wanted_instances = self.advice.as_ref().map(Advice::wanted);
         info.last_success = self.receiving.last_success();
         info.failure = self.receiving.failure(clock);
     }

@@ -5,7 +5,8 @@
 //! | who | decides |
 //! |---|---|
 //! | the [handle](super::ListenerHandle), and `shutdown` | to pause, resume, stop and abort |
-//! | a dequeue task that finds the queue empty | to stop, if the listener runs until then: `drain` |
+//! | a dequeue task that finds the queue empty, or paused for everybody | to stop, if the listener runs until then: `drain` |
+//! | whoever pauses the queue for everybody | nothing: `intake/queue_pause` has the tasks wait in any phase |
 //! | a task that its runtime drops | to abort |
 //! | the watchdog | that all is settled, so that the listener has stopped |
 

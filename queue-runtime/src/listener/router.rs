@@ -12,7 +12,7 @@ use super::handling::{KeyOf, key_of};
 use super::routing::Part;
 use crate::policy::Rate;
 use crate::receive::{
-    Around, ErasedHandler, Handler, HandlerWith, MissingQueue, OnError, Options, type_setters,
+    Around, ErasedHandler, Handler, HandlerWith, MissingQueue, Options, type_setters,
 };
 
 /// A builder of a listener for messages of several types on one queue, from
@@ -177,16 +177,6 @@ impl<M: Message> Route<M> {
             + 'static,
     {
         self.layers.push(crate::tower::around(&layer));
-        self
-    }
-
-    /// Decides what to do about a failed attempt by the type of its error, as [`ListenerBuilder::classify`] does. The
-    /// classifiers of the router are asked after those of the route.
-    pub fn classify<E: std::error::Error + 'static>(
-        mut self,
-        decide: impl Fn(&E) -> OnError + Send + Sync + 'static,
-    ) -> Self {
-        self.options.classifiers.add(decide);
         self
     }
 

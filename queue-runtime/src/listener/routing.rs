@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use queue_core::{MessageType, QueueName, Wire};
+use queue_core::{MessageType, QueueName};
 use tokio::sync::Semaphore;
 
 use super::error::StartError;
@@ -152,8 +152,8 @@ fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
             let mut kinds = one.aliases().iter().copied().chain([one.kind()]);
             let shared = kinds.find(|kind| other.accepts(kind));
             let shared = shared.map(|kind| format!("messages of kind `{kind}`"));
-            let both_bare = one.wire() == Wire::Bare && other.wire() == Wire::Bare;
-            let bodies = both_bare.then(|| "bodies that are not events".to_owned());
+            let neither_event = !one.wire().is_event() && !other.wire().is_event();
+            let bodies = neither_event.then(|| "bodies that are not events".to_owned());
             if let Some(messages) = shared.or(bodies) {
                 return Err(StartError::TwoHandlers {
                     queue: queue.clone(),

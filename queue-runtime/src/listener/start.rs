@@ -11,7 +11,7 @@ use super::counters::Counters;
 use super::error::StartError;
 use super::handle::ListenerHandle;
 use super::handling::{Handling, RunTimes, watchdog};
-use super::intake::{self, Advice, Intake};
+use super::intake::{self, Intake};
 use super::latency::{self, Latency};
 use super::phase::Phase;
 use super::routing::Routing;
@@ -68,7 +68,6 @@ impl<M> ListenerBuilder<M> {
             Some(rules) => Arc::new(rules),
             None => Arc::new(DepthRules::default()),
         });
-        let advice = config.advise_instances.map(Advice::new).transpose()?;
         let (context, clock) = (&self.context, &self.context.clock);
         let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
         let threads = routes.threads();
@@ -86,7 +85,7 @@ impl<M> ListenerBuilder<M> {
         let times = RunTimes::new(config.adaptive_visibility.unwrap_or(false));
         let core = Arc::new(Core {
             phase: Phase::running(self.until_empty),
-            intake: Intake::new(bounds.tasks, wakeups, idle, scale, advice),
+            intake: Intake::new(bounds.tasks, wakeups, idle, scale),
             capacity,
             handling: Handling::new(routes, runtime.clone(), batch as usize, times),
             counters: Counters::default(),

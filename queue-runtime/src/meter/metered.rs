@@ -6,12 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Browsing, ConditionalPuts, Created, Lease, Metadata, NewMessage, Op,
-    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId, Swap,
+    ApplyError, Backend, BrowsedMessage, Browsing, ConditionalPuts, Created, Lease, Metadata,
+    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
+    QueueProperties, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
-use queue_core::{QueueName, Result};
+use queue_core::{MessageId, QueueName, Result};
 use queue_sharded::shard_of;
 
 use super::counters::Counters;
@@ -247,6 +247,19 @@ impl Backend for Metered {
         Counting::of(self.counters(queue), kind)
             .answer(call, counted)
             .await
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        let call = self.inner.find(queue, id, max);
+        if self.capabilities().browsing == Browsing::Unsupported {
+            return call.await;
+        }
+        self.one(queue, TransactionKind::Peek, call).await
     }
 
     async fn update(

@@ -76,7 +76,7 @@ impl Notifiers {
     }
 
     /// Subscribes a subscriber to each notifier.
-    pub(super) fn subscribe(
+    pub(crate) fn subscribe(
         &self,
         queue: &QueueName,
         subscriber: impl Fn() -> Arc<dyn Subscriber>,

@@ -5,14 +5,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, Lease, Op, OpOutcome, Page, PageMark, PeekedMessage,
-    PopReceipt, ReceivedMessage, StorageId,
+    ApplyError, AttachmentPart, Backend, BrowsedMessage, Lease, Op, OpOutcome, Page, PageMark,
+    PeekedMessage, PopReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::clock::Clock;
 use queue_core::encoder::Encoder;
 use queue_core::internal::forward_backend;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 use super::open::{ItemOf, OpenPack, parse_item};
 use super::receive::not_open;
@@ -131,6 +131,15 @@ impl Backend for Packs {
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         self.browse_items(queue, from, max).await
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        self.storage.find(queue, id, max).await
     }
 
     async fn update(

@@ -78,8 +78,9 @@ impl Packs {
     ) -> Result<()> {
         self.see_to_lease(pack).await?;
         let mut locked = pack.lease.lock().await;
+        let receipt = locked.receipt()?;
         let now = self.clock.monotonic();
-        let items = pack.state().that(|status| which(status));
+        let items = pack.state().begin_leaving(which);
         let leaving = items.into_iter().map(|(number, event, status)| {
             let (delay, ended) = match status {
                 Status::Held(until) => (until.saturating_sub(now), until <= now),
@@ -92,12 +93,12 @@ impl Packs {
             }
         });
         let leaving: Vec<Leaving> = leaving.collect();
-        let receipt = locked.receipt()?;
         let moved = if self.is_atomic() {
             self.move_at_once(pack, &leaving, &receipt).await
         } else {
             self.move_one_by_one(pack, &leaving).await
         };
+        pack.state().end_leaving();
         if moved.is_ok() {
             self.delete_if_done(pack, &mut locked).await?;
         }

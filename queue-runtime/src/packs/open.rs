@@ -42,6 +42,9 @@ pub(super) struct State {
 pub(super) struct Item {
     pub(super) event: Bytes,
     pub(super) status: Status,
+    /// Whether it is being put as a message of its own. Until that is known it has the status that it had, but others may
+    /// have received it already.
+    leaves: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +97,7 @@ impl OpenPack {
             } else {
                 Status::Waiting
             },
+            leaves: false,
         };
         let items: Vec<Item> = (0..).zip(events).map(item).collect();
         Self {
@@ -154,7 +158,7 @@ impl OpenPack {
             && held.len() < max
             && let Some(item) = state.items.get_mut(next)
         {
-            if item.status == Status::Waiting {
+            if item.status == Status::Waiting && !item.leaves {
                 item.status = Status::Held(until);
                 held.push((next as u32, item.event.clone()));
             }
@@ -164,10 +168,15 @@ impl OpenPack {
         held
     }
 
-    /// Has an item that is held within the pack held until then. Returns false if it is not.
+    /// Whether an item is being put as a message of its own.
+    pub(super) fn is_leaving(&self, item: u32) -> bool {
+        self.state().items[item as usize].leaves
+    }
+
+    /// Has an item that is held within the pack held until then. Returns false if it is not, or is leaving.
     pub(super) fn hold_on(&self, item: u32, until: Duration) -> bool {
         let mut state = self.state();
-        let is_held = state.is_held(item);
+        let is_held = state.is_held(item) && !state.items[item as usize].leaves;
         if is_held {
             state.items[item as usize].status = Status::Held(until);
         }
@@ -223,13 +232,25 @@ impl State {
         counts
     }
 
-    /// The items of a status, with what is needed to make messages of them.
-    pub(super) fn that(&self, wanted: impl Fn(&Status) -> bool) -> Vec<(u32, Bytes, Status)> {
-        let items = (0..).zip(&self.items);
+    /// Has the items of a status leave, until [`end_leaving`](Self::end_leaving): none of them is returned or leased within
+    /// the pack. Returns what is needed to make messages of them.
+    pub(super) fn begin_leaving(
+        &mut self,
+        wanted: impl Fn(&Status) -> bool,
+    ) -> Vec<(u32, Bytes, Status)> {
+        let items = (0..).zip(&mut self.items);
         items
             .filter(|(_, item)| wanted(&item.status))
-            .map(|(number, item)| (number, item.event.clone(), item.status.clone()))
+            .map(|(number, item)| {
+                item.leaves = true;
+                (number, item.event.clone(), item.status.clone())
+            })
             .collect()
+    }
+
+    /// What has not become a message of its own is in the pack as before.
+    pub(super) fn end_leaving(&mut self) {
+        self.items.iter_mut().for_each(|item| item.leaves = false);
     }
 }
 

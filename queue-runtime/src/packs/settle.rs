@@ -57,6 +57,10 @@ impl Packs {
         let is_renewal = body.is_none() && !visibility.is_zero();
         if is_renewal && matches!(held, Status::Held(_)) && visibility <= self.reach(&pack) {
             pack.lease.last_until(until).await?;
+            if pack.is_leaving(number) {
+                // Until it is known whether it has left.
+                drop(pack.lease.lock().await);
+            }
             // Unless it has left the pack meanwhile.
             if pack.hold_on(number, until) {
                 self.look_at(&pack);

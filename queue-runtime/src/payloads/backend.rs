@@ -13,15 +13,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, Capabilities, Lease,
-    NewMessage, Op, OpOutcome, Page, PageMark, PopReceipt, PutIf, PutReceipt, ReceivedMessage,
-    StorageId, Swap, TimeToLive, Transactions, check_ops,
+    ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BrowsedMessage,
+    Capabilities, Lease, NewMessage, Op, OpOutcome, Page, PageMark, PopReceipt, PutIf, PutReceipt,
+    ReceivedMessage, StorageId, Swap, TimeToLive, Transactions, check_ops,
 };
 use queue_core::clock::Clock;
 use queue_core::encoder::Encoder;
 use queue_core::internal::forward_backend;
 use queue_core::wire::{Body, PayloadRef, StoredPayload, pending};
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
+use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Result};
 
 use super::pending::{Pending, failed, pending_for, unsubmitted};
 use super::place::Place;
@@ -262,6 +262,12 @@ impl WithPayloads {
     }
 }
 
+/// Has the receipt of a message tell where its payload is.
+fn hold(message: &mut BrowsedMessage, queue: &QueueName) {
+    let payload = StoredPayload::of(&Body::read(&message.body, usize::MAX), queue);
+    message.receipt = Held::write(payload.as_ref(), &message.receipt);
+}
+
 fn not_attached(queue: &QueueName) -> Error {
     Error::new(ErrorKind::InvalidInput, Operation::Put)
         .with_queue(queue)
@@ -374,10 +380,22 @@ impl Backend for WithPayloads {
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         let mut page = self.inner.browse(queue, from, max).await?;
         for message in &mut page.messages {
-            let payload = StoredPayload::of(&Body::read(&message.body, usize::MAX), queue);
-            message.receipt = Held::write(payload.as_ref(), &message.receipt);
+            hold(message, queue);
         }
         Ok(page)
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        let mut found = self.inner.find(queue, id, max).await?;
+        for message in &mut found {
+            hold(message, queue);
+        }
+        Ok(found)
     }
 
     async fn update(

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) use backoff::{Backoff, SHORTEST};
 pub use circuit_breaker::CircuitBreaker;
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
-pub use instances::InstanceTarget;
+pub use instances::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};
 pub use objective::Objective;
 pub(crate) use objective::{Change, RESOLUTION, Settlement, Unfinished, Window};
 pub(crate) use outage::{Outage, outage_pause};
@@ -46,7 +46,7 @@ pub(crate) fn spread(duration: Duration, random: f64) -> Duration {
 }
 
 /// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
-fn doubled(base: Duration, exponent: u32, cap: Duration) -> Duration {
+pub(crate) fn doubled(base: Duration, exponent: u32, cap: Duration) -> Duration {
     1_u32
         .checked_shl(exponent)
         .and_then(|factor| base.checked_mul(factor))

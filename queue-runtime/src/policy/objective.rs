@@ -47,11 +47,10 @@ impl Objective {
         Self::new(0.99, within)
     }
 
-    /// Returns a target for [`advise_instances`](crate::ListenerBuilder::advise_instances) by which the objective is kept: it aims
-    /// at half its time, which leaves the other half to what varies.
+    /// Returns a policy for an [agent](crate::agent) that keeps the objective with as few instances as it can, in this range.
     #[must_use]
     pub fn instances(&self, instances: RangeInclusive<usize>) -> InstanceTarget {
-        InstanceTarget::new(instances, self.within / 2)
+        InstanceTarget::new(instances, self.within)
     }
 }
 

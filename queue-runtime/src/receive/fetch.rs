@@ -151,9 +151,34 @@ async fn receive(
     if messages.is_empty() {
         return Ok((messages, known));
     }
-    let settings = context.settings(queue, declared(&consumer), config(&consumer));
-    let give_up_at = context.clock.monotonic().saturating_add(visibility / 4);
-    let settings = match ready_by(&*context.clock, give_up_at, settings).await {
+    let settings = refreshed(&context, &consumer, known, visibility / 4).await;
+    Ok((messages, settings))
+}
+
+/// Makes sure that the settings of the consumer's queue are not old.
+///
+/// # Errors
+/// That of [`open`], if they have never been read. Otherwise a failure is logged, and they stay as they are.
+pub(crate) async fn refresh(context: &Context, consumer: &Consumer) -> Result<()> {
+    let known = context.known_settings(&consumer.queue, declared(consumer), config(consumer));
+    match known {
+        Some(known) => refreshed(context, consumer, known, known.visibility / 4).await,
+        None => open(context, consumer).await?,
+    };
+    Ok(())
+}
+
+/// Returns the settings of the consumer's queue, or those that are known if they cannot be read within this time.
+async fn refreshed(
+    context: &Context,
+    consumer: &Consumer,
+    known: Settings,
+    patience: Duration,
+) -> Settings {
+    let queue = &consumer.queue;
+    let settings = context.settings(queue, declared(consumer), config(consumer));
+    let give_up_at = context.clock.monotonic().saturating_add(patience);
+    match ready_by(&*context.clock, give_up_at, settings).await {
         Some(Ok(settings)) => settings,
         Some(Err(error)) => {
             tracing::warn!(%queue, %error, "failed to refresh a queue's metadata; using the cached settings");
@@ -163,8 +188,7 @@ async fn receive(
             tracing::warn!(%queue, "a queue's metadata takes long to read; using the cached settings");
             known
         }
-    };
-    Ok((messages, settings))
+    }
 }
 
 fn declared(consumer: &Consumer) -> Option<Duration> {

@@ -6,10 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{Finish, ReceivedMessage};
 use queue_core::envelope::AttemptRecord;
-use queue_core::wire::Body;
-use queue_core::wire::RAW_KIND;
+use queue_core::wire::{Body, Lines, RAW_KIND};
 use queue_core::{
-    ClientId, Envelope, IdempotencyKey, MessageId, MessageType, RequestId, Timestamp,
+    ClientId, Envelope, IdempotencyKey, MessageId, MessageType, RequestId, Timestamp, Wire,
 };
 
 use super::attempts::{Verdict, believe, judge, judge_bare};
@@ -259,7 +258,8 @@ impl Ordinals {
     }
 }
 
-/// Returns an envelope for a body without one. The message id is the storage id.
+/// Returns an envelope for a body that is not an event, with the ids that a body in lines has. The message id is the
+/// storage id.
 fn foreign_envelope(
     context: &Context,
     consumer: &Consumer,
@@ -275,5 +275,10 @@ fn foreign_envelope(
     let mut envelope = Envelope::new(id, client, request, kind);
     envelope.version = message_type.map_or(1, MessageType::version);
     envelope.queue_uri = Some(uri);
+    let is_lines = message_type.is_some_and(|one| one.wire() == Wire::Lines);
+    // What does not begin like a message in lines is not decoded either.
+    if is_lines && let Ok(lines) = Lines::read(&message.body) {
+        lines.identify(&mut envelope);
+    }
     envelope
 }

@@ -60,7 +60,7 @@ pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{Delivery, SettleError};
-pub(crate) use fetch::{fetch, open};
+pub(crate) use fetch::{fetch, open, refresh};
 pub use handler::{Blocking, Handler, blocking};
 pub(crate) use handler::{Call, Erased, ErasedHandler, Prepared, Transact, Unfit};
 pub use handler_with::HandlerWith;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use queue_core::envelope::Envelope;
 use queue_core::wire::Body;
-use queue_core::{MessageType, QueueName, Wire};
+use queue_core::{MessageType, QueueName};
 
 use crate::observe::OTHER_KIND;
 use crate::settings::DEFAULT_VISIBILITY;
@@ -45,7 +45,7 @@ impl Serves {
         let mut types = self.types().iter();
         match body {
             Body::Event(event) => types.position(|one| one.accepts(&event.envelope.kind)),
-            Body::Bare(_) | Body::Malformed(_) => types.position(|one| one.wire() == Wire::Bare),
+            Body::Bare(_) | Body::Malformed(_) => types.position(|one| !one.wire().is_event()),
         }
     }
 
@@ -76,7 +76,7 @@ mod tests {
     use bytes::Bytes;
     use queue_core::envelope::ClientId;
     use queue_core::wire::encode;
-    use queue_core::{MessageId, RequestId};
+    use queue_core::{MessageId, RequestId, Wire};
 
     use super::*;
 

@@ -50,6 +50,20 @@ macro_rules! type_setters {
             self
         }
 
+        /// Decides what to do about a failed attempt by the type of its error, which is searched in the error's
+        /// [source](std::error::Error::source) chain, outermost first. [`OnError`](crate::OnError) has an example.
+        ///
+        /// Call it once for each type; the first type that is found decides, in a route before those of its router. An
+        /// error of none of them is retried according to the [retry policy](Self::retry). What a handler asks for itself,
+        /// by [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and timeouts.
+        pub fn classify<E: std::error::Error + 'static>(
+            mut self,
+            decide: impl Fn(&E) -> $crate::OnError + Send + Sync + 'static,
+        ) -> Self {
+            self.options.classifiers.add(decide);
+            self
+        }
+
         /// Sets how long messages from newer programs are postponed before they are moved to the poison
         /// queue. The default is 24 hours.
         pub fn version_patience(mut self, patience: std::time::Duration) -> Self {

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// How long the last tick of a schedule is kept after it: longer than any pause between two ticks.
 const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
 
+/// The scope of the records of schedules.
+pub(super) const SCOPE: &str = "schedule ticks";
+
 /// The last tick that was submitted.
 #[derive(Debug, Clone)]
 pub(super) struct Last {
@@ -26,6 +29,11 @@ struct Record {
     token: u64,
 }
 
+/// Returns the key under which a schedule is recorded.
+pub(super) fn key(schedule: &str) -> WorkKey {
+    WorkKey::new(SCOPE, schedule)
+}
+
 impl Last {
     pub(super) fn new(tick: Timestamp) -> Self {
         let token = rand::random();
@@ -38,8 +46,7 @@ impl Last {
 
     /// Returns the swap that records it for a schedule of which nothing is recorded.
     pub(super) fn swap(&self, schedule: &str) -> Swap {
-        let key = WorkKey::new("schedule ticks", schedule);
-        Swap::new(key, self.value.clone(), RETENTION)
+        Swap::new(key(schedule), self.value.clone(), RETENTION)
     }
 
     pub(super) fn read(current: Option<Bytes>) -> Result<Self> {

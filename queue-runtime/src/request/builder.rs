@@ -8,9 +8,7 @@ use queue_core::clock::BoxFuture;
 use queue_core::envelope::TraceContext;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
-use queue_core::{
-    Envelope, InvalidId, Message, MessageId, MessageType, QueueName, RequestId, Wire,
-};
+use queue_core::{Envelope, InvalidId, Message, MessageId, MessageType, QueueName, RequestId};
 
 use super::error::{RequestError, RequestProblem};
 use super::replies::Replies;
@@ -230,7 +228,7 @@ impl<M: Message, R: Message> Request<M, R> {
             problem,
         };
         let invalid = invalid.map(|invalid| RequestProblem::Submit(SubmitProblem::Id(invalid)));
-        if let Some(problem) = bare(&[M::TYPE, R::TYPE]).or(invalid) {
+        if let Some(problem) = not_an_event(&[M::TYPE, R::TYPE]).or(invalid) {
             return Err(failed(Some(submit.into_message()), problem));
         }
         let clock = Arc::clone(&replies.context().clock);
@@ -267,11 +265,12 @@ impl<M: Message, R: Message> Request<M, R> {
     }
 }
 
-/// Refuses types without an envelope.
-fn bare(types: &[MessageType]) -> Option<RequestProblem> {
+/// Refuses types whose bodies are not events.
+fn not_an_event(types: &[MessageType]) -> Option<RequestProblem> {
     let mut types = types.iter();
-    let bare = types.find(|message_type| message_type.wire() == Wire::Bare)?;
-    Some(RequestProblem::Bare { kind: bare.kind() })
+    let refused = types.find(|message_type| !message_type.wire().is_event())?;
+    let (kind, wire) = (refused.kind(), refused.wire());
+    Some(RequestProblem::NotAnEvent { kind, wire })
 }
 
 impl<R> Reply<R> {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
-use queue_core::{DecodeError, MessageId, QueueName, RequestId};
+use queue_core::{DecodeError, MessageId, QueueName, RequestId, Wire};
 
 use super::waiting::MAX_WAITING;
 use crate::send::{SubmitProblem, Unreplied};
@@ -90,14 +90,16 @@ pub struct RequestError<M> {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestProblem {
-    /// The type of the message, or of the reply, has no envelope. Nothing was submitted.
+    /// The bodies of the message's type, or of the reply's, are not events. Nothing was submitted.
     #[error(
-        "`{kind}` messages declare `wire = \"bare\"`, so they cannot carry the ids that match a reply to its request; use \
-         a type without it"
+        "`{kind}` messages declare `wire = \"{wire}\"`, so they cannot carry the ids that match a reply to its request; \
+         use a type without it"
     )]
-    Bare {
+    NotAnEvent {
         /// The kind.
         kind: &'static str,
+        /// The form of its bodies.
+        wire: Wire,
     },
     /// 10,000 requests of the service wait for replies, which is the maximum. Nothing was submitted.
     #[error("{MAX_WAITING} requests of this service wait for replies, which is the maximum")]

@@ -5,7 +5,7 @@ use queue_core::encoder::Encoded;
 use queue_core::envelope::Envelope;
 use queue_core::internal::{canonical, escape_text};
 use queue_core::wire::{self, Body};
-use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName, Wire};
+use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -190,12 +190,12 @@ pub(crate) fn check_one_step(
 
 /// Checks that a reply of this type says which request it answers.
 fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
-    if message_type.wire() != Wire::Bare {
+    let (kind, wire) = (message_type.kind(), message_type.wire());
+    if wire.is_event() {
         return Ok(());
     }
-    let kind = message_type.kind();
     let refused = format!(
-        "a `{kind}` message cannot be a reply: its type declares `wire = \"bare\"`, which has no room for the id of the \
+        "a `{kind}` message cannot be a reply: its type declares `wire = \"{wire}\"`, which has no room for the id of the \
          request"
     );
     Err(refused.into())

@@ -4,6 +4,7 @@ mod conditional;
 mod follow_ups;
 mod in_transaction;
 mod packing;
+pub(crate) mod payload;
 mod submit;
 mod submit_all;
 mod submit_error;

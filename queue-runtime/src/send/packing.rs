@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use queue_core::backend::{NewMessage, Op};
 use queue_core::encoder::Packer;
-use queue_core::message::Wire;
 use queue_core::{
     Envelope, Error, ErrorKind, MessageId, MessageType, Operation, RequestId, Result,
 };
@@ -36,8 +35,10 @@ impl Puts {
         message_type: &MessageType,
         outgoing: &[Outgoing],
     ) -> Result<Self> {
-        if message_type.wire() == Wire::Bare {
-            let detail = "its type declares `wire = \"bare\"`, and bare bodies cannot be packed";
+        let wire = message_type.wire();
+        if !wire.is_event() {
+            let detail =
+                format!("its type declares `wire = \"{wire}\"`, and only events can be packed");
             let error = Error::new(ErrorKind::InvalidInput, Operation::Put).with_detail(detail);
             return Err(match outgoing.first() {
                 Some(first) => error.with_queue(&first.queue).unsent(),

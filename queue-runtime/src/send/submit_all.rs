@@ -193,7 +193,7 @@ impl<M> SubmitAll<M> {
     ///
     /// # Errors
     /// The submission fails with [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the type declares
-    /// `wire = "bare"`: bare bodies cannot be packed.
+    /// another `wire` than `"event"`: only events can be packed.
     pub fn packed(mut self) -> Self
     where
         M: Message,

@@ -7,7 +7,7 @@ use queue_core::backend::{Atomicity, ConditionalPuts, Swap};
 use queue_core::encoder::Encoded;
 use queue_core::idempotency::{IdempotencyStore, WorkKey};
 use queue_core::internal::canonical;
-use queue_core::{Error, ErrorKind, KeyedMessage, Operation, Wire};
+use queue_core::{Error, ErrorKind, KeyedMessage, Operation};
 use serde_json::Value;
 use tracing::Instrument as _;
 
@@ -338,16 +338,16 @@ impl<M> Submit<M> {
             ));
         }
         if unique.until_settled {
-            let is_bare = |encoded: &Encoded| encoded.message_type().wire() == Wire::Bare;
+            let not_an_event = |encoded: &Encoded| !encoded.message_type().wire().is_event();
             if unique.store.is_some() {
                 return invalid(
                     "a store of results cannot release a key when its message is settled; leave `unique_until_settled` \
                      or `unique_in` out",
                 );
             }
-            if self.encoded.as_ref().is_ok_and(is_bare) {
+            if self.encoded.as_ref().is_ok_and(not_an_event) {
                 return invalid(
-                    "a bare message cannot carry the key that it holds until it is settled",
+                    "a message that is not an event cannot carry the key that it holds until it is settled",
                 );
             }
         }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::envelope::AttemptRecord;
-use queue_core::wire::{self, ACCOUNTING_RESERVE, Body, Compressed, Payload};
+use queue_core::wire::{self, ACCOUNTING_RESERVE, Payload};
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
 use tracing::Instrument as _;
 
+use super::payload;
 use super::submit::{Outgoing, Sending, Submitted};
 use super::submit_error::{SubmitError, SubmitProblem};
 use crate::context::Context;
@@ -83,10 +84,6 @@ impl UntypedMessage {
 
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
         let invalid = |kind| Error::new(kind, Operation::Put).unsent();
-        let too_large = |what: &str, size: usize, limit: usize| {
-            let refused = invalid(ErrorKind::TooLarge);
-            refused.with_detail(format!("{what} {size} bytes, and {limit} are allowed"))
-        };
         let limit = context.encoder.raw_limit();
         let (id, request, subject, body, limit) = match &self.content {
             Content::Event(envelope, payload) => {
@@ -98,12 +95,6 @@ impl UntypedMessage {
                 }
                 envelope.attempts = AttemptRecord::default();
                 (envelope.poison, envelope.unique_key) = (None, None);
-                if let Payload::Json(json) = payload {
-                    serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(|error| {
-                        let refused = invalid(ErrorKind::InvalidInput);
-                        refused.with_detail(format!("the payload is not JSON: {error}"))
-                    })?;
-                }
                 if let Payload::Attached(_) = payload {
                     let problem = "its data is attached to another message; accept that one, and submit its data";
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
@@ -115,15 +106,17 @@ impl UntypedMessage {
                         "`dataref` is empty, or has control characters; it is a URI reference";
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
                 }
-                let (size, most) = (payload.size(), context.encoder.max_payload());
-                if size > most {
-                    return Err(too_large("it has a payload of", size, most));
-                }
+                payload::check(payload, context.encoder, Operation::Put)?;
                 let limit = limit.saturating_sub(ACCOUNTING_RESERVE);
-                let body = within(limit, &mut envelope, payload);
-                if let Some(problem) = unreadable(&body, &envelope.id) {
-                    return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
-                }
+                let body = payload::within(limit, payload, |stored| {
+                    if let (Payload::Compressed(_), Payload::Json(_)) = (stored, payload)
+                        && envelope.content_type.is_none()
+                    {
+                        envelope.content_type = Some(wire::JSON.to_owned());
+                    }
+                    wire::encode_payload(&envelope, stored)
+                });
+                payload::check_readable(&body, &envelope.id, Operation::Put)?;
                 (envelope.id, envelope.request, envelope.subject, body, limit)
             }
             Content::Bare(body) => (
@@ -134,9 +127,7 @@ impl UntypedMessage {
                 limit,
             ),
         };
-        if body.len() > limit {
-            return Err(too_large("it has", body.len(), limit));
-        }
+        payload::check_size(body.len(), limit, Operation::Put)?;
         let time_to_live = self
             .time_to_live
             .map_or_else(TimeToLive::default, TimeToLive::After);
@@ -150,30 +141,5 @@ impl UntypedMessage {
             request,
             new,
         })
-    }
-}
-
-/// Returns the event, compressed if it has more bytes than `limit` otherwise.
-fn within(limit: usize, envelope: &mut Envelope, payload: &Payload) -> Vec<u8> {
-    let body = wire::encode_payload(envelope, payload);
-    let data = match payload {
-        Payload::Json(data) | Payload::Binary(data) if body.len() > limit => data,
-        _ => return body,
-    };
-    let Some(compressed) = Compressed::new(data) else {
-        return body;
-    };
-    if matches!(payload, Payload::Json(_)) && envelope.content_type.is_none() {
-        envelope.content_type = Some(wire::JSON.to_owned());
-    }
-    wire::encode_payload(envelope, &Payload::Compressed(compressed))
-}
-
-/// Returns why a consumer would not read this body as the event of that id, if so.
-fn unreadable(body: &[u8], id: &MessageId) -> Option<String> {
-    match Body::read(&Bytes::copy_from_slice(body), usize::MAX) {
-        Body::Event(event) if event.envelope.id == *id => None,
-        Body::Malformed(problem) => Some(format!("the event is malformed: {problem}")),
-        _ => Some("the event is not valid JSON in UTF-8".to_owned()),
     }
 }

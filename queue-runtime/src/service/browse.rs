@@ -1,7 +1,10 @@
-use queue_core::backend::{MessageState, Op, PageMark, PopReceipt, StorageId};
+use std::time::Duration;
+
+use queue_core::backend::{BrowsedMessage, MessageState, Op, PageMark, PopReceipt, StorageId};
 use queue_core::envelope::PoisonRecord;
+use queue_core::internal::between;
 use queue_core::wire::Body;
-use queue_core::{ErrorKind, Result, Timestamp};
+use queue_core::{ErrorKind, MessageId, Result, Timestamp};
 
 use super::queue::AnyQueue;
 use crate::send::release;
@@ -83,10 +86,29 @@ pub struct Browsed {
     /// When it expires, in the storage's time. `None` if never.
     pub expires_at: Option<Timestamp>,
     #[serde(skip)]
-    receipt: PopReceipt,
+    pub(super) receipt: PopReceipt,
+    /// When it becomes visible, by the monotonic clock of the service.
+    #[serde(skip)]
+    pub(super) due: Duration,
 }
 
 impl Browsed {
+    /// Returns what was read of a message, which arrived at this time of the monotonic clock.
+    fn new(message: BrowsedMessage, limit: usize, arrived: Duration) -> Self {
+        let hidden = between(message.read_at, message.visible_at);
+        Self {
+            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+            id: message.id,
+            state: message.state,
+            dequeue_count: message.dequeue_count,
+            inserted_at: message.inserted_at,
+            visible_at: message.visible_at,
+            expires_at: message.expires_at,
+            receipt: message.receipt,
+            due: arrived.saturating_add(hidden),
+        }
+    }
+
     /// The message's poison record, if it has one: why it was moved to the poison queue. Trust it only on a poison
     /// queue: elsewhere, the sender wrote it.
     #[must_use]
@@ -145,21 +167,62 @@ impl AnyQueue {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_moved_body;
         let page = backend.browse(&self.name, from, max).await?;
-        let messages = page.messages.into_iter().map(|message| Browsed {
-            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
-            id: message.id,
-            state: message.state,
-            dequeue_count: message.dequeue_count,
-            inserted_at: message.inserted_at,
-            visible_at: message.visible_at,
-            expires_at: message.expires_at,
-            receipt: message.receipt,
-        });
+        let arrived = self.context.clock.monotonic();
+        let messages = page.messages.into_iter();
         Ok(BrowsedPage {
-            messages: messages.collect(),
+            messages: messages
+                .map(|one| Browsed::new(one, limit, arrived))
+                .collect(),
             now: page.now,
             next: page.next,
         })
+    }
+
+    /// Returns the messages with this id, visible or not, without changing anything: several if there are copies of one, and
+    /// at most as many as the [`max_receive`](crate::backend::Capabilities::max_receive) of the storage.
+    ///
+    /// The whole queue is searched, which takes about a second for a million small messages on SQLite. A message that is
+    /// in a [pack](crate::SubmitAll) is not found by its id, and one that is received or put back meanwhile may be left
+    /// out.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit_all((1..=100).map(|number| Order { number })).await?;
+    /// let order = service.submit(Order { number: 7 }).await?;
+    ///
+    /// let found = service.queue::<Order>().any().find(&order.id).await?;
+    /// assert_eq!(found.len(), 1);
+    /// assert_eq!(found[0].body.decode::<Order>()?.number, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    pub async fn find(&self, id: &MessageId) -> Result<Vec<Browsed>> {
+        let backend = &self.context.backend;
+        let capabilities = backend.capabilities();
+        let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
+        let found = backend.find(&self.name, id, most).await?;
+        let arrived = self.context.clock.monotonic();
+        let messages = found.into_iter();
+        Ok(messages
+            .map(|one| Browsed::new(one, limit, arrived))
+            .collect())
     }
 
     /// Deletes a message that was browsed, in any state, unless it has changed since: it was received, put back, or its
@@ -176,18 +239,29 @@ impl AnyQueue {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not have been deleted.
     pub async fn remove(&self, message: &Browsed) -> Result<()> {
-        let (backend, receipt) = (&self.context.backend, &message.receipt);
-        let envelope = message.body.envelope();
+        self.delete_held(&message.id, &message.receipt, &message.body)
+            .await
+    }
+
+    /// Deletes a message by a receipt, and releases the key that it holds.
+    pub(super) async fn delete_held(
+        &self,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        body: &Body,
+    ) -> Result<()> {
+        let backend = &self.context.backend;
+        let envelope = body.envelope();
         if let Some(swap) = envelope.and_then(|envelope| release(&self.context, envelope)) {
-            let (queue, id, receipt) = (self.name.clone(), message.id.clone(), receipt.clone());
+            let queue = self.name.clone();
             let swap = Op::Swap {
                 queue: queue.clone(),
                 swap,
             };
             let delete = Op::Delete {
                 queue,
-                id,
-                receipt,
+                id: id.clone(),
+                receipt: receipt.clone(),
                 moved: false,
             };
             match backend.apply(vec![delete, swap]).await {
@@ -197,6 +271,6 @@ impl AnyQueue {
                 Err(failed) => return Err(failed.error),
             }
         }
-        backend.delete(&self.name, &message.id, receipt).await
+        backend.delete(&self.name, id, receipt).await
     }
 }

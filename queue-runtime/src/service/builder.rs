@@ -20,7 +20,7 @@ use crate::notify::Notifier;
 use crate::payloads::PayloadStore;
 use crate::policy::StorageRetry;
 use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
-use crate::settings::InvalidSetting;
+use crate::settings::{InvalidSetting, reads_are_cheap};
 use crate::storage_limit::StorageLimit;
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::with_backend`].
@@ -60,9 +60,6 @@ const DEPTH_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The allowed limits of a payload: as CloudEvents can tell its size.
 const MAX_PAYLOADS: (usize, usize) = (4096, i32::MAX as usize);
-
-/// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
-const CHEAP_POLLS: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 enum Payloads {
@@ -363,7 +360,7 @@ impl ServiceBuilder {
             self.target.open(&clock, &meter, self.storage_limit).await?;
         let background = (self.background)();
         let background = background.map_err(|source| ConnectError::Background { source })?;
-        let costs_little = backend.capabilities().idle_cap <= CHEAP_POLLS;
+        let costs_little = reads_are_cheap(backend.capabilities());
         let depth_interval = self
             .depth_interval
             .or_else(|| costs_little.then_some(DEPTH_INTERVAL));

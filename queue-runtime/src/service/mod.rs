@@ -1,9 +1,12 @@
 //! The facade: connecting to queues, handles to them, and redriving.
 
+mod archive;
 mod browse;
 mod builder;
+mod edit;
 mod error;
 mod operating;
+mod pausing;
 mod queue;
 mod queue_service;
 pub mod redrive;
@@ -12,6 +15,7 @@ mod shutdown;
 mod signals;
 mod target;
 
+pub use archive::{ArchivedMessage, ArchivedPage, Left, RestoreError, Taken, TakenOff};
 pub use browse::{Browsed, BrowsedPage};
 pub use builder::ServiceBuilder;
 pub use error::ConnectError;

@@ -1,7 +1,9 @@
 //! What operators do with a service.
 
+use queue_core::backend::PageMark;
+
 use super::queue_service::QueueService;
-use crate::recurring::reset;
+use crate::recurring::{RecordedSchedules, forget, recorded, reset};
 use crate::request::clean;
 
 impl QueueService {
@@ -31,6 +33,69 @@ impl QueueService {
     /// If the future is dropped before it completes, the schedule may have been reset.
     pub async fn reset_schedule(&self, name: &str) -> queue_core::Result<bool> {
         reset(&self.context, name).await
+    }
+
+    /// Returns up to `max` of the schedules whose ticks the storage records, whether or not they run anywhere, with their
+    /// last ticks: the first page, or the one at `from`. A page holds at most
+    /// [`MAX_RECORDS`](crate::idempotency::MAX_RECORDS); it may hold fewer, or none, and yet not be the last one.
+    ///
+    /// A record that cannot be read is reported in its place, as an error of its schedule. Those that have a store of their
+    /// own ([`recorded_in`](crate::recurring::Schedule::recorded_in)) are not among them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, QueueService, recurring::every};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Report {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::connect("memory:").await?;
+    /// let hourly = every(Duration::from_secs(3600));
+    /// let schedule = service.schedule("hourly report", hourly, |_| Report {}).start()?;
+    /// # while service.recorded_schedules(None, 1).await?.schedules.is_empty() {
+    /// #     tokio::task::yield_now().await;
+    /// # }
+    ///
+    /// let page = service.recorded_schedules(None, 100).await?;
+    /// assert_eq!(page.schedules[0].name, "hourly report");
+    /// assert!(page.schedules[0].last_tick.clone()? <= page.now);
+    ///
+    /// schedule.stop().await;
+    /// assert!(service.forget_schedule("hourly report").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and on a service with a payload store, where no
+    /// ticks are recorded, and if the backend's store of results has no listing;
+    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) for a mark that no page has returned; otherwise the
+    /// backend's error.
+    pub async fn recorded_schedules(
+        &self,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> queue_core::Result<RecordedSchedules> {
+        recorded(&self.context, from, max).await
+    }
+
+    /// Removes what the storage has recorded of a schedule, such as one that no program starts any more. Returns false if
+    /// nothing was recorded.
+    ///
+    /// A schedule of this name that is started later begins anew: earlier ticks are not made up for. One that runs begins
+    /// anew at its next tick, which it leaves out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) as for
+    /// [`recorded_schedules`](Self::recorded_schedules); otherwise the backend's error.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the schedule may have been forgotten.
+    pub async fn forget_schedule(&self, name: &str) -> queue_core::Result<bool> {
+        forget(&self.context, name).await
     }
 
     /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.

@@ -2,16 +2,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{BackendExt, Created, Metadata, QueueProperties};
+use queue_core::backend::{BackendExt, Created, Metadata, QueueProperties, StorageId};
 use queue_core::envelope::PoisonRecord;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
-use queue_core::{ErrorKind, InvalidName, Message, QueueName, Result};
+use queue_core::{ErrorKind, InvalidName, Message, QueueName, Result, Timestamp};
 
 use super::redrive::Redrive;
 use crate::context::Context;
 use crate::listener::{ListenerBuilder, Listeners};
-use crate::notify::Announced;
+use crate::notify::{Announced, Subscriber, Subscription};
 use crate::receive::{
     Accept, AcceptMany, ErasedHandler, Handler, HandlerWith, Messages, MissingQueue,
 };
@@ -232,10 +232,16 @@ pub struct AnyQueue {
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Peeked {
+    /// The storage id.
+    pub id: StorageId,
     /// The body.
     pub body: Body,
     /// The number of times that the message has been received.
     pub dequeue_count: u32,
+    /// When it was put, in the storage's time.
+    pub inserted_at: Timestamp,
+    /// When it expires, in the storage's time. `None` if never.
+    pub expires_at: Option<Timestamp>,
 }
 
 impl Peeked {
@@ -257,6 +263,10 @@ impl AnyQueue {
             origin: name.poison_origin(),
             name,
         }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Returns the queue's name.
@@ -312,7 +322,8 @@ impl AnyQueue {
         }
     }
 
-    /// Returns the queue's metadata and its approximate number of messages, including invisible ones.
+    /// Returns the queue's metadata, its approximate number of messages, including invisible ones, and on memory and SQLite
+    /// how many were put and deleted so far.
     ///
     /// # Errors
     /// The backend's error.
@@ -325,14 +336,19 @@ impl AnyQueue {
     /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
     /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
     /// builder does not set them. They apply to messages received from then on: by this service at once, by other
-    /// services within a minute.
+    /// services within a minute. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata
+    /// without it resumes the queue.
     ///
     /// # Errors
     /// The backend's error. If its outcome is unknown, the metadata may have been replaced.
     pub async fn set_metadata(&self, metadata: &Metadata) -> Result<()> {
         let set = self.context.backend.set_metadata(&self.name, metadata);
         let set = set.await;
-        self.context.settings.clear();
+        match &set {
+            Ok(()) => self.context.settings.replaced(&self.name, metadata),
+            // It may have been replaced.
+            Err(_) => self.context.settings.clear(),
+        }
         set
     }
 
@@ -349,7 +365,10 @@ impl AnyQueue {
             .into_iter()
             .map(|message| Peeked {
                 body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+                id: message.id,
                 dequeue_count: message.dequeue_count,
+                inserted_at: message.inserted_at,
+                expires_at: message.expires_at,
             })
             .collect())
     }
@@ -405,6 +424,16 @@ impl AnyQueue {
     pub fn announce(&self) {
         let at_once = Announced::put_back(&self.name, Duration::ZERO);
         self.context.notifiers.publish([at_once]);
+    }
+
+    /// Calls `subscriber` for what the [notifiers](crate::notify) of this service announce on the queue, until the
+    /// subscriptions are dropped. For programs that watch a queue: consumers subscribe by themselves.
+    ///
+    /// A notifier may leave out a watcher of the same process as a consumer that takes the messages, and notifications may be
+    /// lost, so look at the queue from time to time too.
+    pub fn subscribe(&self, subscriber: &Arc<dyn Subscriber>) -> Vec<Box<dyn Subscription>> {
+        let notifiers = &self.context.notifiers;
+        notifiers.subscribe(&self.name, || Arc::clone(subscriber))
     }
 
     /// Moves the messages of this poison queue back to the queue that they came from. Configure the

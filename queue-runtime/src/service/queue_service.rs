@@ -404,7 +404,8 @@ impl QueueService {
     }
 
     /// Clears the cached metadata of all queues, so that a change by another program takes effect at once
-    /// instead of within a minute.
+    /// instead of within a minute. Listeners of a [paused](crate::AnyQueue::pause) queue still read it when they would
+    /// anyway.
     pub fn refresh_metadata(&self) {
         self.context.settings.clear();
     }

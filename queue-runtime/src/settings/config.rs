@@ -5,9 +5,7 @@ use queue_core::backend::Capabilities;
 use serde::{Deserialize, Serialize};
 
 use super::InvalidSetting;
-use crate::policy::{
-    CircuitBreaker, InstanceTarget, Objective, Rate, RetryPolicy, ScaleRules, TaskRange,
-};
+use crate::policy::{CircuitBreaker, Objective, Rate, RetryPolicy, ScaleRules, TaskRange};
 
 /// Declares the settings, each of which may be missing.
 macro_rules! config {
@@ -114,8 +112,6 @@ config! {
         pub idle_cap: Option<Duration>,
         /// See [`ListenerBuilder::scale`](crate::ListenerBuilder::scale).
         pub scale: Option<ScaleRules>,
-        /// See [`ListenerBuilder::advise_instances`](crate::ListenerBuilder::advise_instances).
-        pub advise_instances: Option<InstanceTarget>,
         /// See [`ListenerBuilder::objective`](crate::ListenerBuilder::objective).
         pub objective: Option<Objective>,
         /// See [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).

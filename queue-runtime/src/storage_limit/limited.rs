@@ -5,13 +5,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Browsing, ConditionalPuts, Created, Lease, Metadata,
-    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
+    ApplyError, Atomicity, Backend, BrowsedMessage, Browsing, ConditionalPuts, Created, Lease,
+    Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
+    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
 };
 use queue_core::clock::Clock;
 use queue_core::internal::forward_backend;
-use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 use super::sending::Sending;
 use super::setting::StorageLimit;
@@ -171,6 +171,18 @@ impl Backend for Limited {
             self.ordinary(queue).await;
         }
         self.inner.browse(queue, from, max).await
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        if self.capabilities().browsing != Browsing::Unsupported {
+            self.ordinary(queue).await;
+        }
+        self.inner.find(queue, id, max).await
     }
 
     async fn update(

@@ -3,13 +3,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, AttachmentPart, Backend, Created, Lease, Metadata, NewMessage, Op,
-    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId, Swap,
+    ApplyError, Atomicity, AttachmentPart, Backend, BrowsedMessage, Created, Lease, Metadata,
+    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
+    QueueProperties, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, Operation, QueueName, Result};
+use queue_core::{Error, MessageId, Operation, QueueName, Result};
 
 use super::call::Call;
 use super::fault_injector::FaultInjector;
@@ -117,6 +117,18 @@ impl Backend for FaultInjector {
         let call = Call::begin(self, Operation::Browse, Some(queue));
         let page = call.answer(self.inner().browse(queue, from, max)).await??;
         Ok(self.skew().page(page))
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        let call = Call::begin(self, Operation::Browse, Some(queue));
+        let found = call.answer(self.inner().find(queue, id, max)).await??;
+        let found = found.into_iter();
+        Ok(found.map(|one| self.skew().browsed(one)).collect())
     }
 
     async fn update(

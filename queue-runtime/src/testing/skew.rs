@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use queue_core::Timestamp;
-use queue_core::backend::{Lease, OpOutcome, Page, PeekedMessage, PutReceipt, ReceivedMessage};
+use queue_core::backend::{
+    BrowsedMessage, Lease, OpOutcome, Page, PeekedMessage, PutReceipt, ReceivedMessage,
+};
 
 /// The difference between the storage's clock and the actual time.
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +38,17 @@ impl Skew {
 
     pub(super) fn page(self, mut page: Page) -> Page {
         self.shift(&mut page.now);
-        for message in &mut page.messages {
-            self.shift(&mut message.inserted_at);
-            self.shift(&mut message.visible_at);
-            message.expires_at.iter_mut().for_each(|at| self.shift(at));
-        }
+        let messages = page.messages.into_iter();
+        page.messages = messages.map(|one| self.browsed(one)).collect();
         page
+    }
+
+    pub(super) fn browsed(self, mut message: BrowsedMessage) -> BrowsedMessage {
+        self.shift(&mut message.inserted_at);
+        self.shift(&mut message.read_at);
+        self.shift(&mut message.visible_at);
+        message.expires_at.iter_mut().for_each(|at| self.shift(at));
+        message
     }
 
     pub(super) fn lease(self, mut lease: Lease) -> Lease {

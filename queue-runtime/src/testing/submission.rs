@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Attachment, NewMessage, TimeToLive};
 use queue_core::wire::Body;
-use queue_core::{Envelope, IdempotencyKey, Message, QueueName, Wire};
+use queue_core::{Envelope, IdempotencyKey, Message, QueueName};
 
 /// A message that was submitted to a [`TestService`](super::TestService). Derefs to the message, and can be compared with
 /// one.
@@ -57,7 +57,7 @@ impl<M: Message> Submission<M> {
             Body::Event(event) if M::TYPE.accepts(&event.envelope.kind) => {
                 Some((*event.envelope).clone())
             }
-            Body::Bare(_) if M::TYPE.wire() == Wire::Bare && *queue == M::TYPE.queue() => None,
+            Body::Bare(_) if !M::TYPE.wire().is_event() && *queue == M::TYPE.queue() => None,
             _ => return None,
         };
         let message = body.decode().unwrap_or_else(|error| {
@@ -95,14 +95,14 @@ impl<M> Submission<M> {
         &self.queue
     }
 
-    /// Returns the envelope: message id, client id, request id and other metadata. `None` for a bare body, which has
-    /// none.
+    /// Returns the envelope: message id, client id, request id and other metadata. `None` for a body that is not an
+    /// event.
     #[must_use]
     pub fn envelope(&self) -> Option<&Envelope> {
         self.envelope.as_ref()
     }
 
-    /// Returns the idempotency key. `None` for a type without key fields, and for a bare body.
+    /// Returns the idempotency key. `None` for a type without key fields, and for a body that is not an event.
     #[must_use]
     pub fn key(&self) -> Option<IdempotencyKey> {
         let subject = self.envelope.as_ref()?.subject.as_deref()?;

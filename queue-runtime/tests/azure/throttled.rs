@@ -8,14 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark,
-    PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
-    Swap,
+    ApplyError, Backend, BrowsedMessage, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
+    PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{AzureBackend, MemoryBackend};
 use queue_runtime::{
-    Clock, Message, QueueName, QueueService, Result, ServiceBuilder, StorageLimit, StorageRetry,
+    Clock, Message, MessageId, QueueName, QueueService, Result, ServiceBuilder, StorageLimit,
+    StorageRetry,
 };
 use queue_tests::azure_stub::AzureStub;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,7 @@ stand_still! {
     receive(queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<ReceivedMessage>>;
     peek(queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>>;
     browse(queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page>;
+    find(queue: &QueueName, id: &MessageId, max: u32) -> Result<Vec<BrowsedMessage>>;
     update(
         queue: &QueueName, id: &StorageId, receipt: &PopReceipt, visibility: Duration, body: Option<Bytes>
     ) -> Result<Lease>;

@@ -14,8 +14,12 @@ use queue_runtime::sharded::Shards;
 
 use crate::case::{BUSY, RUNTIME};
 use crate::server::{ACCOUNT, SECOND_ACCOUNT};
+use crate::stalls::Stalls;
 
-struct AzuriteHarness(Storage);
+struct AzuriteHarness {
+    storage: Storage,
+    stalls: Stalls,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Storage {
@@ -24,8 +28,19 @@ enum Storage {
     Shards,
 }
 
+impl AzuriteHarness {
+    fn of(storage: Storage) -> Self {
+        Self {
+            storage,
+            stalls: Stalls::new(),
+        }
+    }
+}
+
 /// Azurite and its clients may share few cores with other programs.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Half of it must exceed the pauses of a slow machine.
+const STORE_LEASE: Duration = Duration::from_secs(30);
 
 /// Tests share the accounts; each has its own prefix of queue names.
 struct AzuriteStore {
@@ -39,7 +54,7 @@ impl Harness for AzuriteHarness {
     async fn open(&self) -> Box<dyn Store> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let mut store = AzuriteStore {
-            storage: self.0,
+            storage: self.storage,
             namespace: format!("t{}-", NEXT.fetch_add(1, Relaxed)),
             client: None,
         };
@@ -48,7 +63,12 @@ impl Harness for AzuriteHarness {
     }
 
     fn block_on(&self, test: BoxFuture<'_, ()>) {
+        self.stalls.forget();
         RUNTIME.block_on(test);
+    }
+
+    fn stalled(&self) -> bool {
+        self.stalls.total() > STORE_LEASE / 6
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
@@ -122,9 +142,8 @@ impl Store for AzuriteStore {
         Stepped::OutOfReach
     }
 
-    /// Half of it must exceed the pauses of a slow machine.
     fn lease(&self) -> Duration {
-        Duration::from_secs(30)
+        STORE_LEASE
     }
 
     fn ordering(&self) -> Ordering {
@@ -148,10 +167,10 @@ impl Store for AzuriteStore {
     }
 }
 
-queue_core::conformance_tests!(AzuriteHarness(Storage::Account));
+queue_core::conformance_tests!(AzuriteHarness::of(Storage::Account));
 
 mod on_shards {
     use super::*;
 
-    queue_core::conformance_tests!(AzuriteHarness(Storage::Shards));
+    queue_core::conformance_tests!(AzuriteHarness::of(Storage::Shards));
 }

@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use queue_core::backend::{Backend, QueueProperties};
+use queue_core::internal::forward_backend;
+use queue_core::{QueueName, Result};
 use queue_runtime::policy::{DepthRules, ExponentialIdle};
-use queue_runtime::testing::FaultInjector;
 use queue_runtime::{
-    ListenerEvent, ListenerEventKind, ListenerHandle, Operation, Queue, QueueService, Received,
+    ListenerEvent, ListenerEventKind, ListenerHandle, Queue, QueueService, Received,
 };
 use queue_tests::azurite::Azurite;
-use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
+use tokio::sync::{Semaphore, watch};
 
 use crate::case::{PATIENCE, connect, run};
 use crate::proxy::GUARD;
@@ -34,10 +37,9 @@ const MESSAGES: u32 = (ROUNDS * (3 * BETWEEN + IN_FLIGHT) + 4 * IN_FLIGHT) as u3
 fn an_outage_under_load_ends_no_task_and_loses_no_message() {
     run(async {
         let mut server = durable();
-        // It injects nothing, and counts the calls.
         let url = server.connection_string(ACCOUNT);
-        let backend = FaultInjector::new(Arc::new(connect(&url, PATIENCE).await));
-        let service = QueueService::with_backend(Arc::new(backend.clone())).connect();
+        let backend = Arc::new(Questions::of(Arc::new(connect(&url, PATIENCE).await)));
+        let service = QueueService::with_backend(Arc::clone(&backend) as _).connect();
         let service = service.await.expect("connect");
         let queue = service.queue_named::<Order>("stopped-orders");
         let queue = queue.expect("a name");
@@ -46,17 +48,16 @@ fn an_outage_under_load_ends_no_task_and_loses_no_message() {
 
         let mut load = Load::start(&queue).await;
         for _ in 0..ROUNDS {
+            // The number of tasks is not chosen without the depth, which is asked for only while messages are in flight.
+            let unanswered = backend.hold().await;
             // It stops in the middle of receives, handlers and deletions.
             load.allow(2 * BETWEEN);
             load.until(BETWEEN, is_completed).await;
             server = changed(server, Azurite::stop).await;
-            let asked = backend.calls(Operation::Properties);
             // If messages that cannot be deleted take all room, tasks receive when the leases have ended.
             load.allow(IN_FLIGHT);
             load.until(FAILURES, is_failed_receive).await;
-            // The number of tasks is not chosen without the depth. The second question follows what the first decides.
-            let asking = backend.until_called(asked + 2, Operation::Properties);
-            tokio::time::timeout(GUARD, asking).await.expect("in time");
+            backend.release_unanswered(unanswered).await;
             load.check();
             server = changed(server, Azurite::start_again).await;
             load.check();
@@ -173,4 +174,92 @@ fn is_completed(event: &ListenerEventKind) -> bool {
 
 fn is_failed_receive(event: &ListenerEventKind) -> bool {
     matches!(event, ListenerEventKind::ReceiveFailed { .. })
+}
+
+/// A backend that holds the questions for the properties of a queue when it is told to.
+#[derive(Debug)]
+struct Questions {
+    inner: Arc<dyn Backend>,
+    state: watch::Sender<Asked>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked {
+    are_held: bool,
+    /// The number of questions that have no answer yet.
+    open: usize,
+    /// The number of questions that failed, or were given up.
+    unanswered: usize,
+}
+
+/// A question, which is unanswered when it is dropped before its answer.
+struct Question<'a> {
+    state: &'a watch::Sender<Asked>,
+    is_answered: bool,
+}
+
+impl Questions {
+    fn of(inner: Arc<dyn Backend>) -> Self {
+        let state = watch::Sender::default();
+        Self { inner, state }
+    }
+
+    /// Holds the next question, and waits for it. Returns how many were not answered before.
+    async fn hold(&self) -> usize {
+        let unanswered = self.state.borrow().unanswered;
+        self.state.send_modify(|asked| asked.are_held = true);
+        self.until(|asked| asked.open > 0 || asked.unanswered > unanswered)
+            .await;
+        unanswered
+    }
+
+    /// Goes on with the question that is held, and waits until more than so many were not answered.
+    async fn release_unanswered(&self, unanswered: usize) {
+        self.state.send_modify(|asked| asked.are_held = false);
+        self.until(|asked| asked.unanswered > unanswered).await;
+    }
+
+    async fn until(&self, wanted: impl Fn(&Asked) -> bool) {
+        let mut state = self.state.subscribe();
+        let reached = tokio::time::timeout(GUARD, state.wait_for(wanted)).await;
+        reached.expect("in time").expect("this has the sender");
+    }
+}
+
+impl<'a> Question<'a> {
+    fn of(state: &'a watch::Sender<Asked>) -> Self {
+        state.send_modify(|asked| asked.open += 1);
+        let is_answered = false;
+        Self { state, is_answered }
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        self.state.send_modify(|asked| {
+            asked.open -= 1;
+            asked.unanswered += usize::from(!self.is_answered);
+        });
+    }
+}
+
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a method that is not forwarded would hide the backend's own"
+)]
+#[async_trait]
+impl Backend for Questions {
+    forward_backend!(self => self.inner;
+        capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
+        metadata set_metadata put put_if receive peek find attachment browse update delete clear apply);
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let mut question = Question::of(&self.state);
+        let mut state = self.state.subscribe();
+        let released = state.wait_for(|asked| !asked.are_held).await;
+        drop(released.expect("this has the sender"));
+        let answer = self.inner.properties(queue).await;
+        question.is_answered = answer.is_ok();
+        answer
+    }
 }

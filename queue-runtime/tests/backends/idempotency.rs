@@ -28,7 +28,7 @@ mod objects {
     use queue_core::ManualClock;
     use queue_core::clock::BoxFuture;
     use queue_core::conformance::Survival;
-    use queue_core::conformance::idempotency::{Harness, Retention, Store};
+    use queue_core::conformance::idempotency::{Harness, Listing, Retention, Store};
     use queue_core::idempotency::IdempotencyStore;
     use queue_runtime::idempotency::ObjectResults;
     use tempfile::TempDir;
@@ -112,6 +112,10 @@ mod objects {
         /// Ages are told by the object store's own clock.
         fn retention(&self) -> Retention {
             Retention::AtLeast
+        }
+
+        fn listing(&self) -> Listing {
+            Listing::Unsupported
         }
     }
 

@@ -23,6 +23,8 @@ mod sqlite_attachments;
 #[cfg(feature = "sqlite")]
 mod sqlite_backup;
 #[cfg(feature = "sqlite")]
+mod sqlite_check;
+#[cfg(feature = "sqlite")]
 mod sqlite_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite_damage;
@@ -34,6 +36,10 @@ mod sqlite_file;
 mod sqlite_opening;
 #[cfg(all(feature = "sqlite", unix))]
 mod sqlite_paths;
+#[cfg(feature = "sqlite")]
+mod sqlite_pauses;
+#[cfg(feature = "sqlite")]
+mod sqlite_records;
 #[cfg(feature = "sqlite")]
 mod sqlite_salvage;
 #[cfg(feature = "sqlite")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
     AcceptError, Clock, Disposition, ErrorKind, Message, Operation, QueueService, RetryPolicy,
@@ -297,6 +298,31 @@ async fn wait_waits_for_a_message() {
     assert_eq!(delivery.number, 3);
     let elapsed = started.elapsed();
     assert!(elapsed < Duration::from_secs(1), "after {elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_queue_whose_messages_are_announced_is_hardly_polled() {
+    let service = testing::service().await;
+    let queue = service.any_queue("orders").expect("a name");
+    queue.create().await.expect("created");
+    let wait = Duration::from_secs(60);
+    let nothing = service.accept::<Order>().wait(wait).await;
+    assert!(nothing.expect("no error").is_none());
+    let used = service.meter().total();
+    assert!(used.of(TransactionKind::EmptyReceive) <= 7, "{used}");
+    assert!(used.of(TransactionKind::Properties) <= 8, "{used}");
+
+    // Nobody announces the end of a lease.
+    let lease = Duration::from_secs(13);
+    let held = service.accept::<Order>().visibility_timeout(lease);
+    service.submit(order(3)).await.expect("submitted");
+    let started = Instant::now();
+    drop(held.await.expect("no error").expect("a message"));
+    let again = service.accept::<Order>().wait(wait).await;
+    let again = again.expect("no error").expect("its lease has ended");
+    assert_eq!(again.dequeue_count(), 2);
+    let took = started.elapsed();
+    assert!(took < lease + Duration::from_secs(2), "after {took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::message::Wire;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, Message, Operation, Poisoned, QueueName, QueueService,
@@ -241,14 +242,20 @@ async fn bare_messages_neither_ask_nor_answer() {
     let error = request.await.expect_err("no envelope");
     assert!(matches!(
         error.problem,
-        RequestProblem::Bare { kind: "reading" }
+        RequestProblem::NotAnEvent {
+            kind: "reading",
+            wire: Wire::Bare
+        }
     ));
     assert_eq!(error.message, Some(Reading { celsius: 1 }));
     let request = service.request(Question { number: 1 }).reply::<Reading>();
     let error = request.await.expect_err("no envelope");
     assert!(matches!(
         error.problem,
-        RequestProblem::Bare { kind: "reading" }
+        RequestProblem::NotAnEvent {
+            kind: "reading",
+            wire: Wire::Bare
+        }
     ));
     assert!(service.queues().await.expect("lists").is_empty());
 

@@ -357,7 +357,7 @@ async fn what_cannot_hold_a_key_is_refused() {
     let bare = service.submit(Bare { number: 1 }).unique_until_settled();
     let bare = bare.await.expect_err("refused").to_string();
     assert!(
-        bare.contains("a bare message cannot carry the key"),
+        bare.contains("a message that is not an event cannot carry the key"),
         "{bare}"
     );
     let store = service.results().expect("memory has one");

@@ -11,6 +11,12 @@ use tokio::time::sleep;
 
 use crate::support::{BOTH, Handled, Job, Marks, VISIBILITY, World, accept, depth, submit};
 
+/// How a storage makes messages of items.
+const MOVES: [(Marks, Operation); 2] = [
+    (Marks::Beside, Operation::Apply),
+    (Marks::InHeader, Operation::Put),
+];
+
 #[tokio::test(start_paused = true)]
 async fn items_that_wait_stay_leased_by_few_renewals() {
     for marks in BOTH {
@@ -63,10 +69,7 @@ async fn what_is_left_after_the_longest_hold_becomes_messages_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn an_item_that_may_have_left_its_pack_is_not_said_to_be_completed() {
-    for (marks, operation) in [
-        (Marks::Beside, Operation::Apply),
-        (Marks::InHeader, Operation::Put),
-    ] {
+    for (marks, operation) in MOVES {
         let world = World::new(marks);
         let process = world.process().await;
         submit(&process.service, 0..2).await;
@@ -89,6 +92,31 @@ async fn an_item_that_may_have_left_its_pack_is_not_said_to_be_completed() {
             delivery.complete().await.expect("completed");
         }
         assert_eq!(seen, BTreeSet::from([0, 1]), "{marks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_leaving_its_pack_is_not_received_from_it() {
+    for (marks, operation) in MOVES {
+        let world = World::new(marks);
+        let process = world.process().await;
+        submit(&process.service, 0..3).await;
+        let first = process.service.accept::<Job>();
+        let first = first.max_pack_hold(VISIBILITY * 2).await.expect("accepts");
+        let held = first.expect("a job");
+        process.faults.fail_every(operation, Fault::AnswerStalled);
+        sleep(VISIBILITY * 2 + Duration::from_secs(1)).await;
+        // Both are messages of their own, which this process does not know yet.
+        let (one, other) = (&process.service, world.service().await);
+        let received = [accept(one).await, accept(&other).await];
+        let numbers = received.each_ref().map(|delivery| delivery.number);
+        assert_eq!(numbers, [1, 2], "{marks:?}");
+        process.faults.heal();
+        for delivery in received {
+            delivery.complete().await.expect("leased");
+        }
+        held.complete().await.expect("leased");
+        assert_eq!(depth(&other).await, 0, "{marks:?}");
     }
 }
 

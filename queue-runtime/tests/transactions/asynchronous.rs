@@ -33,7 +33,7 @@ struct Transaction {
 #[async_trait::async_trait]
 impl Backend for Store {
     queue_core::forward_backend!(self => self.0; capabilities queue_uri partition notifier results create_queue delete_queue
-        list_queues properties metadata set_metadata put put_if receive peek browse update delete clear apply);
+        list_queues properties metadata set_metadata put put_if receive peek browse find update delete clear apply);
 
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         let engine = Arc::clone(&self.1);

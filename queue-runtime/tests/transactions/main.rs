@@ -18,4 +18,5 @@ mod outcomes;
 mod refusals;
 mod replies;
 mod shards;
+mod totals;
 mod unique;

@@ -304,7 +304,7 @@ fn is_gone(kind: ErrorKind) -> bool {
 impl Backend for Sabotaged {
     forward_backend!(self => self.inner;
         queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
-        set_metadata peek attachment browse clear);
+        set_metadata peek attachment browse find clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

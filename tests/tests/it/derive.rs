@@ -68,6 +68,27 @@ fn a_body_can_be_bare() {
 }
 
 #[test]
+fn a_body_can_be_in_lines() {
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+    #[message(wire = "lines", crate = queue_core)]
+    struct Slice<T> {
+        image: String,
+        number: T,
+        #[serde(skip)]
+        cached: u32,
+    }
+
+    let slice = Slice::<u8> {
+        image: "cat.jpg".to_owned(),
+        number: 7,
+        cached: 0,
+    };
+    assert_eq!(Slice::<u8>::TYPE.wire(), Wire::Lines);
+    assert_eq!(slice.encode().expect("flat"), b"cat.jpg\n7");
+    assert_eq!(Slice::decode(1, b"cat.jpg\n7").expect("its lines"), slice);
+}
+
+#[test]
 fn a_single_alias_needs_no_list() {
     #[derive(Serialize, Deserialize, Message)]
     #[message(alias = "order-placed", crate = queue_core)]

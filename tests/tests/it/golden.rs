@@ -57,6 +57,20 @@ struct Thumbnail {
     picture: String,
 }
 
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(wire = "lines", crate = queue_core)]
+struct Slice {
+    image: String,
+    number: u32,
+}
+
+fn slice() -> Slice {
+    Slice {
+        image: "cat.jpg".to_owned(),
+        number: 7,
+    }
+}
+
 fn thumbnail() -> Thumbnail {
     Thumbnail {
         picture: "cat.jpg".to_owned(),
@@ -101,12 +115,26 @@ fn a_bare_type_has_its_payload_alone_in_the_file() {
     golden::assert("golden/thumbnail.json", &thumbnail());
 }
 
+#[test]
+fn a_type_in_lines_has_them_in_the_file() {
+    golden::assert("golden/slice.txt", &slice());
+}
+
+#[test]
+#[should_panic(expected = "line 5: was \"7\", is now \"8\"")]
+fn a_line_that_differs_fails() {
+    let number = 8;
+    golden::assert("golden/slice.txt", &Slice { number, ..slice() });
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn submit_stores_what_a_golden_file_holds() {
     let file = include_str!("../../golden/order-v2.json");
     assert_eq!(stored(order(), "orders").await, without_space(file));
     let file = include_str!("../../golden/thumbnail.json");
     assert_eq!(stored(thumbnail(), "thumbnail").await, without_space(file));
+    let file = include_str!("../../golden/slice.txt");
+    assert_eq!(stored(slice(), "slice").await, file);
 }
 
 /// The body that `submit` stores, with the ids and the time of a golden file, and without the queue's
@@ -124,8 +152,9 @@ async fn stored<M: Message>(message: M, queue: &str) -> String {
     let queue = QueueName::new(queue).expect("a name");
     let peeked = backend.peek(&queue, 1).await.expect("submitted");
     let body = String::from_utf8(peeked[0].body.to_vec()).expect("JSON");
-    let uri = format!("\"queueuri\":\"{}\",", backend.queue_uri(&queue));
-    body.replace(&uri, "")
+    let uri = backend.queue_uri(&queue);
+    let member = format!("\"queueuri\":\"{uri}\",");
+    body.replace(&member, "").replace(&uri, "")
 }
 
 /// Removes white space, which no value in the files contains.

@@ -9,4 +9,8 @@ struct Reading;
 #[message(queue = "payments", poison_threshold = 1, packed, crate = queue_core)]
 struct Payment;
 
+#[derive(Serialize, Deserialize, Message)]
+#[message(queue = "slices", wire = "lines", packed, crate = queue_core)]
+struct Slice(u32);
+
 fn main() {}

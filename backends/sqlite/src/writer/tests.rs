@@ -210,3 +210,14 @@ fn that_a_transaction_was_not_committed_is_said_only_after_another_commit() {
     let answers = serve(&connection, ended(Some(token)));
     assert!(matches!(answers[0][0], Ok(Answer::Ended(true))));
 }
+
+#[test]
+fn what_was_put_before_a_clear_of_the_same_batch_is_totalled() {
+    let (_directory, connection) = prepared();
+    let clear = Request::Clear { queue: orders() };
+    let answers = serve(&connection, vec![create(), vec![put(1), put(1), clear]]);
+    assert!(answers.iter().flatten().all(Result::is_ok));
+    let counts = "SELECT messages, put FROM queue_counts";
+    let counts = connection.query_row(counts, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    assert_eq!(counts, Ok((0, 2)));
+}

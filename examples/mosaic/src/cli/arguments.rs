@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::output::Output;
 use mosaic::workflow::messages::MAX_SLICES;
 use pictures::{Layout, Renderer, TileSize};
-use queue_runtime::policy::InstanceTarget;
 
-use crate::supervisor::parse_range;
+/// The greatest number of instances.
+const MAX_INSTANCES: usize = 64;
 
 /// Makes a photo mosaic with four queues and three roles. Without a command, runs all roles in this
 /// process and makes `mosaic.png` from a built-in picture and built-in tiles.
@@ -30,6 +30,9 @@ pub(crate) enum Command {
     Role(Role),
     /// Submits a job to roles in other processes, and waits for the mosaic.
     Submit(Submit),
+    /// Shows a page on this machine that takes pictures in and shows how their mosaics come about.
+    #[cfg(feature = "web")]
+    Serve(Serve),
     /// Lists requests with their progress, or describes one.
     Status(Status),
     /// Removes the blobs of all requests that are finished, and libraries that no other request uses.
@@ -60,6 +63,33 @@ pub(crate) struct Submit {
     pub(crate) picture: Picture,
     #[command(flatten)]
     pub(crate) location: Location,
+}
+
+#[cfg(feature = "web")]
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) location: Location,
+    /// Port of the page; 0 for a free one
+    #[arg(long, value_name = "PORT", default_value_t = 8044)]
+    pub(crate) port: u16,
+    /// Folder of tile pictures to choose from, besides the built-in ones; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) library: Vec<PathBuf>,
+    /// Number of image processors; by default one per core
+    #[arg(long, value_name = "N", conflicts_with_all = ["instances", "broker_only"], value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) processors: Option<u16>,
+    /// Runs no other role than the broker in this process
+    #[arg(long, conflicts_with = "instances")]
+    pub(crate) broker_only: bool,
+    #[command(flatten)]
+    pub(crate) scaling: Scaling,
+    /// File of prices, TOML or JSON; by default an assumed 0.01 USD for 10,000 transactions
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+    /// Minimum time that a processor takes for a slice, for tests
+    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -122,23 +152,23 @@ pub(crate) struct Role {
     pub(crate) poison_threshold: Option<u32>,
     #[command(flatten)]
     pub(crate) scaling: Scaling,
-    /// Stops at the end of the standard input, too
-    #[arg(long, hide = true)]
-    pub(crate) until_end_of_input: bool,
     /// Minimum time that a processor takes for a slice, for tests
     #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) pace: Duration,
 }
 
-/// A number of processes by the depth of the queue.
+/// A number of processes by what waits on the queue.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Scaling {
-    /// Starts and stops further processes with an image processor, so that there are MIN to MAX
+    /// Starts and stops processes with an image processor, MIN to MAX, instead of running one in this process
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_range)]
     pub(crate) instances: Option<RangeInclusive<usize>>,
     /// Time in which the waiting slices should be rendered, which decides on the number of instances
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "instances", value_parser = humantime::parse_duration)]
     pub(crate) within: Duration,
+    /// Time after the start of an instance in which none is stopped, and the other way round
+    #[arg(long, value_name = "TIME", default_value = "2m", requires = "instances", value_parser = humantime::parse_duration)]
+    pub(crate) steady: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -224,12 +254,17 @@ impl Location {
     }
 }
 
-impl Scaling {
-    /// What the listener of a processor is asked for.
-    pub(crate) fn target(&self) -> Option<InstanceTarget> {
-        let instances = self.instances.clone()?;
-        Some(InstanceTarget::new(instances, self.within))
-    }
+/// Parses `MIN..MAX`.
+fn parse_range(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let range = text.split_once("..").and_then(|(min, max)| {
+        let (min, max): (usize, usize) = (min.parse().ok()?, max.parse().ok()?);
+        (min <= max && (1..=MAX_INSTANCES).contains(&max)).then_some(min..=max)
+    });
+    range.ok_or_else(|| {
+        format!(
+            "MIN..MAX is allowed, with MIN from 0 and MAX from 1 to {MAX_INSTANCES}, such as 0..4"
+        )
+    })
 }
 
 /// Returns the given number, or else the number of cores.
@@ -252,5 +287,19 @@ fn tint(text: &str) -> Result<f32, String> {
         Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
         Ok(part) => Err(format!("{part} is not in 0 to 1")),
         Err(error) => Err(format!("{error}; a number from 0 to 1 is allowed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        assert_eq!(parse_range("0..4"), Ok(0..=4));
+        assert_eq!(parse_range("2..2"), Ok(2..=2));
+        for text in ["", "3", "0..0", "4..1", "1..65", "1..", "1..=4", "a..b"] {
+            parse_range(text).expect_err(text);
+        }
     }
 }

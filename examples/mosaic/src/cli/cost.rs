@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mosaic::cost::{Fleet, Polling, Sending, Used, deliver, simulate};
+use mosaic::cost::{Arrival, Fleet, Polling, Sending, Used, Waits, deliver, simulate, waits};
 use queue_runtime::Failure;
 use queue_runtime::meter::{PriceTable, TransactionCounts};
 use tokio::task::spawn_blocking;
@@ -11,15 +11,22 @@ use super::arguments::Cost;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAYS: u64 = 30;
 
+/// The shorter one of the longest pauses between polls that are compared.
+const CAP: Duration = Duration::from_secs(1);
+
 /// The number of messages of which the transactions are counted, for more of them.
 const SAMPLE: u32 = 10_000;
 
-/// Prints the monthly cost of idle listeners: polling once a second, with backoff, and without polling. And that of
-/// messages: submitted one at a time, together, and packed.
+/// The number of messages whose waits on an idle queue are measured.
+const WAITS: u32 = 200;
+
+/// Prints the monthly cost of idle listeners: polling once a second, with backoff, and without polling. Then how long
+/// messages wait for them, and what messages cost: submitted one at a time, together, and packed.
 pub(crate) async fn cost(arguments: Cost) -> Result<(), Failure> {
     let prices = prices(arguments.prices.as_deref())?;
     let print = move || {
         print_idle(&arguments, &prices)?;
+        print_waits(&arguments)?;
         print_traffic(&arguments, &prices)
     };
     spawn_blocking(print).await?
@@ -42,11 +49,16 @@ fn print_idle(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
     let hour = simulate(fleet(1, Polling::EverySecond), HOUR)?;
     let naive = (0..instances * hours).map(|_| hour).sum();
     let backoff = simulate(fleet(instances, Polling::Backoff), hours * HOUR)?;
+    let capped = simulate(fleet(instances, Polling::Capped(CAP)), hours * HOUR)?;
     let announced = simulate(fleet(instances, Polling::Announced), hours * HOUR)?;
     println!("{:48} {:>14} {:>16}", "", "transactions", "price of");
     println!("{:48} {:>14} {:>16}", "", "a day", format!("{DAYS} days"));
     for (polling, day) in [
         ("each task polls once a second".to_owned(), naive),
+        (
+            format!("tasks(1..={tasks}): one polls, backoff up to {CAP:?}"),
+            capped,
+        ),
         (
             format!("tasks(1..={tasks}): one polls, with backoff"),
             backoff,
@@ -64,10 +76,56 @@ fn print_idle(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
     Ok(())
 }
 
+fn print_waits(arguments: &Cost) -> Result<(), Failure> {
+    let tasks = usize::from(arguments.tasks);
+    println!(
+        "\nFrom put to handler on the idle queue of one instance, in simulated time: storage and notifier take none.\n"
+    );
+    println!("{:48} {:>14} {:>16}", "", "median", "longest");
+    for (name, polling, arrival) in [
+        (
+            "each task polls once a second".to_owned(),
+            Polling::EverySecond,
+            Arrival::Quiet,
+        ),
+        (
+            format!("tasks(1..={tasks}): one polls, backoff up to {CAP:?}"),
+            Polling::Capped(CAP),
+            Arrival::Quiet,
+        ),
+        (
+            format!("tasks(1..={tasks}): one polls, with backoff"),
+            Polling::Backoff,
+            Arrival::Quiet,
+        ),
+        (
+            format!("tasks(1..={tasks}), messages are announced"),
+            Polling::Backoff,
+            Arrival::Pushed,
+        ),
+        (
+            format!("tasks(0..={tasks}), messages are announced"),
+            Polling::Announced,
+            Arrival::Pushed,
+        ),
+    ] {
+        let fleet = Fleet {
+            instances: 1,
+            tasks,
+            polling,
+        };
+        let Waits { median, longest } = waits(fleet, arrival, WAITS)?;
+        let [median, longest] =
+            [median, longest].map(|wait| format!("{:.2} s", wait.as_secs_f64()));
+        println!("{name:48} {median:>14} {longest:>16}");
+    }
+    Ok(())
+}
+
 fn print_traffic(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
     let (messages, together) = (arguments.messages, arguments.together);
     println!(
-        "\n{messages} messages a day, each put, received with others and deleted, in simulated time.\n\
+        "\n{messages} messages a day, each put, received and deleted, in simulated time.\n\
          Notifications are those of a broker that announces them, at {} for 10,000.\n",
         arguments.notifications
     );
@@ -83,6 +141,7 @@ fn print_traffic(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
         format!("{DAYS} days")
     );
     for (name, sending) in [
+        ("submit, received one by one".to_owned(), Sending::OneByOne),
         ("submit".to_owned(), Sending::Single),
         (
             format!("submit_all of {together}"),
@@ -112,7 +171,7 @@ fn print_traffic(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
     Ok(())
 }
 
-fn prices(file: Option<&Path>) -> Result<PriceTable, Failure> {
+pub(super) fn prices(file: Option<&Path>) -> Result<PriceTable, Failure> {
     let Some(file) = file else {
         let source = "an assumption, 0.01 for 10,000 transactions";
         return Ok(PriceTable::new("USD", source, 0.01)?);

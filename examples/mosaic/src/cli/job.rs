@@ -42,7 +42,7 @@ pub(super) fn job(
 }
 
 /// Reads the files of a folder and its subfolders whose names are those of pictures.
-fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+pub(super) fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut paths = Vec::new();
     find(folder, &mut paths)?;
     if paths.is_empty() {

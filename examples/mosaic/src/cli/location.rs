@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use mosaic::storage::store::Store;
+use mosaic::workflow::queues::create_queues;
 use queue_runtime::{Failure, QueueService};
 
 use super::arguments::Location;
@@ -22,7 +23,12 @@ pub(super) async fn open(
     if let Some(client) = &location.client {
         service = service.client(client);
     }
-    Ok((service.connect().await?, store))
+    if let Ok(url) = std::env::var("NATS_URL") {
+        service = service.notifier(nats::connect(&url).await?);
+    }
+    let service = service.connect().await?;
+    create_queues(&service).await?;
+    Ok((service, store))
 }
 
 async fn store(data: &Path, location: &Location) -> Result<Store, Failure> {
@@ -139,6 +145,34 @@ mod azure {
 
     pub(super) async fn pictures_beside(_queue: &str, _container: &str) -> Pictures {
         Err(MISSING_FEATURE.into())
+    }
+}
+
+#[cfg(feature = "nats")]
+mod nats {
+    use std::sync::Arc;
+
+    use queue_runtime::Failure;
+    use queue_runtime::notify::{NatsNotifier, Notifier};
+
+    pub(super) async fn connect(url: &str) -> Result<Arc<dyn Notifier>, Failure> {
+        Ok(Arc::new(NatsNotifier::connect(url).await?))
+    }
+}
+
+#[cfg(not(feature = "nats"))]
+mod nats {
+    use std::sync::Arc;
+
+    use queue_runtime::Failure;
+    use queue_runtime::notify::Notifier;
+
+    pub(super) async fn connect(_url: &str) -> Result<Arc<dyn Notifier>, Failure> {
+        Err(
+            "`NATS_URL` is set, and this program was built without the feature `nats`; build it with \
+             `cargo build --release -p mosaic --features nats`"
+                .into(),
+        )
     }
 }
 

@@ -1,3 +1,4 @@
+mod agent;
 mod arguments;
 mod bars;
 mod clean;
@@ -7,14 +8,17 @@ mod location;
 mod log;
 mod role;
 mod run;
+#[cfg(feature = "web")]
+mod serve;
 mod status;
 
-pub(crate) use arguments::{Arguments, Command, Location};
+pub(crate) use arguments::{Arguments, Command};
 pub(crate) use bars::Bars;
 pub(crate) use clean::clean;
 pub(crate) use cost::cost;
-pub(crate) use location::is_durable;
 pub(crate) use log::{QUIET, log};
 pub(crate) use role::role;
 pub(crate) use run::{run, submit};
+#[cfg(feature = "web")]
+pub(crate) use serve::serve;
 pub(crate) use status::status;

@@ -14,11 +14,11 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 use super::Bars;
+use super::agent::agent;
 use super::arguments::{Location, Picture, Run, Submit, or_cores};
 use super::job::job;
 use super::location::{is_durable, open, pictures};
 use super::log::QUIET;
-use crate::supervisor::{self, Instances, another};
 
 /// The time that handlers have to finish once the mosaic is complete, or after a signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -52,33 +52,42 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
         () = signals.next() => return Err(stopped(&going_on)),
     };
     let processors = match &arguments.scaling.instances {
-        Some(_) => 1,
+        Some(_) => 0,
         None => or_cores(arguments.processors),
     };
     let settings = Settings {
         pace: arguments.pace,
-        instances: arguments.scaling.target(),
         ..Settings::default()
     };
-    let roles = Embedded::start(&service, &store, processors, &settings)?;
+    let mut roles = Embedded::start(&service, &store, processors, &settings)?;
     let one = Settings {
         tasks: 1,
         ..settings
     };
-    let mut another = another(&data, &location, &one)?;
-    if std::env::var_os("RUST_LOG").is_none() {
-        // Its progress is that of this process's bars.
-        another.env("RUST_LOG", QUIET);
-    }
-    let mut instances = Instances::new(another);
+    // Their progress is that of this process's bars.
+    let agent = agent(
+        &service,
+        &arguments.scaling,
+        &data,
+        &location,
+        &one,
+        Some(QUIET),
+    )?;
     let tiles = job.library.len();
     let client = Client::new(service.clone(), store);
     let made = tokio::select! {
         made = make(&client, job, &picture, &request, &mut bars) => made,
+        failure = roles.failed() => Err(failure),
         () = signals.next() => Err(stopped(&going_on)),
-        never = instances.keep(|| roles.wanted_instances().unwrap_or(1)) => match never {},
     };
-    let stopping = async { tokio::join!(roles.shutdown(GRACE), instances.stop(supervisor::GRACE)) };
+    let stopping = async {
+        let processors = async {
+            if let Some(agent) = agent {
+                agent.shutdown().await;
+            }
+        };
+        tokio::join!(roles.shutdown(GRACE), processors)
+    };
     let totals = tokio::select! {
         (totals, ()) = stopping => Some(totals),
         // It stops the roles at once, whether it is the first or follows the one that stopped the job.

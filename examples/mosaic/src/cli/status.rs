@@ -1,4 +1,4 @@
-use mosaic::storage::records::{Records, Summary};
+use mosaic::storage::records::{Records, RequestState};
 use mosaic::workflow::messages::{ImageOutcome, ImageRequest};
 use queue_runtime::{Failure, RequestId};
 
@@ -9,7 +9,7 @@ use super::location::existing_store;
 pub(crate) async fn status(arguments: Status) -> Result<(), Failure> {
     let records = Records::new(existing_store(&arguments.location).await?);
     let Some(id) = arguments.request else {
-        let mut requests = records.summaries().await?;
+        let mut requests = records.states().await?;
         requests.sort_by(|a, b| a.record.submitted.cmp(&b.record.submitted));
         if requests.is_empty() {
             println!("there are no requests");
@@ -19,29 +19,29 @@ pub(crate) async fn status(arguments: Status) -> Result<(), Failure> {
         }
         return Ok(());
     };
-    let Some(found) = records.summary(&RequestId::new(id.clone())?).await? else {
+    let Some(found) = records.state(&RequestId::new(id.clone())?).await? else {
         return Err(format!("find the request `{id}`: there is no record of it").into());
     };
     print(&found);
     describe(&found.record.asked);
-    for (slice, reason) in &found.failures {
+    for (slice, reason) in found.failures() {
         println!("  slice {}: {reason}", slice + 1);
     }
     Ok(())
 }
 
 /// A line for a request, and another for the reason if it failed.
-fn print(found: &Summary) {
-    let record = &found.record;
-    let state = match (&found.outcome, found.planned) {
+fn print(found: &RequestState) {
+    let (record, recorded) = (&found.record, found.slices.len());
+    let state = match (&found.outcome, found.planned()) {
         (Some(ImageOutcome::Done { .. }), _) => "done".to_owned(),
         (Some(ImageOutcome::Failed { .. }), _) => "failed".to_owned(),
         (None, None) => "not planned".to_owned(),
-        (None, Some(all)) if found.recorded == all => "joining".to_owned(),
+        (None, Some(all)) if recorded == all as usize => "joining".to_owned(),
         (None, Some(_)) => "rendering".to_owned(),
     };
-    let slices = match found.planned {
-        Some(all) => format!("{} of {all} slices", found.recorded),
+    let slices = match found.planned() {
+        Some(all) => format!("{recorded} of {all} slices"),
         None => "no slices".to_owned(),
     };
     println!(
@@ -49,8 +49,8 @@ fn print(found: &Summary) {
         record.request,
         record.submitted,
         record.client,
-        found.attempts,
-        found.failures.len(),
+        found.attempts(),
+        found.failures().count(),
     );
     if let Some(ImageOutcome::Failed { reason }) = &found.outcome {
         println!("  {reason}");

@@ -19,9 +19,11 @@ use super::in_simulated_time;
 use crate::storage::blob::BlobName;
 use crate::workflow::messages::SliceRequest;
 
-/// How messages are submitted.
+/// How messages are submitted. They are received with others, up to what a receive can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sending {
+    /// Each by a call of its own, and received by itself.
+    OneByOne,
     /// Each by a call of its own.
     Single,
     /// So many by one call, each as a message of the storage.
@@ -62,7 +64,7 @@ async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
     service.queue::<SliceRequest>().any().create().await?;
     let before = service.meter().total();
     let calls = match sending {
-        Sending::Single => 1,
+        Sending::OneByOne | Sending::Single => 1,
         Sending::Together(calls) | Sending::Packed(calls) => calls,
     };
     let mut submitted = 0;
@@ -75,7 +77,10 @@ async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
         };
         submitted = next;
     }
-    let listener = service.listener(async |_: Received<SliceRequest>| {});
+    let mut listener = service.listener(async |_: Received<SliceRequest>| {});
+    if sending == Sending::OneByOne {
+        listener = listener.batch(1);
+    }
     let completed = listener
         .until_empty()
         .start()?
@@ -94,7 +99,7 @@ async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
     Ok(used)
 }
 
-fn requests(numbers: Range<u32>) -> impl Iterator<Item = SliceRequest> {
+pub(super) fn requests(numbers: Range<u32>) -> impl Iterator<Item = SliceRequest> {
     let request = RequestId::random();
     let library = Fingerprint::of_files(&[("tile.jpg", b"a tile")]);
     numbers.map(move |slice_sequence| SliceRequest {
@@ -145,8 +150,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packs_take_a_tenth_of_a_transaction_a_message_and_one_notification_a_call() {
+    fn a_message_takes_three_transactions_alone_and_a_tenth_of_one_in_a_pack() {
         let used = |sending| deliver(sending, 1_000).expect("delivered");
+        let alone = used(Sending::OneByOne).transactions;
+        // And the last receives, which find the queue empty.
+        assert!((3_000..3_010).contains(&alone.total()), "{alone}");
         let single = used(Sending::Single);
         assert_eq!(single.transactions.of(TransactionKind::Put), 1_000);
         assert_eq!(single.transactions.of(TransactionKind::Delete), 1_000);

@@ -42,8 +42,10 @@ pub async fn clean(store: &Store, all: bool) -> Result<Removed, StoreError> {
     if !all {
         for found in Records::new(store.clone()).open_requests().await? {
             folders.insert(found.folder);
-            mosaics.extend(found.request.map(|id| path(&BlobName::mosaic(&id))));
-            libraries.extend(found.asked.map(|asked| asked.library.to_string()));
+            if let Some((request, record)) = found.taken_in {
+                mosaics.insert(path(&BlobName::mosaic(&request)));
+                libraries.insert(record.asked.library.to_string());
+            }
         }
     }
     let mut removed = Removed::default();

@@ -110,7 +110,7 @@ impl LibraryStore {
         check_size(files.iter().map(|(_, bytes)| bytes.len() as u64))?;
         let fingerprint = Fingerprint::of_files(&files);
         let list = BlobName::library(fingerprint, "files.json");
-        if self.store.exists(&list).await? {
+        if self.is_complete(fingerprint).await? {
             progress(total);
             return Ok(fingerprint);
         }
@@ -139,6 +139,15 @@ impl LibraryStore {
         })?;
         self.store.write(&list, text).await?;
         Ok(fingerprint)
+    }
+
+    /// Returns whether all files of a library are there.
+    ///
+    /// # Errors
+    /// [`LibraryStoreError::Store`].
+    pub async fn is_complete(&self, fingerprint: Fingerprint) -> Result<bool, LibraryStoreError> {
+        let list = BlobName::library(fingerprint, "files.json");
+        Ok(self.store.exists(&list).await?)
     }
 
     /// Makes sure that a library can be used and that its cache exists.

@@ -11,6 +11,8 @@
 //! reads what the first wrote, and continues with that. The response is a copy of the one that the store of results
 //! holds.
 
+use std::collections::BTreeMap;
+
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_runtime::{Disposition, Failure, RequestId};
 use serde::de::DeserializeOwned;
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::storage::blob::{BlobName, Container};
 use crate::storage::store::{Created, Store, StoreError};
-use crate::workflow::messages::{ImageOutcome, ImageRequest, SliceOutcome};
+use crate::workflow::messages::{ImageOutcome, ImageRequest, MAX_SLICES, SliceOutcome};
 use pictures::{Fingerprint, Layout, Plan, TileSize};
 
 /// The size limit of a record, in bytes; reasons of failures are cut far below it.
@@ -47,19 +49,17 @@ pub struct RequestRecord {
     pub asked: ImageRequest,
 }
 
-/// The state of a request, from its records.
+/// A request, and what is on record of its progress.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
-    /// The request.
+pub struct RequestState {
+    /// The id of the request.
+    pub request: RequestId,
+    /// The request as it was taken in.
     pub record: RequestRecord,
-    /// The number of slices, if the request is planned.
-    pub planned: Option<u32>,
-    /// The number of slices with an outcome.
-    pub recorded: u32,
-    /// The number of attempts at these.
-    pub attempts: u32,
-    /// The slices that failed, from 0, with their reasons.
-    pub failures: Vec<(u32, String)>,
+    /// The plan, if there is one.
+    pub plan: Option<PlanRecord>,
+    /// The slices with an outcome, by their numbers from 0.
+    pub slices: BTreeMap<u32, SliceRecord>,
     /// The response, if there is one.
     pub outcome: Option<ImageOutcome>,
 }
@@ -68,10 +68,8 @@ pub struct Summary {
 pub(crate) struct OpenRequest {
     /// Its folder in the containers.
     pub(crate) folder: String,
-    /// Its id, if it is on record.
-    pub(crate) request: Option<RequestId>,
     /// The request, if it is on record.
-    pub(crate) asked: Option<ImageRequest>,
+    pub(crate) taken_in: Option<(RequestId, RequestRecord)>,
 }
 
 /// A request and its plan.
@@ -119,6 +117,50 @@ impl RequestRecord {
     }
 }
 
+impl RequestState {
+    /// The state of a request of which nothing else is known.
+    #[must_use]
+    pub fn new(request: RequestId, record: RequestRecord) -> Self {
+        Self {
+            request,
+            record,
+            plan: None,
+            slices: BTreeMap::new(),
+            outcome: None,
+        }
+    }
+
+    /// The number of slices, if the request is planned.
+    #[must_use]
+    pub fn planned(&self) -> Option<u32> {
+        Some(self.plan.as_ref()?.plan()?.slices())
+    }
+
+    /// The number of attempts at the slices with an outcome.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.slices.values().map(|slice| slice.attempts).sum()
+    }
+
+    /// The slices that failed, from 0, with their reasons.
+    pub fn failures(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.slices
+            .iter()
+            .filter_map(|(slice, record)| Some((*slice, record.failure()?)))
+    }
+}
+
+impl SliceRecord {
+    /// The reason, if the slice failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        match &self.outcome {
+            SliceOutcome::Failed { reason } => Some(reason),
+            SliceOutcome::Rendered { .. } => None,
+        }
+    }
+}
+
 impl PlanRecord {
     /// Returns the plan, or `None` if the record is out of this version's bounds.
     #[must_use]
@@ -129,7 +171,7 @@ impl PlanRecord {
             slices: self.asked.slices,
         };
         let plan = layout.plan(self.source).ok()?;
-        (plan.slices() == self.slices).then_some(plan)
+        (plan.slices() == self.slices && self.slices <= MAX_SLICES).then_some(plan)
     }
 }
 
@@ -156,22 +198,18 @@ impl Records {
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    pub async fn summaries(&self) -> Result<Vec<Summary>, StoreError> {
-        let folders = self.store.folders(Container::Status).await?;
-        let summaries = folders.into_iter().map(|folder| async move {
-            let Ok(name) = BlobName::try_from(format!("status/{folder}/request.json")) else {
-                return Ok(None);
-            };
-            let Some(record) = self.find::<RequestRecord>(&name).await? else {
-                return Ok(None);
-            };
-            match RequestId::new(record.request.clone()) {
-                Ok(request) => self.summarize(&request, record).await.map(Some),
-                Err(_) => Ok(None),
+    pub async fn states(&self) -> Result<Vec<RequestState>, StoreError> {
+        let states = self.folders().await?.into_iter().map(|folder| async move {
+            match self.taken_in(&folder).await? {
+                Some((request, record)) => {
+                    let state = RequestState::new(request, record);
+                    self.look_again(state).await.map(Some)
+                }
+                None => Ok(None),
             }
         });
-        let found = stream::iter(summaries).buffered(CONCURRENCY);
-        let found: Vec<Option<Summary>> = found.try_collect().await?;
+        let found = stream::iter(states).buffered(CONCURRENCY);
+        let found: Vec<Option<RequestState>> = found.try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -179,70 +217,74 @@ impl Records {
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    pub async fn summary(&self, request: &RequestId) -> Result<Option<Summary>, StoreError> {
+    pub async fn state(&self, request: &RequestId) -> Result<Option<RequestState>, StoreError> {
         match self.request(request).await? {
-            Some(record) => self.summarize(request, record).await.map(Some),
+            Some(record) => {
+                let state = RequestState::new(request.clone(), record);
+                self.look_again(state).await.map(Some)
+            }
             None => Ok(None),
         }
     }
 
-    async fn summarize(
-        &self,
-        request: &RequestId,
-        record: RequestRecord,
-    ) -> Result<Summary, StoreError> {
-        let planned = self.plan(request).await?.map(|plan| plan.slices);
-        let all = 0..planned.unwrap_or(0);
-        let slices =
-            all.map(|sequence| async move { Ok((sequence, self.slice(request, sequence).await?)) });
-        let slices: Vec<_> = stream::iter(slices)
-            .buffered(CONCURRENCY)
-            .try_collect()
-            .await?;
+    /// Reads what was recorded of a request since its state was read.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails.
+    pub async fn look_again(&self, mut state: RequestState) -> Result<RequestState, StoreError> {
+        let request = &state.request;
+        // Before the slices, so that these are all there if it is done.
         let response = self.response(request).await?;
-        let mut found = Summary {
-            record,
-            planned,
-            recorded: 0,
-            attempts: 0,
-            failures: Vec::new(),
-            outcome: response.map(|response| response.outcome),
-        };
-        for (sequence, slice) in slices {
-            let Some(SliceRecord { outcome, attempts }) = slice else {
-                continue;
-            };
-            found.recorded += 1;
-            found.attempts += attempts;
-            if let SliceOutcome::Failed { reason } = outcome {
-                found.failures.push((sequence, reason));
+        if state.plan.is_none() {
+            state.plan = self.plan(request).await?;
+        }
+        if state.plan.is_some() {
+            let mut recorded = self.slices_recorded(request).await?;
+            recorded.retain(|slice| !state.slices.contains_key(slice));
+            let reads = recorded
+                .into_iter()
+                .map(|slice| async move { Ok((slice, self.slice(request, slice).await?)) });
+            let mut reads = stream::iter(reads).buffer_unordered(CONCURRENCY);
+            while let Some((slice, record)) = reads.try_next().await? {
+                state.slices.extend(record.map(|record| (slice, record)));
             }
         }
-        Ok(found)
+        state.outcome = response.map(|response| response.outcome);
+        Ok(state)
+    }
+
+    /// Returns the folders of records, one for each request.
+    pub(crate) async fn folders(&self) -> Result<Vec<String>, StoreError> {
+        self.store.folders(Container::Status).await
+    }
+
+    /// Returns the request whose records are in a folder, if it was taken in.
+    pub(crate) async fn taken_in(
+        &self,
+        folder: &str,
+    ) -> Result<Option<(RequestId, RequestRecord)>, StoreError> {
+        let Ok(name) = BlobName::try_from(format!("status/{folder}/request.json")) else {
+            return Ok(None);
+        };
+        let Some(record) = self.find::<RequestRecord>(&name).await? else {
+            return Ok(None);
+        };
+        let request = RequestId::new(record.request.clone());
+        Ok(request.ok().map(|request| (request, record)))
     }
 
     /// Returns the requests without a response.
     pub(crate) async fn open_requests(&self) -> Result<Vec<OpenRequest>, StoreError> {
         let mut open = Vec::new();
-        for folder in self.store.folders(Container::Status).await? {
-            let record = |file: &str| BlobName::try_from(format!("status/{folder}/{file}"));
-            let (Ok(response), Ok(request)) = (record("response.json"), record("request.json"))
-            else {
+        for folder in self.folders().await? {
+            let Ok(response) = BlobName::try_from(format!("status/{folder}/response.json")) else {
                 continue;
             };
             if self.store.exists(&response).await? {
                 continue;
             }
-            let taken_in: Option<RequestRecord> = self.find(&request).await?;
-            let (id, asked) = match taken_in {
-                Some(record) => (RequestId::new(record.request).ok(), Some(record.asked)),
-                None => (None, None),
-            };
-            open.push(OpenRequest {
-                folder,
-                request: id,
-                asked,
-            });
+            let taken_in = self.taken_in(&folder).await?;
+            open.push(OpenRequest { folder, taken_in });
         }
         Ok(open)
     }
@@ -301,17 +343,16 @@ impl Records {
             .await
     }
 
-    /// Returns the number of recorded slices. Of several handlers that record a slice and then count,
-    /// the last to record counts all of them.
+    /// Returns the numbers of the recorded slices. Of several handlers that record a slice and then count, the last to
+    /// record counts all of them.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    pub async fn slices_recorded(&self, request: &RequestId) -> Result<usize, StoreError> {
-        let names = self
-            .store
-            .list(&BlobName::status(request, &["slices"]))
-            .await?;
-        Ok(names.iter().filter(|name| name.ends_with(".json")).count())
+    pub async fn slices_recorded(&self, request: &RequestId) -> Result<Vec<u32>, StoreError> {
+        let folder = BlobName::status(request, &["slices"]);
+        let names = self.store.list(&folder).await?;
+        let number = |name: &String| name.strip_suffix(".json")?.parse().ok();
+        Ok(names.iter().filter_map(number).collect())
     }
 
     /// Returns the outcome of a request, if it is recorded.
@@ -335,7 +376,9 @@ impl Records {
         response: &ResponseRecord,
     ) -> Result<(), StoreError> {
         let name = response_name(request);
-        self.store.write(&name, encode(&name, response)?).await
+        self.store.write(&name, encode(&name, response)?).await?;
+        self.store.tell_recorded();
+        Ok(())
     }
 
     /// Whether the response to a request is recorded, so that further messages of it have no effect.
@@ -383,7 +426,10 @@ impl Records {
         record: T,
     ) -> Result<T, StoreError> {
         match self.store.create(name, encode(name, &record)?).await? {
-            Created::New => Ok(record),
+            Created::New => {
+                self.store.tell_recorded();
+                Ok(record)
+            }
             Created::Existed => match self.find(name).await? {
                 Some(held) => Ok(held),
                 None => Err(StoreError::Missing(name.clone())),

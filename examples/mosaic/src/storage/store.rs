@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
 use queue_runtime::idempotency::ObjectResults;
+use tokio::sync::watch;
 
 use crate::storage::blob::{BlobName, Container};
 use crate::storage::links::Links;
@@ -26,6 +28,8 @@ pub struct Store {
     /// In the order of [`Container::ALL`].
     containers: Arc<[Arc<dyn ObjectStore>; Container::ALL.len()]>,
     links: Links,
+    /// Counts the status records that this process has created.
+    recorded: watch::Sender<u64>,
 }
 
 /// The error for a blob that could not be read or written.
@@ -112,6 +116,7 @@ impl Store {
         Self {
             containers: Arc::new(containers),
             links: Links::default(),
+            recorded: watch::Sender::new(0),
         }
     }
 
@@ -169,6 +174,20 @@ impl Store {
             });
         }
         found.bytes().await.map_err(failed)
+    }
+
+    /// Returns the size of a blob in bytes, and its contents as they are read.
+    ///
+    /// # Errors
+    /// [`StoreError`], also if the blob does not exist.
+    pub async fn stream(
+        &self,
+        name: &BlobName,
+    ) -> Result<(u64, BoxStream<'static, object_store::Result<Bytes>>), StoreError> {
+        let (objects, path) = self.locate("read", name)?;
+        let found = objects.get(&path).await;
+        let found = found.map_err(|error| failed("read", name, error))?;
+        Ok((found.meta.size, found.into_stream()))
     }
 
     /// Reads a blob of at most `max` bytes. Returns `None` if it does not exist.
@@ -236,6 +255,15 @@ impl Store {
     pub fn results(&self) -> ObjectResults {
         let objects = Arc::clone(&self.containers[Container::Results as usize]);
         ObjectResults::new(objects, Path::default())
+    }
+
+    /// Tells when this process creates a status record. Others create some too.
+    pub(crate) fn recorded(&self) -> watch::Receiver<u64> {
+        self.recorded.subscribe()
+    }
+
+    pub(crate) fn tell_recorded(&self) {
+        self.recorded.send_modify(|count| *count += 1);
     }
 
     /// Starts an upload in parts. The blob appears once the upload is finished.

@@ -10,17 +10,19 @@ use crate::storage::cleaning;
 use crate::storage::library_store::{LibraryStore, LibraryStoreError};
 use crate::storage::records::{Records, ResponseRecord};
 use crate::storage::store::{Store, StoreError};
+use crate::workflow::changes::Changes;
 use crate::workflow::intake::Intake;
 use crate::workflow::messages::{ImageOutcome, ImageRequest};
 
-/// The interval at which the records are polled.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The interval at which the records are looked at, if nothing is announced.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The size limit of a mosaic to download, in bytes.
 const MAX_MOSAIC: u64 = 4 << 30;
 
 /// Submits jobs and waits for their mosaics.
 #[derive(Debug, Clone)]
 pub struct Client {
+    service: QueueService,
     intake: Intake,
     store: Store,
     records: Records,
@@ -115,7 +117,8 @@ impl Client {
     pub fn new(service: QueueService, store: Store) -> Self {
         Self {
             records: Records::new(store.clone()),
-            intake: Intake::new(service, store.clone()),
+            intake: Intake::new(service.clone(), store.clone()),
+            service,
             store,
         }
     }
@@ -144,6 +147,7 @@ impl Client {
         mut progress: impl FnMut(Progress),
     ) -> Result<ImageOutcome, ClientError> {
         let begun = Instant::now();
+        let mut changes = Changes::new(&self.service, &self.store);
         let mut slices = None;
         loop {
             if let Some(ResponseRecord { outcome, .. }) = self.records.response(request).await? {
@@ -158,7 +162,7 @@ impl Client {
             }
             let mut state = "it has not been planned".to_owned();
             if let Some(total) = slices {
-                let done = self.records.slices_recorded(request).await?;
+                let done = self.records.slices_recorded(request).await?.len();
                 progress(Progress::Rendered { done, total });
                 state = format!("{done} of {total} slices are done");
             }
@@ -171,7 +175,7 @@ impl Client {
                     state,
                 });
             }
-            tokio::time::sleep(POLL_INTERVAL.min(timeout - waited)).await;
+            changes.next(POLL_INTERVAL.min(timeout - waited)).await;
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use queue_runtime::{QueueService, StartError};
+use futures_util::future::{join_all, select_all};
+use queue_runtime::{Failure, QueueService, StartError};
 
 use crate::storage::store::Store;
 use crate::workflow::roles::{Role, Settings, Totals, broker, controller, processor};
@@ -16,7 +16,13 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts the roles; each processor renders one slice at a time.
+    /// Starts only the broker.
+    pub fn broker(service: &QueueService, store: &Store, settings: &Settings) -> Self {
+        let roles = vec![broker(service, store, settings)];
+        Self { roles }
+    }
+
+    /// Starts the roles, with up to this number of slices in flight. Without processors, others must run elsewhere.
     ///
     /// # Errors
     /// [`StartError`] if a setting is invalid.
@@ -26,30 +32,33 @@ impl Embedded {
         processors: usize,
         settings: &Settings,
     ) -> Result<Self, StartError> {
-        let one = Settings {
-            tasks: 1,
-            ..*settings
-        };
         let mut roles = vec![
-            broker(service, store, settings)?,
+            broker(service, store, settings),
             controller(service, store, settings)?,
         ];
-        for _ in 0..processors {
-            roles.push(processor(service, store, &one)?);
+        if processors > 0 {
+            let settings = Settings {
+                tasks: processors,
+                ..*settings
+            };
+            roles.push(processor(service, store, &settings)?);
         }
         Ok(Self { roles })
     }
 
-    /// How many instances of the processor should run, if the settings ask for advice.
-    #[must_use]
-    pub fn wanted_instances(&self) -> Option<usize> {
-        self.roles.iter().find_map(Role::wanted_instances)
+    /// Waits until a role has failed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn failed(&mut self) -> Failure {
+        let failed = self.roles.iter_mut().map(|role| Box::pin(role.failed()));
+        select_all(failed).await.0
     }
 
     /// Waits up to `grace` for handlers to finish, then stops. Returns the totals of all roles.
-    pub async fn shutdown(self, grace: Duration) -> Totals {
+    pub async fn shutdown(&mut self, grace: Duration) -> Totals {
         let mut totals = Totals::default();
-        for ended in join_all(self.roles.into_iter().map(|role| role.shutdown(grace))).await {
+        for ended in join_all(self.roles.iter_mut().map(|role| role.shutdown(grace))).await {
             totals += ended;
         }
         totals

@@ -4,14 +4,14 @@
 
 use std::time::SystemTime;
 
-use queue_runtime::{QueueService, RequestId};
+use queue_runtime::{Failure, QueueService, RequestId};
 
 use crate::storage::blob::BlobName;
 use crate::storage::library_store::{LibraryStore, MAX_PICTURE};
-use crate::storage::records::{Records, RequestRecord};
+use crate::storage::records::{Records, RequestRecord, ResponseRecord};
 use crate::storage::store::{Store, StoreError};
 use crate::workflow::client::{ClientError, Job, Progress};
-use crate::workflow::messages::ImageRequest;
+use crate::workflow::messages::{ImageOutcome, ImageRequest};
 use pictures::Fingerprint;
 
 /// Takes requests in.
@@ -83,10 +83,61 @@ impl Intake {
             library.await.map_err(ClientError::Library)?;
             self.store.create(&asked.image, job.image).await?;
             progress(Progress::Uploaded { done: total, total });
-            let (id, submission) = (request.as_str(), self.service.submit(asked));
-            submission.request(id).id(id).retry_unknown().await?;
+            self.submit(request, asked).await?;
         }
         progress(Progress::Submitted);
+        Ok(())
+    }
+
+    /// Goes on with requests of ids with this prefix that are on record and have not been planned, because this process was
+    /// killed while it took them in: submits those whose files are all there, again if need be, and answers others with a
+    /// failure. Call it while nobody takes in requests of such ids.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn go_on(&self, prefix: &str) -> Result<(), ClientError> {
+        for folder in self.records.folders().await? {
+            match self.go_on_with(&folder, prefix).await {
+                Err(ClientError::Store(
+                    error @ (StoreError::Record { .. } | StoreError::TooLarge { .. }),
+                )) => {
+                    let error = Failure::reject(error).chain();
+                    tracing::warn!(
+                        error,
+                        "a request whose records cannot be read is left as it is"
+                    );
+                }
+                gone_on => gone_on?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn go_on_with(&self, folder: &str, prefix: &str) -> Result<(), ClientError> {
+        let Some((request, record)) = self.records.taken_in(folder).await? else {
+            return Ok(());
+        };
+        if !request.as_str().starts_with(prefix)
+            || self.records.response(&request).await?.is_some()
+            || self.records.plan(&request).await?.is_some()
+        {
+            return Ok(());
+        }
+        let libraries = LibraryStore::new(self.store.clone());
+        let library = libraries.is_complete(record.asked.library).await;
+        if library.map_err(ClientError::Library)? && self.store.exists(&record.asked.image).await? {
+            return self.submit(&request, record.asked).await;
+        }
+        let reason = "its pictures were not taken in completely; ask for it again".to_owned();
+        let outcome = ImageOutcome::Failed { reason };
+        let response = ResponseRecord { outcome };
+        self.records.record_response(&request, &response).await?;
+        Ok(())
+    }
+
+    async fn submit(&self, request: &RequestId, asked: ImageRequest) -> Result<(), ClientError> {
+        let (id, submission) = (request.as_str(), self.service.submit(asked));
+        submission.request(id).id(id).retry_unknown().await?;
         Ok(())
     }
 }

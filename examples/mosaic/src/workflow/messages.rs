@@ -1,4 +1,4 @@
-//! The four messages, each on a queue of its own.
+//! The four messages, each on a queue of its own, with [settings](super::queues) in the queue's metadata.
 //!
 //! ```text
 //!  client ──ImageRequest──► controller ──SliceRequest──► processor
@@ -18,12 +18,7 @@ use pictures::Fingerprint;
 
 /// Requests a mosaic. Sent by the client to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(
-    kind = "mosaic.image-request",
-    queue = "imagerequest",
-    visibility_timeout = "1m",
-    poison_threshold = 5
-)]
+#[message(kind = "mosaic.image-request", queue = "imagerequest")]
 pub struct ImageRequest {
     /// The source picture.
     #[message(key)]
@@ -44,12 +39,7 @@ pub struct ImageRequest {
 
 /// Requests the rendering of a slice. Sent by the job controller to an image processor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(
-    kind = "mosaic.slice-request",
-    queue = "slicerequest",
-    visibility_timeout = "1m",
-    poison_threshold = 5
-)]
+#[message(kind = "mosaic.slice-request", queue = "slicerequest")]
 pub struct SliceRequest {
     /// The slice's sequence number, from 0.
     #[message(key)]
@@ -66,12 +56,7 @@ pub struct SliceRequest {
 
 /// Reports the outcome of a slice. Sent by an image processor to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(
-    kind = "mosaic.slice-response",
-    queue = "sliceresponse",
-    visibility_timeout = "1m",
-    poison_threshold = 5
-)]
+#[message(kind = "mosaic.slice-response", queue = "sliceresponse")]
 pub struct SliceResponse {
     /// The slice's sequence number, from 0.
     #[message(key)]
@@ -90,6 +75,12 @@ pub enum SliceOutcome {
     Rendered {
         /// The blob of the rendered slice.
         blob: BlobName,
+        /// The client id of the processor.
+        #[serde(default)]
+        by: String,
+        /// The time that it took, in milliseconds.
+        #[serde(default)]
+        millis: u64,
     },
     /// It cannot be rendered.
     Failed {
@@ -100,12 +91,7 @@ pub enum SliceOutcome {
 
 /// Responds to an [`ImageRequest`]. Sent by the job controller to the job broker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(
-    kind = "mosaic.image-response",
-    queue = "imageresponse",
-    visibility_timeout = "30s",
-    poison_threshold = 10
-)]
+#[message(kind = "mosaic.image-response", queue = "imageresponse")]
 pub struct ImageResponse {
     /// The source picture.
     #[message(key)]

@@ -5,13 +5,17 @@
 //! | module | contents |
 //! |---|---|
 //! | [`messages`] | the messages on the four queues |
+//! | [`queues`] | their settings |
 //! | [`client`] | submits a job, waits for the mosaic, downloads it |
 //! | [`intake`] | the job broker's entrance: records a request, uploads its pictures, submits it |
 //! | [`roles`] | job controller, image processor, job broker |
+//! | [`changes`] | when the records of requests may have changed |
 //! | [`embedded`] | all roles in one process |
 
+pub mod changes;
 pub mod client;
 pub mod embedded;
 pub mod intake;
 pub mod messages;
+pub mod queues;
 pub mod roles;

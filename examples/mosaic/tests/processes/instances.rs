@@ -1,4 +1,4 @@
-//! A processor that starts and stops others.
+//! An agent that starts and stops processors.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
@@ -20,16 +20,25 @@ struct Supervisor {
     running: HashSet<String>,
     started: usize,
     died: usize,
-    stopped: usize,
 }
 
 impl Supervisor {
     fn start(location: &Location) -> Self {
-        let mut command = program(&["role", "processor", "--instances", "1..3", "--within", "1s"]);
+        let mut command = program(&[
+            "role",
+            "processor",
+            "--instances",
+            "1..3",
+            "--within",
+            "1s",
+            "--steady",
+            "1s",
+        ]);
         command.args(["--tasks", "1", "--pace", "1s", "--visibility-timeout", "2s"]);
         command
             .args(["--poison-threshold", "1000"])
             .args(&location.arguments);
+        command.env("RUST_LOG", "info");
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it runs");
         let log = BufReader::new(child.stderr.take().expect("it is piped"));
         let (sender, lines) = channel();
@@ -45,7 +54,6 @@ impl Supervisor {
             running: HashSet::new(),
             started: 0,
             died: 0,
-            stopped: 0,
         }
     }
 
@@ -61,8 +69,9 @@ impl Supervisor {
 
     fn read(&mut self, line: &str) {
         let pid = || {
-            let (_, rest) = line.split_once("pid=").expect("it has one");
-            rest.split(' ').next().expect("a number").to_owned()
+            let (_, rest) = line.split_once("id=").expect("it has one");
+            let id = rest.split(' ').next().expect("a number");
+            id.trim_matches('"').to_owned()
         };
         if line.contains(": started an instance") {
             self.started += 1;
@@ -71,7 +80,6 @@ impl Supervisor {
             self.died += 1;
             self.running.remove(&pid());
         } else if line.contains(": an instance has stopped") {
-            self.stopped += 1;
             self.running.remove(&pid());
         }
     }
@@ -127,22 +135,21 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     client.args(["--timeout", "600s"]);
     let mut client = Client(client.spawn().expect("it runs"));
 
-    supervisor.until("there are three", |s| s.running.len() == 2);
+    supervisor.until("there are three", |s| s.running.len() == 3);
     let victim = supervisor
         .running
         .iter()
         .next()
-        .expect("there are two")
+        .expect("there are three")
         .clone();
     let killed = Command::new("kill").args(["-KILL", &victim]).status();
     assert!(killed.expect("kill runs").success());
-    supervisor.until("one has died", |s| s.died == 1);
+    supervisor.until("one has died", |s| s.died >= 1);
     assert!(!supervisor.running.contains(&victim));
-    supervisor.until("it is replaced", |s| s.started == 3);
+    supervisor.until("it is replaced", |s| s.started >= 4);
 
     assert!(client.0.wait().expect("a child of ours").success());
-    supervisor.until("the others stop", |s| s.stopped == 2);
-    assert!(supervisor.running.is_empty());
+    supervisor.until("the others stop", |s| s.running.len() == 1);
 
     // Far more work than is done before the end.
     let clients = ["two", "three"].map(|request| {
@@ -150,7 +157,7 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
         submit.args(["--timeout", "600s", "--request", request]);
         Client(submit.spawn().expect("it runs"))
     });
-    supervisor.until("there are three again", |s| s.running.len() == 2);
+    supervisor.until("there are three again", |s| s.running.len() == 3);
     let running = supervisor.running.clone();
     signal(&supervisor.child, "-TERM");
     assert!(supervisor.child.wait().expect("a child of ours").success());
@@ -161,7 +168,7 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
 
     // The supervisor cannot stop them when it is killed: they stop by themselves.
     let mut supervisor = Supervisor::start(&location);
-    supervisor.until("there are three in the end", |s| s.running.len() == 2);
+    supervisor.until("there are three in the end", |s| s.running.len() == 3);
     supervisor.child.kill().expect("a child of ours");
     supervisor.child.wait().expect("a child of ours");
     ended(&supervisor.running);

@@ -8,7 +8,7 @@ use crate::support::{Fixture, GUARD, job, tiles};
 #[tokio::test(flavor = "multi_thread")]
 async fn cleaning_spares_requests_without_a_response() {
     let done = Fixture::new().await;
-    let roles = done.start(1);
+    let mut roles = done.start(1);
     done.submit(job()).await;
     let mosaic = done.mosaic().await;
     done.drained().await;

@@ -42,7 +42,7 @@ async fn all_again(fixture: &Fixture) {
 async fn duplicate_messages_produce_one_response() {
     let fixture = Fixture::new().await;
     // Two of every role, so that they race.
-    let (one, other) = (fixture.start(2), fixture.start(2));
+    let (mut one, mut other) = (fixture.start(2), fixture.start(2));
     fixture.submit(job()).await;
     fixture.submit(job()).await;
     all_again(&fixture).await;
@@ -60,6 +60,8 @@ async fn duplicate_messages_produce_one_response() {
     fixture.submit(job()).await;
     let rendered = SliceOutcome::Rendered {
         blob: BlobName::rendered(&fixture.request, 3),
+        by: String::new(),
+        millis: 0,
     };
     for outcome in [
         rendered,
@@ -105,7 +107,7 @@ async fn duplicate_messages_produce_one_response() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_repetition_of_a_request_is_ignored() {
     let (fixture, settings) = (Fixture::new().await, Settings::default());
-    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
     let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.submit(job()).await;
     fixture.requested(4).await;
@@ -169,7 +171,7 @@ async fn a_request_id_is_bound_to_one_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn late_messages_do_not_miss_the_blobs_of_a_finished_request() {
     let fixture = Fixture::new().await;
-    let roles = fixture.start(2);
+    let mut roles = fixture.start(2);
     fixture.submit(job()).await;
     fixture.mosaic().await;
     fixture.drained().await;

@@ -10,7 +10,7 @@ use crate::support::{Fixture, GUARD, job, until};
 /// Runs a job that fails, and returns the reason that the client gets.
 async fn reason(job: Job) -> String {
     let fixture = Fixture::new().await;
-    let roles = fixture.start(1);
+    let mut roles = fixture.start(1);
     fixture.submit(job).await;
     let reason = fixture.reason().await;
     fixture.drained().await;
@@ -50,7 +50,7 @@ async fn an_empty_library() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_tile() {
     let fixture = Fixture::new().await;
-    let roles = fixture.start(1);
+    let mut roles = fixture.start(1);
     let mut library = job().library;
     library[7].1.truncate(30);
     fixture.submit(Job { library, ..job() }).await;
@@ -103,7 +103,7 @@ async fn impossible_layouts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_slice() {
     let (fixture, settings) = (Fixture::new().await, Settings::default());
-    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
     let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.submit(job()).await;
     fixture.requested(4).await;
@@ -137,7 +137,7 @@ async fn several_slices_that_fail_are_answered_once() {
     })
     .await;
     assert_eq!(fixture.count("imageresponse").await, 1);
-    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
     let found = fixture.reason().await;
     assert!(found.contains("of 4: the slice is damaged: "), "{found}");
 }
@@ -145,8 +145,8 @@ async fn several_slices_that_fail_are_answered_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rendered_slice_that_cannot_be_joined() {
     let (fixture, settings) = (Fixture::new().await, Settings::default());
-    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
-    let first = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
+    let mut first = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.submit(job()).await;
     fixture.requested(4).await;
     first.shutdown(GUARD).await;

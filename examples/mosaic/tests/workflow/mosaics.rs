@@ -2,8 +2,11 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use mosaic::workflow::client::{ClientError, Job, Progress};
+use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::messages::{Figures, ImageOutcome};
+use mosaic::workflow::roles::Settings;
 use pictures::{Joiner, Layout, Library, Picture, Renderer, Slice, TileSize};
+use queue_runtime::meter::TransactionKind;
 use std::time::Duration;
 
 use crate::support::{Fixture, GUARD, job, tiles};
@@ -50,7 +53,7 @@ async fn the_bytes_do_not_depend_on_the_number_of_processors() {
     let expected = directly(&job());
     for processors in [1, 2, 4] {
         let fixture = Fixture::new().await;
-        let roles = fixture.start(processors);
+        let mut roles = fixture.start(processors);
         fixture.submit(job()).await;
         assert!(
             fixture.mosaic().await == expected,
@@ -63,6 +66,26 @@ async fn the_bytes_do_not_depend_on_the_number_of_processors() {
             (10, 0, 0)
         );
     }
+}
+
+/// However long it takes: while a queue is empty, nobody polls it.
+#[tokio::test(flavor = "multi_thread")]
+async fn hardly_any_receive_of_a_job_finds_nothing() {
+    let fixture = Fixture::new().await;
+    let pace = Duration::from_millis(50);
+    let settings = Settings {
+        pace,
+        ..Settings::default()
+    };
+    let roles = Embedded::start(&fixture.service, &fixture.store, 2, &settings);
+    let _roles = roles.expect("they start");
+    let slices = 16;
+    fixture.submit(Job { slices, ..job() }).await;
+    fixture.mosaic().await;
+    let used = fixture.service.meter().total();
+    let empty = used.of(TransactionKind::EmptyReceive);
+    // Mostly 5 to 9 of 120; a message that is received before its announcement arrives costs another one.
+    assert!(empty * 7 < used.total(), "{used}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -120,7 +120,7 @@ struct Seen {
 #[async_trait]
 impl Backend for Seen {
     forward_backend!(self => self.queues; capabilities queue_uri partition notifier payload_store transactions create_queue delete_queue
-        list_queues properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
+        list_queues properties metadata set_metadata put put_if receive peek attachment browse find update delete clear apply);
 
     fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         Some(Arc::clone(&self.results) as _)
@@ -185,7 +185,7 @@ async fn die_at_the_answer(kill: Kill) -> usize {
     })
     .await;
     assert_eq!(fixture.count("imageresponse").await, 1);
-    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
     assert!(
         fixture.mosaic().await == b"made before",
         "it was joined again"
@@ -217,11 +217,11 @@ async fn of_many_duplicates_of_all_slices_one_joins() {
         tasks: 16,
         ..Settings::default()
     };
-    let planning = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let mut planning = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.submit(job()).await;
     fixture.requested(4).await;
     planning.shutdown(GUARD).await;
-    let processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let mut processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
     until("the slices are rendered", async || {
         (fixture.count("slicerequest").await == 0).then_some(())
     })
@@ -231,7 +231,11 @@ async fn of_many_duplicates_of_all_slices_one_joins() {
         let blob = BlobName::rendered(&fixture.request, sequence);
         let duplicate = SliceResponse {
             slice_sequence: sequence,
-            outcome: SliceOutcome::Rendered { blob },
+            outcome: SliceOutcome::Rendered {
+                blob,
+                by: String::new(),
+                millis: 0,
+            },
             attempts: 1,
         };
         let submission = fixture.service.submit(duplicate);
@@ -248,7 +252,7 @@ async fn of_many_duplicates_of_all_slices_one_joins() {
     .await;
     assert_eq!(shared.answers.load(SeqCst), 1);
     assert_eq!(fixture.count("imageresponse").await, 1, "of 44 handlers");
-    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
     fixture.mosaic().await;
     fixture.drained().await;
     assert_eq!(fixture.poison().await, 0);

@@ -16,6 +16,12 @@ pub trait Harness: Send + Sync {
     /// Runs a test to completion.
     fn block_on(&self, test: BoxFuture<'_, ()>);
 
+    /// Whether the storage or the machine stalled during the test, for so long that a failure proves nothing. The suite
+    /// then runs the test again in a new store, twice at most.
+    fn stalled(&self) -> bool {
+        false
+    }
+
     /// Spawns a task on other threads. The returned future completes with the task, and panics if the task
     /// did.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()>;

@@ -8,6 +8,7 @@ mod clients;
 mod concurrency;
 mod conditional;
 mod expiry;
+mod finding;
 mod fixture;
 mod harness;
 mod items;
@@ -15,6 +16,7 @@ mod limits;
 mod queues;
 mod receipts;
 mod suite;
+mod totals;
 mod visibility;
 
 pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};

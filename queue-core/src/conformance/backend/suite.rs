@@ -3,8 +3,8 @@
 use super::super::suite::suite;
 use super::harness::Harness;
 use super::{
-    apply, attachments, bodies, browsing, clients, concurrency, conditional, expiry, items, limits,
-    queues, receipts, visibility,
+    apply, attachments, bodies, browsing, clients, concurrency, conditional, expiry, finding,
+    items, limits, queues, receipts, totals, visibility,
 };
 
 suite! { $ conformance_tests backend
@@ -74,6 +74,24 @@ suite! { $ conformance_tests backend
         a_browsed_receipt_deletes_until_the_message_is_touched
         expired_messages_are_not_browsed
         arguments_of_a_browse
+    }
+    finding {
+        a_message_is_found_in_any_state
+        all_copies_and_nothing_else_are_found
+        an_id_is_found_however_it_is_written
+        a_message_behind_many_others_is_found
+        a_found_receipt_is_good_until_the_message_is_touched
+        expired_messages_are_not_found
+        arguments_of_a_find
+    }
+    totals {
+        puts_and_deletes_are_totalled
+        totals_go_on_after_a_clear
+        a_moved_message_is_totalled_on_both_queues
+        what_is_undone_is_not_totalled
+        expired_messages_are_totalled_once_removed
+        totals_are_those_of_all_clients
+        totals_survive_like_messages
     }
     attachments {
         an_attachment_is_read_in_parts

@@ -16,6 +16,12 @@ pub trait Harness: Send + Sync {
     /// Runs a test to completion.
     fn block_on(&self, test: BoxFuture<'_, ()>);
 
+    /// Whether the storage or the machine stalled during the test, for so long that a failure proves nothing. The suite
+    /// then runs the test again in a new store, twice at most.
+    fn stalled(&self) -> bool {
+        false
+    }
+
     /// Spawns a task on other threads. The returned future completes with the task, and panics if the task did.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()>;
 }
@@ -47,6 +53,20 @@ pub trait Store: Send + Sync {
     fn retention(&self) -> Retention {
         Retention::Exact
     }
+
+    /// Whether single records can be listed, looked up and forgotten.
+    fn listing(&self) -> Listing {
+        Listing::Supported
+    }
+}
+
+/// Whether a store can list, show and forget single records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// It can.
+    Supported,
+    /// It cannot, as the default of these methods.
+    Unsupported,
 }
 
 /// When a result is forgotten whose retention is over.

@@ -7,9 +7,10 @@ mod claims;
 mod clients;
 mod fixture;
 mod harness;
+mod listings;
 mod results;
 mod suite;
 mod takeover;
 
-pub use harness::{Harness, Retention, Store};
+pub use harness::{Harness, Listing, Retention, Store};
 pub use suite::*;

@@ -2,7 +2,7 @@
 
 use super::super::suite::suite;
 use super::harness::Harness;
-use super::{claims, clients, results, takeover};
+use super::{claims, clients, listings, results, takeover};
 
 suite! { $ idempotency_tests idempotency
     claims {
@@ -26,6 +26,12 @@ suite! { $ idempotency_tests idempotency
         a_finished_claim_is_finished_once
         a_result_is_kept_until_its_retention_is_over
         a_sweep_removes_what_is_over_and_nothing_else
+    }
+    listings {
+        records_are_listed_by_scope_and_key_page_by_page
+        a_record_says_what_it_is_and_when_it_ends
+        a_listing_misses_nothing_that_stays
+        forgotten_work_begins_anew_and_work_in_flight_is_not_forgotten
     }
     clients {
         a_second_client_sees_the_same

@@ -13,6 +13,12 @@ pub trait Harness: Send + Sync {
 
     /// Runs a test to completion.
     fn block_on(&self, test: BoxFuture<'_, ()>);
+
+    /// Whether the storage or the machine stalled during the test, for so long that a failure proves nothing. The suite
+    /// then runs the test again in a new store, twice at most.
+    fn stalled(&self) -> bool {
+        false
+    }
 }
 
 /// What notifications are sent through. Dropping it may remove it.

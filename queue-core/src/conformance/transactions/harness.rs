@@ -20,6 +20,12 @@ pub trait Harness: Send + Sync {
 
     /// Runs a test to completion.
     fn block_on(&self, test: BoxFuture<'_, ()>);
+
+    /// Whether the storage or the machine stalled during the test, for so long that a failure proves nothing. The suite
+    /// then runs the test again in a new store, twice at most.
+    fn stalled(&self) -> bool {
+        false
+    }
 }
 
 /// A store under test, with one table of the application's beside the queues. Dropping it may remove it.

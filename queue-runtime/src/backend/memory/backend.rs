@@ -4,15 +4,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Attachments, Backend, Browsing, Capabilities, ConditionalPuts,
-    Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt,
-    PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
+    ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
+    ConditionalPuts, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark,
+    PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    Swap, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
-use queue_core::wire::StoredPayload;
-use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::wire::{Body, StoredPayload};
+use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 use super::browse;
 use super::history::History;
@@ -265,6 +266,35 @@ impl Backend for MemoryBackend {
         self.call(Operation::Browse, queue, |state, now| {
             state.browse(queue, after, max, now)
         })
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        let limits = self.capabilities.limits(Operation::Browse, queue);
+        limits.check_max(max)?;
+        let (mut found, mut after) = (Vec::new(), 0);
+        loop {
+            let step = |state: &mut State, now| state.messages_after(queue, after, now);
+            let (messages, now) = self.call(Operation::Browse, queue, step)?;
+            let Some(last) = messages.last() else {
+                return Ok(found);
+            };
+            after = last.number();
+            // Without the lock, which all tasks that use the backend wait for.
+            let of_event = messages
+                .into_iter()
+                .filter(|one| Body::has_id(&one.body, id));
+            found.extend(of_event.map(|one| one.received(now).into()));
+            if found.len() >= max as usize {
+                found.truncate(max as usize);
+                return Ok(found);
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn update(

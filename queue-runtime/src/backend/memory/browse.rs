@@ -6,10 +6,13 @@ use queue_core::QueueName;
 use queue_core::backend::{Page, PageMark};
 use queue_core::store_clock::timestamp;
 
-use super::store::{Result, State};
+use super::store::{Message, Result, State};
 
 /// The last message of a page: when it becomes visible, and its number.
 pub(super) type Place = (i64, u64);
+
+/// How many messages a search looks at under one lock.
+const STEP: usize = 256;
 
 impl State {
     pub(super) fn browse(
@@ -38,6 +41,21 @@ impl State {
             page.next = Some(PageMark::new(format!("{}/{}", place.0, place.1)));
         }
         Ok(page)
+    }
+
+    /// Returns the first messages with higher numbers than this, in the order of the puts, and the time. A message keeps
+    /// its number, so none that is there all the time is left out.
+    pub(super) fn messages_after(
+        &mut self,
+        name: &QueueName,
+        number: u64,
+        now: i64,
+    ) -> Result<(Vec<Message>, i64)> {
+        let queue = self.queue(name)?;
+        let range = (Bound::Excluded(number), Bound::Unbounded);
+        let messages = queue.messages.range(range).map(|(_, message)| message);
+        let alive = messages.filter(|message| message.is_alive(now));
+        Ok((alive.take(STEP).cloned().collect(), now))
     }
 }
 

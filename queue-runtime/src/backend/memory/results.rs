@@ -1,16 +1,17 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::Result;
-use queue_core::backend::Swap;
-use queue_core::clock::Clock;
+use queue_core::backend::{PageMark, Swap};
+use queue_core::clock::{Clock, Timestamp};
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, RecordState,
+    Recorded, RecordedPage, Swept, WorkKey,
 };
-use queue_core::internal::{LockExt, debug_fields};
+use queue_core::internal::{LockExt, debug_fields, later, record_mark, record_start};
 
 /// Results in this process, for tests and for programs of one process. They are lost with it.
 ///
@@ -37,7 +38,15 @@ use queue_core::internal::{LockExt, debug_fields};
 #[derive(Clone)]
 pub struct MemoryResults {
     clock: Arc<dyn Clock>,
-    entries: Arc<Mutex<HashMap<WorkKey, Entry>>>,
+    origin: Origin,
+    entries: Arc<Mutex<BTreeMap<WorkKey, Entry>>>,
+}
+
+/// The same moment on the wall clock and on the monotonic clock, from which the store's time follows.
+#[derive(Clone, Copy)]
+struct Origin {
+    time: Timestamp,
+    monotonic: Duration,
 }
 
 pub(super) struct Entry {
@@ -47,6 +56,13 @@ pub(super) struct Entry {
     result: Option<Bytes>,
 }
 
+impl Entry {
+    /// Whether it is a result whose retention is over.
+    fn is_over(&self, now: Duration) -> bool {
+        self.result.is_some() && self.ends_at <= now
+    }
+}
+
 /// The most entries that one sweep removes.
 const SWEEP: usize = 1000;
 
@@ -54,13 +70,33 @@ impl MemoryResults {
     /// Creates an empty store.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let origin = Origin {
+            time: clock.now(),
+            monotonic: clock.monotonic(),
+        };
         Self {
             clock,
+            origin,
             entries: Arc::default(),
         }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut HashMap<WorkKey, Entry>, Duration) -> T) -> T {
+    fn timestamp(&self, monotonic: Duration) -> Timestamp {
+        let since = monotonic.saturating_sub(self.origin.monotonic);
+        later(self.origin.time, since)
+    }
+
+    fn recorded(&self, key: &WorkKey, entry: &Entry) -> Recorded {
+        let state = match &entry.result {
+            Some(result) => RecordState::Done {
+                size: result.len() as u64,
+            },
+            None => RecordState::InFlight { owner: entry.owner },
+        };
+        Recorded::new(key.clone(), state, self.timestamp(entry.ends_at))
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<WorkKey, Entry>, Duration) -> T) -> T {
         let mut entries = self.entries.hold();
         change(&mut entries, self.clock.monotonic())
     }
@@ -190,6 +226,61 @@ impl IdempotencyStore for MemoryResults {
                 entries.remove(key);
             }
             Swept::new(keys.len() as u64, keys.len() == SWEEP)
+        }))
+    }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> Result<RecordedPage> {
+        let (of, key) = record_start(scope, from)?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let start = WorkKey::new(text(&of), text(&key));
+        let max = max.clamp(1, MAX_RECORDS) as usize;
+        Ok(self.with(|entries, now| {
+            let entries = entries.range(start..);
+            let mut entries = entries
+                .take_while(|(key, _)| scope.is_none_or(|scope| scope == key.scope()))
+                .peekable();
+            let found = entries.by_ref().take(max);
+            let found = found.filter(|(_, entry)| !entry.is_over(now));
+            let records = found.map(|(key, entry)| self.recorded(key, entry));
+            let mut page = RecordedPage::new(records.collect(), self.timestamp(now));
+            let next = entries.peek();
+            page.next =
+                next.map(|(key, _)| record_mark(key.scope().as_bytes(), key.key().as_bytes()));
+            page
+        }))
+    }
+
+    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        Ok(self.with(|entries, now| {
+            let entry = entries.get(key).filter(|entry| !entry.is_over(now))?;
+            let recorded = self.recorded(key, entry);
+            Some(match &entry.result {
+                Some(result) => recorded.with_value(result.clone()),
+                None => recorded,
+            })
+        }))
+    }
+
+    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
+        Ok(self.with(|entries, now| match entries.get(key) {
+            None => Forgotten::Missing,
+            Some(entry) if entry.result.is_none() && entry.ends_at > now => Forgotten::InFlight {
+                remaining: entry.ends_at.saturating_sub(now),
+            },
+            Some(entry) => {
+                let was_over = entry.is_over(now);
+                entries.remove(key);
+                if was_over {
+                    Forgotten::Missing
+                } else {
+                    Forgotten::Removed
+                }
+            }
         }))
     }
 }

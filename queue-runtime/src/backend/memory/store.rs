@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{
     Attachment, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt,
-    PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
@@ -41,6 +41,8 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     metadata: Metadata,
+    /// The number of messages that were put and not undone.
+    put: u64,
     pub(super) messages: BTreeMap<u64, Message>,
     /// The messages by the time when they become visible, then in the order of the puts.
     pub(super) schedule: BTreeSet<(i64, u64)>,
@@ -107,7 +109,8 @@ impl State {
     pub(super) fn properties(&self, name: &QueueName) -> Result<QueueProperties> {
         let queue = self.queues.get(name).ok_or(ErrorKind::QueueNotFound)?;
         let count = queue.messages.len() as u64;
-        Ok(QueueProperties::new(queue.metadata.clone(), count))
+        let totals = QueueTotals::new(queue.put, queue.put - count);
+        Ok(QueueProperties::new(queue.metadata.clone(), count).with_totals(totals))
     }
 
     pub(super) fn set_metadata(&mut self, name: &QueueName, metadata: &Metadata) -> Result<()> {
@@ -144,6 +147,7 @@ impl State {
             deleted_items: ItemSet::default(),
         };
         queue.insert(message.clone());
+        queue.put += 1;
         if let Some(history) = &mut self.history {
             history.push(number, name, new);
         }
@@ -261,6 +265,7 @@ impl State {
     pub(super) fn undo_put(&mut self, name: &QueueName, put: &Message) {
         if let Ok(queue) = self.queue(name) {
             queue.take(put.number);
+            queue.put -= 1;
         }
         if let Some(history) = &mut self.history {
             history.remove(put.number);
@@ -356,6 +361,10 @@ fn number(text: &str) -> Option<u64> {
 impl Message {
     pub(super) fn is_alive(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|expires_at| expires_at > now)
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(super) fn storage_id(&self) -> StorageId {

@@ -130,7 +130,8 @@ impl Task {
         let run = Arc::get_mut(&mut self.run).expect("nobody shares the run before it is watched");
         let core = run.room.core();
         let incoming = &mut run.incoming;
-        let refusal = if core.phase.is_stopping() {
+        // The queue may turn out to be paused only with the messages that a poll has found.
+        let refusal = if core.phase.is_stopping() || incoming.settings.is_paused {
             Refusal::Ends(End::Released)
         } else {
             match prepare(&run.room, &run.route, incoming).await {

@@ -11,7 +11,7 @@ use queue_core::{Error, ErrorKind, RetryAdvice};
 use super::idling::{self, idleness};
 use super::presence::Presence;
 use super::receiving::ReceiveError;
-use super::{open_once, report_panic, standby};
+use super::{queue_pause, report_panic, standby};
 use crate::listener::capacity::{Capacity, Grant, is_throttled};
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
@@ -108,6 +108,8 @@ pub(super) async fn run(mut presence: Presence) {
 async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
     let core = &Arc::clone(&presence.core);
     let mut woken = None;
+    // Whether the last receive found messages, so that the next is likely to.
+    let mut has_found = false;
     loop {
         if presence.leave_if_surplus() {
             // For a task that stays.
@@ -117,6 +119,11 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             return;
         }
         // Before anything is acquired that others could use.
+        tokio::select! {
+            biased;
+            _ = core.phase.reached(ListenerPhase::Stopping) => return,
+            () = queue_pause::lifted(core, &mut woken) => {}
+        }
         let in_order = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
@@ -125,21 +132,26 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         let granted = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
+            () = queue_pause::begins(core) => continue,
             granted = Capacity::acquire(core) => granted,
         };
         let opened = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            opened = open_once(core) => opened,
+            opened = queue_pause::opened(core, has_found || woken.is_some()) => opened,
         };
+        if matches!(opened, Ok(false)) {
+            continue;
+        }
         let announced = core.intake.wakeups.receive_begins(woken);
         streak.owed = streak.owed.saturating_add(announced);
         let found = match (opened, granted) {
-            (Ok(()), Ok(grant)) => receive(core, grant).await,
+            (Ok(_), Ok(grant)) => receive(core, grant).await,
             (Err(error), _) => Err(ReceiveError::Storage(error)),
             (_, Err(error)) => Err(error),
         };
         drop(in_order);
+        has_found = matches!(&found, Ok(found) if found.messages > 0);
         let pause = match found {
             Ok(found) => {
                 if found.messages == 0 {
@@ -188,6 +200,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             biased;
             // Paused, it must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => None,
+            () = queue_pause::begins(core) => None,
             wakeup = core.intake.wakeups.wait(1) => Some(wakeup),
             () = core.context.clock.sleep(pause) => None,
         };
@@ -308,7 +321,7 @@ async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
         is_full: fetched.len() >= max as usize,
     };
     // With room for more, there was no more to receive, and other tasks would find nothing.
-    let asks = found.is_full && !grant.is_rated() || intake.advice.is_some();
+    let asks = found.is_full && !grant.is_rated();
     intake.workload.received(&fetched, asks);
     handle(core, grant.split(fetched));
     Ok(found)

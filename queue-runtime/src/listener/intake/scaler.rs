@@ -8,14 +8,13 @@ use std::time::Duration;
 use queue_core::RetryAdvice;
 use queue_core::internal::error_chain;
 
-use super::advice::Advice;
-use super::processor::Processor;
 use super::{report_panic, set_wanted};
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::policy::{Load, ScaleReason, jitter, outage_pause, spread};
+use crate::processor::Processor;
 
 /// The shortest and the longest time between two questions, before jitter. In between it is the backend's idle
 /// cap, which grows with the cost of a request.
@@ -31,9 +30,9 @@ pub(super) fn start(core: &Arc<Core>) {
     }
 }
 
-/// Returns whether there is something to choose, or to advise.
+/// Returns whether there is something to choose.
 fn has_questions(core: &Core) -> bool {
-    core.intake.tasks.counts().range.is_elastic() || core.intake.advice.is_some()
+    core.intake.tasks.counts().range.is_elastic()
 }
 
 async fn run(core: Arc<Core>) {
@@ -69,13 +68,7 @@ async fn scale(core: &Arc<Core>) -> Infallible {
             let pause = spread(interval, jitter());
             core.context.clock.sleep(pause).await;
             let idle = core.counters.in_flight() == 0 && !core.intake.workload.has_received();
-            if idle
-                && !core
-                    .intake
-                    .advice
-                    .as_ref()
-                    .is_some_and(Advice::is_above_least)
-            {
+            if idle {
                 break;
             }
             reason = ScaleReason::UnderLoad;
@@ -102,10 +95,6 @@ async fn ask(core: &Arc<Core>, reason: ScaleReason, processor: &mut Processor) {
     let items = core.context.packs.items_per_message(queue);
     let depth = (depth as f64 * items).round() as u64;
     let load = load(core, reason, depth, processor.load());
-    advise(core, &load);
-    if !load.range.is_elastic() {
-        return;
-    }
     match catch(|| core.intake.scale.tasks(&load)) {
         Ok(wanted) => set_wanted(core, |tasks| match tasks.active {
             // The task that stands by decides.
@@ -116,19 +105,6 @@ async fn ask(core: &Arc<Core>, reason: ScaleReason, processor: &mut Processor) {
             tracing::error!(%queue, %panic, "the scale policy panicked; keeping the number of dequeue tasks");
             core.publish(|| ListenerEventKind::PolicyPanicked { panic });
         }
-    }
-}
-
-/// Publishes how many instances are wanted, if that is asked for.
-fn advise(core: &Core, load: &Load) {
-    let Some(advice) = &core.intake.advice else {
-        return;
-    };
-    let (from, to) = advice.update(load);
-    core.measures.wanted_instances(to);
-    if from != to {
-        tracing::debug!(queue = %core.consumer.queue, from, to, "the number of wanted instances has changed");
-        core.publish(|| ListenerEventKind::InstancesAdvised { from, to });
     }
 }
 

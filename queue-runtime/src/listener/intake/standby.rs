@@ -12,6 +12,7 @@ use queue_core::internal::error_chain;
 
 use super::idling;
 use super::presence::Presence;
+use super::queue_pause;
 use crate::listener::core::Core;
 use crate::listener::phase::ListenerPhase;
 use crate::notify::Wakeup;
@@ -67,6 +68,7 @@ async fn until_needed(core: &Core, unsettled: u64) -> Option<Wakeup> {
     let mut safety_poll = clock.monotonic().saturating_add(until_safety_poll(core));
     loop {
         core.phase.not_paused().await;
+        queue_pause::lifted(core, &mut None).await;
         if !core.intake.wakeups.is_armed() || core.counters.unsettled() != unsettled {
             return None;
         }
@@ -82,6 +84,7 @@ async fn until_needed(core: &Core, unsettled: u64) -> Option<Wakeup> {
             biased;
             // Paused, it must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => {}
+            () = queue_pause::begins(core) => {}
             woken = core.intake.wakeups.wait(1) => return Some(woken),
             () = clock.sleep(pause) => {}
         }

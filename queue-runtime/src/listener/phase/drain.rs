@@ -68,6 +68,8 @@ pub enum DrainEnd {
     Empty,
     /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
     QueueMissing,
+    /// The queue is [paused](crate::AnyQueue::pause) for everybody. What was in flight is finished. The queue may be empty.
+    QueuePaused,
     /// The listener was stopped before, or the application's runtime has shut down.
     Stopped,
 }
@@ -86,7 +88,7 @@ impl DrainReport {
     /// | status | the queue |
     /// |---|---|
     /// | 0 | is empty, and this listener moved nothing to the poison queue |
-    /// | 1 | may not be empty, or does not exist |
+    /// | 1 | may not be empty, is paused, or does not exist |
     /// | 2 | is empty, and this listener moved messages to the poison queue |
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
@@ -97,7 +99,7 @@ impl DrainReport {
         match (self.end, self.info.poisoned) {
             (DrainEnd::Empty, 0) => 0,
             (DrainEnd::Empty, _) => 2,
-            (DrainEnd::QueueMissing | DrainEnd::Stopped, _) => 1,
+            (DrainEnd::QueueMissing | DrainEnd::QueuePaused | DrainEnd::Stopped, _) => 1,
         }
     }
 }
@@ -129,7 +131,11 @@ mod tests {
         };
         assert_eq!(report(DrainEnd::Empty, 0), 0);
         assert_eq!(report(DrainEnd::Empty, 1), 2);
-        for end in [DrainEnd::QueueMissing, DrainEnd::Stopped] {
+        for end in [
+            DrainEnd::QueueMissing,
+            DrainEnd::QueuePaused,
+            DrainEnd::Stopped,
+        ] {
             assert_eq!((report(end, 0), report(end, 1)), (1, 1));
         }
     }

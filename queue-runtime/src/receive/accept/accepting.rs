@@ -10,6 +10,7 @@ use queue_core::{DecodeError, ErrorKind};
 use super::AcceptError;
 use super::unclaimed::{Unclaimed, Undecided};
 use crate::context::Context;
+use crate::notify::Wakeups;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
 use crate::receive::admission::{admit, decode};
 use crate::receive::consumer::Consumer;
@@ -25,6 +26,10 @@ use crate::receive::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::repeat::Repeats;
 use crate::served::Kinds;
 
+/// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
+/// the notifier may fail.
+const ANNOUNCED_PAUSE: Duration = Duration::from_secs(10);
+
 /// Decodes a message as `M`. The rest of an accept does not depend on the type.
 pub(super) type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
 
@@ -35,6 +40,7 @@ pub(super) struct Accepting<M> {
     pub(super) max: u32,
     pub(super) wait: Duration,
     pub(super) storage_retry: StorageRetry,
+    pub(super) idle: Option<Arc<dyn IdlePolicy>>,
     pub(super) decode: Decode<M>,
 }
 
@@ -44,7 +50,10 @@ impl<M> Accepting<M> {
         let (context, consumer) = (&self.context, &self.consumer);
         self.check()?;
         let until = context.clock.monotonic().saturating_add(self.wait);
-        let idle = ExponentialIdle::up_to(context.backend.capabilities().idle_cap);
+        let idle_cap = context.backend.capabilities().idle_cap;
+        let announced_pause = ANNOUNCED_PAUSE.max(idle_cap);
+        let by_default = ExponentialIdle::up_to(idle_cap);
+        let idle = self.idle.as_deref().unwrap_or(&by_default);
         let mut empty = 0;
         let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
         // Before the first receive, so that no message is missed between the two.
@@ -94,11 +103,33 @@ impl<M> Accepting<M> {
                 return Ok(accepted);
             };
             empty = wakeups.found_none(woken, empty);
-            let pause = idle.delay(Idle::new(empty, jitter()));
+            let mut pause = idle.delay(Idle::new(empty, jitter()));
+            if self.idle.is_none()
+                && pause < announced_pause.min(left)
+                && self.all_are_announced(wakeups).await
+            {
+                pause = announced_pause;
+            }
             woken = tokio::select! {
                 wakeup = wakeups.wait(1) => Some(wakeup),
                 () = context.clock.sleep(pause.min(left)) => None,
             };
+        }
+    }
+
+    /// Whether each message that will be visible is announced: a notifier is armed, and the queue has none whose lease
+    /// ends, which nobody announces.
+    async fn all_are_announced(&self, wakeups: &Wakeups) -> bool {
+        if !wakeups.is_armed() {
+            return false;
+        }
+        match self.context.backend.properties(&self.consumer.queue).await {
+            Ok(properties) => properties.approximate_count == 0,
+            Err(error) => {
+                let (queue, error) = (&self.consumer.queue, error_chain(&error));
+                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
+                false
+            }
         }
     }
 

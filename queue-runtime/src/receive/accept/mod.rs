@@ -25,7 +25,7 @@ use super::received::Received;
 use super::serves::Serves;
 use super::setters::consumer_setters;
 use crate::context::Context;
-use crate::policy::StorageRetry;
+use crate::policy::{IdlePolicy, StorageRetry};
 use crate::settings::{ConsumerConfig, InvalidSetting};
 
 /// A pending accept of one message, or with [`accept_many`](crate::QueueService::accept_many) of several. Configure it, then
@@ -70,6 +70,7 @@ pub struct Accept<M, Out = Option<Delivery<M>>> {
     max: u32,
     wait: Duration,
     storage_retry: StorageRetry,
+    idle: Option<Arc<dyn IdlePolicy>>,
     options: Options,
     serves: Serves,
     decode: Decode<M>,
@@ -116,6 +117,7 @@ impl<M> Accept<M> {
     ) -> Self {
         Self {
             storage_retry: context.storage_retry.clone(),
+            idle: None,
             context,
             queue,
             max: 1,
@@ -135,6 +137,7 @@ impl<M> Accept<M> {
             max,
             wait: self.wait,
             storage_retry: self.storage_retry,
+            idle: self.idle,
             options: self.options,
             serves: self.serves,
             decode: self.decode,
@@ -146,8 +149,9 @@ impl<M> Accept<M> {
 impl<M, Out> Accept<M, Out> {
     /// Waits for a message for up to `wait`. The default is not to wait.
     ///
-    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Others are found by polling,
-    /// with exponential backoff and jitter.
+    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Others are found by polling, with
+    /// the pauses of the [idle policy](Self::idle). By default these are ten seconds at least while the queue is empty and a
+    /// notifier announces all that is put on it.
     ///
     /// A failed receive is tried again meanwhile, according to the [`StorageRetry`] of the service. Tries and time
     /// are counted anew after each receive that succeeds.
@@ -160,6 +164,13 @@ impl<M, Out> Accept<M, Out> {
     /// is that of the service.
     pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
         self.storage_retry = policy;
+        self
+    }
+
+    /// Sets how long a [wait](Self::wait) pauses after each receive that found the queue empty, as
+    /// [`ListenerBuilder::idle`](crate::ListenerBuilder::idle) does for a listener.
+    pub fn idle(mut self, policy: impl IdlePolicy) -> Self {
+        self.idle = Some(Arc::new(policy));
         self
     }
 
@@ -209,6 +220,7 @@ impl<M, Out> Accept<M, Out> {
             max: self.max,
             wait: self.wait,
             storage_retry: self.storage_retry,
+            idle: self.idle,
             decode: self.decode,
         })
     }

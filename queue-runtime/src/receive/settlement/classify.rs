@@ -12,22 +12,49 @@ use queue_core::Failure;
 use crate::panic;
 use crate::policy::RetryPolicy;
 
-/// What to do about an error of a handler: the result of
+/// What to do about an error of a handler, or of what was [accepted](crate::Accept::classify): the result of
 /// [`ListenerBuilder::classify`](crate::ListenerBuilder::classify).
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{OnError, RetryPolicy};
+/// use queue_runtime::{Message, OnError, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
 ///
-/// fn on_status(status: u16) -> OnError {
-///     match status {
-///         429 => OnError::RetryAfter(Duration::from_secs(60)),
-///         400..=499 => OnError::Reject,
-///         503 => OnError::RetryBy(RetryPolicy::fixed(Duration::from_secs(5))),
-///         _ => OnError::Retry,
+/// #[derive(Debug, thiserror::Error)]
+/// enum ShipError {
+///     #[error("no item {0}")]
+///     NoItem(u32),
+///     #[error("the carrier is busy")]
+///     Busy,
+/// }
+///
+/// async fn ship(order: Received<Order>) -> Result<(), ShipError> {
+///     match order.number {
+///         0 => Err(ShipError::NoItem(0)),
+///         _ => Err(ShipError::Busy),
 ///     }
 /// }
-/// assert_eq!(on_status(404), OnError::Reject);
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// let listener = service
+///     .listener(ship)
+///     .classify(|error: &ShipError| match error {
+///         ShipError::NoItem(_) => OnError::Reject,
+///         ShipError::Busy => OnError::RetryAfter(Duration::from_secs(60)),
+///     })
+///     .start()?;
+/// # service.submit(Order { number: 0 }).await?;
+/// # tokio::time::sleep(Duration::from_secs(5)).await;
+/// # assert_eq!(listener.info().poisoned, 1);
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -220,7 +220,7 @@ impl InOrder {
 impl Backend for InOrder {
     forward_backend!(self => self.0;
         queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
-        set_metadata put put_if receive peek attachment browse update delete clear);
+        set_metadata put put_if receive peek attachment browse find update delete clear);
 
     fn capabilities(&self) -> &queue_core::backend::Capabilities {
         &self.1

@@ -61,7 +61,18 @@ planted! {
     BrowsesFirstReceipts => a_browsed_receipt_deletes_until_the_message_is_touched;
     BrowsesExpired => expired_messages_are_not_browsed;
     BrowsesAnyMark => arguments_of_a_browse;
-    ClaimsNotToBrowse => arguments_of_a_browse;
+    FindsVisibleOnly => a_message_is_found_in_any_state;
+    FindsOneCopy => all_copies_and_nothing_else_are_found;
+    FindsByText => all_copies_and_nothing_else_are_found an_id_is_found_however_it_is_written;
+    FindsInFirstPage => a_message_behind_many_others_is_found;
+    FindsFirstReceipts => a_found_receipt_is_good_until_the_message_is_touched;
+    FindsExpired => expired_messages_are_not_found;
+    FindsAnyMax => arguments_of_a_find;
+    TotalsPresent => puts_and_deletes_are_totalled totals_go_on_after_a_clear
+        a_moved_message_is_totalled_on_both_queues expired_messages_are_totalled_once_removed;
+    TotalsOfCalls => what_is_undone_is_not_totalled;
+    TotalsOfClient => totals_are_those_of_all_clients;
+    ClaimsNotToBrowse => arguments_of_a_find arguments_of_a_browse;
     PutsWithoutSwap => a_value_that_differs_changes_nothing;
     SwapsAnything => a_value_that_differs_changes_nothing one_of_many_conditional_puts_wins;
     SwapsWithoutPut => a_value_is_recorded_with_its_message;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Backend, BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Lease,
     MessageState, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt,
-    PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap,
+    PutIf, PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
-use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 use queue_runtime::backend::MemoryBackend;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,6 +60,16 @@ pub(super) enum Bug {
     BrowsesExpired,
     BrowsesAnyMark,
     ClaimsNotToBrowse,
+    FindsVisibleOnly,
+    FindsOneCopy,
+    FindsByText,
+    FindsInFirstPage,
+    FindsFirstReceipts,
+    FindsExpired,
+    FindsAnyMax,
+    TotalsPresent,
+    TotalsOfCalls,
+    TotalsOfClient,
     PutsWithoutSwap,
     SwapsAnything,
     SwapsWithoutPut,
@@ -88,6 +98,7 @@ pub(super) struct Buggy {
     /// What was browsed last.
     browsed: Mutex<Vec<BrowsedMessage>>,
     has_deleted_queue: AtomicBool,
+    put_calls: AtomicU64,
 }
 
 impl fmt::Debug for Buggy {
@@ -122,6 +133,7 @@ impl Buggy {
             first: Mutex::default(),
             browsed: Mutex::default(),
             has_deleted_queue: AtomicBool::new(false),
+            put_calls: AtomicU64::new(0),
         }
     }
 
@@ -174,8 +186,17 @@ impl Backend for Buggy {
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         let mut properties = self.inner.properties(queue).await?;
-        if self.bug == Bug::CountsVisibleOnly {
-            properties.approximate_count = self.inner.peek(queue, 256).await?.len() as u64;
+        let count = properties.approximate_count;
+        match self.bug {
+            Bug::CountsVisibleOnly => {
+                properties.approximate_count = self.inner.peek(queue, 256).await?.len() as u64;
+            }
+            Bug::TotalsPresent => properties.totals = Some(QueueTotals::new(count, 0)),
+            Bug::TotalsOfCalls | Bug::TotalsOfClient => {
+                let put = self.put_calls.load(Ordering::Relaxed).max(count);
+                properties.totals = Some(QueueTotals::new(put, put - count));
+            }
+            _ => {}
         }
         Ok(properties)
     }
@@ -195,6 +216,7 @@ impl Backend for Buggy {
             Bug::TrimsBodies => message.body = Bytes::copy_from_slice(message.body.trim_ascii()),
             _ => {}
         }
+        self.put_calls.fetch_add(1, Ordering::Relaxed);
         let mut put = self.inner.put(queue, message).await?;
         if self.bug == Bug::GivesIdsAgain && self.has_deleted_queue.load(Ordering::Relaxed) {
             let given = self.first.lock().expect("no panic");
@@ -336,6 +358,53 @@ impl Backend for Buggy {
         Ok(page)
     }
 
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        let searched = match self.bug {
+            Bug::FindsAnyMax => max.clamp(1, 256),
+            _ => max,
+        };
+        let mut found = self.inner.find(queue, id, searched).await?;
+        match self.bug {
+            Bug::FindsVisibleOnly => found.retain(|one| one.state == MessageState::Visible),
+            Bug::FindsOneCopy => found.truncate(1),
+            Bug::FindsByText | Bug::FindsInFirstPage => {
+                let page = self.inner.browse(queue, None, 256).await?;
+                let text = id.as_str().as_bytes();
+                let has_text = |one: &BrowsedMessage| {
+                    one.body.windows(text.len()).any(|window| window == text)
+                };
+                let by_text = self.bug == Bug::FindsByText;
+                let wanted = |one: &BrowsedMessage| {
+                    (by_text && has_text(one)) || found.iter().any(|other| other.id == one.id)
+                };
+                found = page.messages.into_iter().filter(wanted).collect();
+                if by_text {
+                    found.retain(has_text);
+                }
+            }
+            Bug::FindsFirstReceipts => {
+                let first = self.first.lock().expect("no panic");
+                for one in &mut found {
+                    one.receipt = first.get(&one.id).unwrap_or(&one.receipt).clone();
+                }
+            }
+            Bug::FindsExpired => {
+                let mut earlier = self.browsed.lock().expect("no panic");
+                if found.is_empty() {
+                    found.clone_from(&earlier);
+                }
+                earlier.clone_from(&found);
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
     async fn update(
         &self,
         queue: &QueueName,
@@ -405,6 +474,8 @@ impl Backend for Buggy {
     }
 
     async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count();
+        self.put_calls.fetch_add(puts as u64, Ordering::Relaxed);
         match self.bug {
             Bug::AppliesBeforeFailing => {
                 for (index, op) in ops.into_iter().enumerate() {

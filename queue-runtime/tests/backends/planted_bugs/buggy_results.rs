@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use queue_core::backend::PageMark;
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::Survival;
 use queue_core::conformance::idempotency::{Harness, Store};
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, Owner, RecordState, Recorded,
+    RecordedPage, Swept, WorkKey,
 };
-use queue_core::{Clock, ManualClock, Result};
+use queue_core::{Clock, Error, ErrorKind, ManualClock, Operation, Result, Timestamp};
 use queue_runtime::idempotency::MemoryResults;
 
 use crate::threads;
@@ -46,6 +48,26 @@ pub(super) enum Bug {
     SweepsWithoutEnd,
     SecondClientIsApart,
     LosesAllWhenClosed,
+    ListsNothing,
+    ListsByKey,
+    ListsAllScopes,
+    ListsTheStartTwice,
+    SkipsTheStart,
+    ListsWithoutEnd,
+    ListsMoreThanWanted,
+    AcceptsAnyMark,
+    ListsWhatIsOver,
+    ListsValues,
+    ListsNoSize,
+    LooksUpWithoutValue,
+    LooksUpWhatIsOver,
+    TellsTheEndAsNow,
+    HidesStoppedWork,
+    ForgetsNothing,
+    ForgetsWorkInFlight,
+    KeepsStoppedWork,
+    ForgetsAllScopes,
+    IsUnsupported,
 }
 
 pub(super) struct BuggyHarness(pub(super) Bug);
@@ -234,6 +256,114 @@ impl IdempotencyStore for Buggy {
         swept.more |= self.bug == Bug::SweepsWithoutEnd;
         Ok(swept)
     }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> Result<RecordedPage> {
+        let (scope, max) = match self.bug {
+            Bug::IsUnsupported => return Err(unsupported()),
+            Bug::ListsAllScopes => (None, max),
+            Bug::ListsMoreThanWanted => (scope, max.saturating_add(1)),
+            _ => (scope, max),
+        };
+        let from = from.filter(|mark| match self.bug {
+            Bug::AcceptsAnyMark => scope.is_none() && mark.as_str() != "no mark",
+            _ => true,
+        });
+        let now = self.inner.clock().monotonic();
+        let mut page = self.inner.list(scope, from, max).await?;
+        let records = &mut page.records;
+        match self.bug {
+            Bug::ListsNothing => *records = Vec::new(),
+            Bug::ListsByKey => records.sort_by(|a, b| a.key.key().cmp(b.key.key())),
+            // The position of a mark, as if its record were part of both pages or of neither.
+            Bug::ListsTheStartTwice if from.is_some() && !records.is_empty() => {
+                records.insert(0, records[0].clone());
+            }
+            Bug::SkipsTheStart if from.is_some() && !records.is_empty() => {
+                records.remove(0);
+            }
+            Bug::ListsWithoutEnd => page.next = page.next.or(Some(PageMark::new("/"))),
+            Bug::ListsWhatIsOver => {
+                for (key, seen) in &*self.seen() {
+                    let listed = records.iter().any(|recorded| recorded.key == *key);
+                    if !listed && seen.result.is_some() && seen.ends_at <= now {
+                        records.push(Recorded::new(
+                            key.clone(),
+                            RecordState::Done { size: 6 },
+                            page.now,
+                        ));
+                    }
+                }
+            }
+            Bug::ListsValues => {
+                let with = |recorded: Recorded| recorded.with_value("result");
+                *records = records.drain(..).map(with).collect();
+            }
+            Bug::ListsNoSize => {
+                for recorded in records {
+                    if let RecordState::Done { size } = &mut recorded.state {
+                        *size = 0;
+                    }
+                }
+            }
+            Bug::TellsTheEndAsNow => {
+                for recorded in records {
+                    recorded.ends_at = page.now;
+                }
+            }
+            Bug::HidesStoppedWork => records.retain(|recorded| recorded.ends_at > page.now),
+            _ => {}
+        }
+        Ok(page)
+    }
+
+    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        let mut found = self.inner.look_up(key).await?;
+        match (self.bug, &mut found) {
+            (Bug::IsUnsupported, _) => return Err(unsupported()),
+            (Bug::LooksUpWithoutValue, Some(recorded)) => recorded.value = None,
+            (Bug::LooksUpWhatIsOver, None) if self.has_ended(key) => {
+                let done = RecordState::Done { size: 6 };
+                found = Some(Recorded::new(key.clone(), done, Timestamp::UNIX_EPOCH));
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
+        match self.bug {
+            Bug::IsUnsupported => return Err(unsupported()),
+            Bug::ForgetsNothing => return Ok(Forgotten::Removed),
+            Bug::ForgetsWorkInFlight => {
+                let claim = self.seen().get(key).map(|seen| seen.claim);
+                if let Some(claim) = claim {
+                    self.inner.release(key, claim).await?;
+                }
+            }
+            Bug::KeepsStoppedWork if self.has_ended(key) => {
+                let remaining = Duration::from_secs(1);
+                return Ok(Forgotten::InFlight { remaining });
+            }
+            Bug::ForgetsAllScopes => {
+                let keys: Vec<_> = self.seen().keys().cloned().collect();
+                for other in keys.iter().filter(|other| other.key() == key.key()) {
+                    self.inner.forget(other).await?;
+                }
+                return Ok(Forgotten::Removed);
+            }
+            _ => {}
+        }
+        self.inner.forget(key).await
+    }
+}
+
+fn unsupported() -> Error {
+    Error::new(ErrorKind::Unsupported, Operation::Idempotency)
 }
 
 #[async_trait]

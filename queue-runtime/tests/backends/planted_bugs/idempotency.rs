@@ -38,4 +38,27 @@ planted! { for every test:
     SweepsWithoutEnd => a_sweep_removes_what_is_over_and_nothing_else;
     SecondClientIsApart => a_second_client_sees_the_same one_of_many_begins_wins;
     LosesAllWhenClosed => reopening_finds_what_survives;
+    ListsNothing => records_are_listed_by_scope_and_key_page_by_page
+        a_record_says_what_it_is_and_when_it_ends a_listing_misses_nothing_that_stays;
+    ListsByKey => records_are_listed_by_scope_and_key_page_by_page;
+    ListsAllScopes => records_are_listed_by_scope_and_key_page_by_page;
+    ListsTheStartTwice => records_are_listed_by_scope_and_key_page_by_page
+        a_listing_misses_nothing_that_stays;
+    SkipsTheStart => records_are_listed_by_scope_and_key_page_by_page
+        a_listing_misses_nothing_that_stays;
+    ListsWithoutEnd => records_are_listed_by_scope_and_key_page_by_page;
+    ListsMoreThanWanted => records_are_listed_by_scope_and_key_page_by_page;
+    AcceptsAnyMark => records_are_listed_by_scope_and_key_page_by_page;
+    ListsWhatIsOver => a_record_says_what_it_is_and_when_it_ends;
+    ListsValues => a_record_says_what_it_is_and_when_it_ends;
+    ListsNoSize => a_record_says_what_it_is_and_when_it_ends;
+    LooksUpWithoutValue => a_record_says_what_it_is_and_when_it_ends;
+    LooksUpWhatIsOver => a_record_says_what_it_is_and_when_it_ends;
+    TellsTheEndAsNow => a_record_says_what_it_is_and_when_it_ends;
+    HidesStoppedWork => a_record_says_what_it_is_and_when_it_ends;
+    ForgetsNothing => forgotten_work_begins_anew_and_work_in_flight_is_not_forgotten;
+    ForgetsWorkInFlight => forgotten_work_begins_anew_and_work_in_flight_is_not_forgotten;
+    KeepsStoppedWork => forgotten_work_begins_anew_and_work_in_flight_is_not_forgotten;
+    ForgetsAllScopes => forgotten_work_begins_anew_and_work_in_flight_is_not_forgotten;
+    IsUnsupported => records_are_listed_by_scope_and_key_page_by_page;
 }

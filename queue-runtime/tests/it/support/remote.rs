@@ -88,7 +88,7 @@ fn not_found(error: Error) -> Error {
 impl Backend for Remote {
     forward_backend!(self => self.inner;
         queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
-        set_metadata put put_if receive peek attachment browse clear);
+        set_metadata put put_if receive peek attachment browse find clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -8,12 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{
-    ApplyError, Atomicity, Backend, Browsing, Capabilities, ConditionalPuts, MemoryBackend,
-    NewMessage, Op, OpOutcome, Page, PageMark, PutIf, PutReceipt, ReceivedMessage, Swap,
+    ApplyError, Atomicity, Backend, BrowsedMessage, Browsing, Capabilities, ConditionalPuts,
+    MemoryBackend, NewMessage, Op, OpOutcome, Page, PageMark, PutIf, PutReceipt, ReceivedMessage,
+    Swap,
 };
 use queue_runtime::notify::Notifier;
 use queue_runtime::testing::{FaultInjector, TokioClock};
-use queue_runtime::{Error, ErrorKind, Operation, QueueName, QueueService, Result};
+use queue_runtime::{Error, ErrorKind, MessageId, Operation, QueueName, QueueService, Result};
 
 pub(crate) struct Storage {
     inner: MemoryBackend,
@@ -124,6 +125,18 @@ impl Backend for Storage {
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         match self.capabilities.browsing {
             Browsing::Supported => self.inner.browse(queue, from, max).await,
+            _ => Err(Error::new(ErrorKind::Unsupported, Operation::Browse)),
+        }
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        match self.capabilities.browsing {
+            Browsing::Supported => self.inner.find(queue, id, max).await,
             _ => Err(Error::new(ErrorKind::Unsupported, Operation::Browse)),
         }
     }

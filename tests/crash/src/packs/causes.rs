@@ -3,7 +3,7 @@
 //! | marks | a message runs again after |
 //! |---|---|
 //! | beside the message | a run whose settlement was not acknowledged |
-//! | in the header | that; or a settlement since the last renewal of its pack, whose lease then ended; or a move in two steps of which the second was not made |
+//! | in the header | that; or a settlement since the last renewal of its pack, whose lease then ended; or a move in two steps of which the second was not made, or the first made twice |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -132,6 +132,16 @@ impl Judge<'_> {
         })
     }
 
+    /// When what was acknowledged was asked for, or somewhat earlier. A process may have been stopped between that and the
+    /// record of the answer, and others may have received the pack meanwhile.
+    fn asked_at(&self, done: &Fact) -> u64 {
+        let runs = self.all(Event::Finishing).filter(|run| done.ends(run));
+        let asked = runs.map(|run| run.at).max();
+        asked
+            .filter(|_| done.event == Event::Completed)
+            .unwrap_or(done.at)
+    }
+
     fn wrong(&self) -> Option<&'static str> {
         // What is done when a renewal begins is in what that writes.
         let kept = self.all(Event::Kept).any(|kept| {
@@ -140,7 +150,12 @@ impl Judge<'_> {
             });
             let since = received.map(|opened| opened.at).max();
             self.done_in(kept.lease).any(|done| {
-                done.process == kept.process && since < Some(done.at) && done.at < kept.at
+                // The answer to a move that was asked for in an earlier receive of the pack may come in this one.
+                let is_of_receive = match done.event {
+                    Event::Moved => done.lease == kept.lease,
+                    _ => since < Some(self.asked_at(done)),
+                };
+                done.process == kept.process && is_of_receive && done.at < kept.at
             })
         });
         if kept {
@@ -163,7 +178,8 @@ impl Judge<'_> {
                 // A process may have been stopped since an earlier receive. It cannot complete the message then.
                 let is_stale = started.lease < completed.lease
                     && !self.any(Event::Completed, |fact| fact.ends(started));
-                let is_copy = started.lease.inserted != completed.lease.inserted;
+                // Copies that were redriven together were inserted at the same moment.
+                let is_copy = self.has_copies || started.lease.inserted != completed.lease.inserted;
                 started.at > completed.at && !is_stale && !(is_copy && is_explained)
             };
             self.any(Event::Started, again)
@@ -171,19 +187,31 @@ impl Judge<'_> {
         twice.then_some("ran after its completion was acknowledged")
     }
 
-    /// Whether its pack was received again from which it had gone, or a move of two steps was not finished.
+    /// Whether its pack was received again from which it had gone, or a move of two steps was not finished, or made again
+    /// because the process did not know that it was made.
     fn left_in_two_steps(&self) -> bool {
         let leaves = |fact: &&Fact| matches!(fact.event, Event::Completed | Event::Moving);
         self.facts.iter().filter(leaves).any(|left| {
+            let left_at = self.asked_at(left);
             let again =
-                |opened: &Fact| opened.at > left.at && opened.lease.inserted == left.lease.inserted;
+                |opened: &Fact| opened.at > left_at && opened.lease.inserted == left.lease.inserted;
             let unfinished = || {
                 self.killed.contains(&left.process)
                     || self.any(Event::Unsettled, |fact| {
                         fact.process == left.process && fact.at > left.at
                     })
             };
-            self.any(Event::Opened, again) || left.event == Event::Moving && unfinished()
+            let same = |fact: &&Fact| {
+                let moves = matches!(fact.event, Event::Moving | Event::Moved);
+                moves && fact.process == left.process && fact.lease == left.lease
+            };
+            let repeated = || {
+                let mut next = self.facts.iter().filter(same);
+                let next = next.find(|fact| fact.at > left.at);
+                next.is_some_and(|next| next.event == Event::Moving)
+            };
+            let is_move = left.event == Event::Moving;
+            self.any(Event::Opened, again) || is_move && (unfinished() || repeated())
         })
     }
 
@@ -273,19 +301,26 @@ mod tests {
 
     /// Explains what process 1, which is killed, and process 2 have recorded of a message, one after the other.
     fn explained(marks: Marks, facts: &[Noted]) -> Result<Causes, String> {
+        let once = facts
+            .iter()
+            .map(|(process, event, inserted)| (*process, *event, (*inserted, 1)));
+        explained_of_receives(marks, once)
+    }
+
+    /// The same, with the number of the receive.
+    fn explained_of_receives(
+        marks: Marks,
+        facts: impl IntoIterator<Item = (u64, Event, (i64, u32))>,
+    ) -> Result<Causes, String> {
         let mut ledgers: BTreeMap<u64, Vec<Entry>> = BTreeMap::new();
-        for (at, (process, event, inserted)) in (1..).zip(facts) {
-            let lease = Lease {
-                inserted: *inserted,
-                dequeued: 1,
-            };
+        for (at, (process, event, (inserted, dequeued))) in (1..).zip(facts) {
             let entry = Entry {
                 at,
-                event: *event,
+                event,
                 name: "a".to_owned(),
-                lease,
+                lease: Lease { inserted, dequeued },
             };
-            ledgers.entry(*process).or_default().push(entry);
+            ledgers.entry(process).or_default().push(entry);
         }
         let explained = explain(&ledgers, &BTreeSet::from([1]), marks);
         explained.map_err(|violations| format!("{violations:?}"))
@@ -371,6 +406,52 @@ mod tests {
     }
 
     #[test]
+    fn a_completion_may_be_recorded_after_its_pack_was_received_again() {
+        let run = |process| [Started, Finishing].map(|event| (process, event, 1));
+        let late = [
+            &[(2, Opened, 1)],
+            &run(2)[..],
+            &[(1, Opened, 1), (2, Completed, 1)],
+            &AGAIN.map(|(_, event, inserted)| (1, event, inserted)),
+        ];
+        let causes = explained(Marks::InHeader, &late.concat()).expect("its pack was not renewed");
+        assert_eq!(causes.unmarked_lost, 1);
+        let before = [
+            &[(2, Opened, 1), (1, Opened, 1)],
+            &run(2)[..],
+            &[(2, Completed, 1), (1, Started, 2)],
+        ];
+        let before = explained(Marks::InHeader, &before.concat()).expect_err("not the last");
+        assert!(before.contains("ran after its completion"), "{before}");
+    }
+
+    #[test]
+    fn what_was_asked_for_in_an_earlier_receive_may_be_missing_in_what_is_written() {
+        let written = |facts: &[(Event, u32)]| {
+            let facts = [facts, &[(Kept, 2)]].concat();
+            let facts = facts
+                .into_iter()
+                .map(|(event, dequeued)| (2, event, (1, dequeued)));
+            explained_of_receives(Marks::InHeader, facts)
+        };
+        let earlier = [
+            [(Moving, 1), (Opened, 2), (Moved, 1)],
+            [(Finishing, 1), (Opened, 2), (Completed, 1)],
+        ];
+        for facts in earlier {
+            written(&facts).expect("that receive is over");
+        }
+        let same = [
+            [(Opened, 2), (Moving, 2), (Moved, 2)],
+            [(Opened, 2), (Finishing, 1), (Completed, 1)],
+        ];
+        for facts in same {
+            let missing = written(&facts).expect_err("it is of this receive");
+            assert!(missing.contains("is missing"), "{missing}");
+        }
+    }
+
+    #[test]
     fn a_move_in_two_steps_makes_copies_only_if_it_is_not_finished() {
         let moved = |process| {
             let run = |inserted| [Started, Finishing, Completed].map(|event| (2, event, inserted));
@@ -382,5 +463,18 @@ mod tests {
         assert_eq!(moved(1).expect("it was killed").copied, 1);
         let twice = moved(2).expect_err("it was not killed");
         assert!(twice.contains("ran after its completion"), "{twice}");
+        let twice = |answered: &[Noted]| {
+            let runs = [4, 5]
+                .map(|inserted| [Started, Finishing, Completed].map(|event| (2, event, inserted)));
+            let facts = [
+                &[(2, Moving, 3)],
+                answered,
+                &[(2, Moving, 3), (2, Moved, 3)],
+                &runs.concat(),
+            ];
+            explained(Marks::InHeader, &facts.concat())
+        };
+        assert_eq!(twice(&[]).expect("it was made twice").copied, 1);
+        twice(&[(2, Moved, 3)]).expect_err("the answer was known");
     }
 }

@@ -201,7 +201,7 @@ fn name(body: &Bytes) -> Option<String> {
 impl Backend for Observed {
     forward_backend!(self => self.inner;
         capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-        properties metadata set_metadata peek attachment browse clear delete);
+        properties metadata set_metadata peek attachment browse find clear delete);
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         let leaving = Vec::from_iter(self.leaving(queue, &message));

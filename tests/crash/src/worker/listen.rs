@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,14 +22,30 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// How long a message waits for others of its batch.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// The messages that a listener has received.
+/// The runs of messages in a listener that may still be settled.
 type Held = Arc<Mutex<HashMap<MessageId, Runs>>>;
 
-/// The runs of a message, usually one. Several copies of it may run at once, and events do not tell them apart.
+/// The runs of a message, usually one. Several copies of it may run at once, and others may be settled without a run. Events
+/// do not tell them apart.
 #[derive(Debug, Default)]
-struct Runs {
-    begun: Vec<(String, Lease)>,
-    ended: usize,
+struct Runs(Vec<Run>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Run {
+    /// Distinguishes it from all others of the process: copies may have been inserted at the same moment.
+    number: u64,
+    name: String,
+    lease: Lease,
+    /// Whether the message is to be completed, once its handler has ended.
+    completes: Option<bool>,
+}
+
+/// A run, until its handler has ended.
+struct Running {
+    held: Held,
+    id: MessageId,
+    number: u64,
+    completes: bool,
 }
 
 /// How messages are handled.
@@ -70,13 +87,15 @@ fn start<M: Named + Sync>(
     let handler = move |received: Received<M>| {
         let (held, desk, keys) = (Arc::clone(&holding), Arc::clone(&working), keys.clone());
         async move {
-            begin(&held, &received);
-            match style {
+            let running = Running::begin(&held, &received);
+            let returned = match style {
                 Style::Usual | Style::Batches => work::on(&desk, &received).await,
                 Style::Packs => packs::on(&desk, &received).await,
                 Style::Alone => packs::alone(&desk, &received),
                 Style::Keys { .. } => keys::on(&desk, &keys, &received).await,
-            }
+            };
+            running.end(&returned);
+            returned
         }
     };
     let (holding, working) = (Arc::clone(&held), Arc::clone(desk));
@@ -122,14 +141,65 @@ fn start<M: Named + Sync>(
     (listener, noting)
 }
 
-/// Notes that a run of a message begins, which may be called several times in its batches.
-fn begin<M: Named>(held: &Held, received: &Received<M>) {
-    let entry = (received.name().to_owned(), work::lease(received));
-    let id = received.envelope().id.clone();
-    let mut held = lock(held);
-    let runs = held.entry(id).or_default();
-    if !runs.begun.contains(&entry) {
-        runs.begun.push(entry);
+impl Running {
+    /// Notes that a run of a message begins. In batches it may begin several times.
+    fn begin<M: Named>(held: &Held, received: &Received<M>) -> Self {
+        static BEGUN: AtomicU64 = AtomicU64::new(0);
+        let number = BEGUN.fetch_add(1, Relaxed);
+        let id = received.envelope().id.clone();
+        let run = Run {
+            number,
+            name: received.name().to_owned(),
+            lease: work::lease(received),
+            completes: None,
+        };
+        let mut runs = lock(held);
+        runs.entry(id.clone()).or_default().0.push(run);
+        Self {
+            held: Arc::clone(held),
+            id,
+            number,
+            completes: false,
+        }
+    }
+
+    fn end(mut self, returned: &Disposition) {
+        self.completes = matches!(returned, Disposition::Complete(_));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        let Some(Runs(runs)) = held.get_mut(&self.id) else {
+            return;
+        };
+        if let Some(run) = runs.iter_mut().find(|run| run.number == self.number) {
+            run.completes = Some(self.completes);
+        }
+    }
+}
+
+impl Runs {
+    /// Returns what an event says of the runs. A run counts as completed only if no other can be meant; any that may have
+    /// ended without that counts as not settled, as far as the process knows.
+    fn settle(&mut self, event: Event) -> Vec<(Event, Run)> {
+        let Self(runs) = self;
+        let completed = |run: &Run| run.completes == Some(true);
+        if event == Event::Completed {
+            let mut of = (0..runs.len()).filter(|at| completed(&runs[*at]));
+            if let (Some(one), None) = (of.next(), of.next()) {
+                return vec![(event, runs.swap_remove(one))];
+            }
+        }
+        let event = match event {
+            Event::Poisoned if runs.len() == 1 => event,
+            _ => Event::Unsettled,
+        };
+        let ended = runs.iter().map(|run| (event, run.clone())).collect();
+        // One that is to be completed may have been meant, or not.
+        runs.retain(|run| run.completes != Some(false));
+        ended
     }
 }
 
@@ -139,12 +209,16 @@ async fn several<M: Named + Sync>(
     desk: &Desk,
     batch: &Batch<M>,
 ) -> Result<Vec<Disposition>, Failure> {
-    batch.iter().for_each(|received| begin(held, received));
+    let running = batch.iter().map(|received| Running::begin(held, received));
+    let running: Vec<_> = running.collect();
     if batch.len() > 1 && desk.dice() < 20 {
         return Err(Failure::retry("the batch failed by chance"));
     }
     let each = batch.iter().map(|received| work::on(desk, received));
-    Ok(join_all(each).await)
+    let returned = join_all(each).await;
+    let ended = running.into_iter().zip(&returned);
+    ended.for_each(|(running, returned)| running.end(returned));
+    Ok(returned)
 }
 
 fn note(desk: &Desk, held: &Held, event: &ListenerEventKind) {
@@ -157,27 +231,82 @@ fn note(desk: &Desk, held: &Held, event: &ListenerEventKind) {
         | ListenerEventKind::Postponed { id, .. } => (id, Event::Unsettled),
         _ => return,
     };
-    // Each settlement is of one run. A message that is settled without one, because it is poison before that, or because
-    // its work was done by a run that could not settle it, has no entry: its lease is not that of an earlier run.
-    let begun = {
+    let ended = {
         let mut held = lock(held);
         let Some(runs) = held.get_mut(id) else {
             return;
         };
-        runs.ended += 1;
-        let begun = runs.begun.clone();
-        if runs.ended >= begun.len() {
+        let ended = runs.settle(event);
+        if runs.0.is_empty() {
             held.remove(id);
         }
-        begun
+        ended
     };
-    let is_certain = begun.len() == 1;
-    for (name, lease) in begun {
-        let event = if is_certain { event } else { Event::Unsettled };
-        desk.ledger.write(event, &name, lease);
+    for (event, run) in ended {
+        desk.ledger.write(event, &run.name, run.lease);
     }
 }
 
 fn lock(held: &Held) -> MutexGuard<'_, HashMap<MessageId, Runs>> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Event::{Completed, Poisoned, Unsettled};
+
+    /// A run of a copy that was inserted then.
+    fn run(inserted: i64, completes: Option<bool>) -> Run {
+        Run {
+            number: 0,
+            name: "a".to_owned(),
+            lease: Lease {
+                inserted,
+                dequeued: 1,
+            },
+            completes,
+        }
+    }
+
+    /// What an event says of which copies, and which may still be settled.
+    fn settled(runs: &[Run], event: Event) -> (Vec<(Event, i64)>, Vec<i64>) {
+        let mut runs = Runs(runs.to_vec());
+        let said = runs.settle(event).into_iter();
+        let said = said.map(|(event, run)| (event, run.lease.inserted));
+        (
+            said.collect(),
+            runs.0.iter().map(|run| run.lease.inserted).collect(),
+        )
+    }
+
+    #[test]
+    fn an_event_is_of_the_only_run_that_it_can_be_of() {
+        let [running, done, failed] = [(1, None), (2, Some(true)), (3, Some(false))]
+            .map(|(inserted, completes)| run(inserted, completes));
+        let one = settled(&[running.clone(), done.clone(), failed.clone()], Completed);
+        assert_eq!(one, (vec![(Completed, 2)], vec![1, 3]));
+        assert_eq!(
+            settled(std::slice::from_ref(&failed), Unsettled),
+            (vec![(Unsettled, 3)], vec![])
+        );
+        assert_eq!(
+            settled(std::slice::from_ref(&failed), Poisoned),
+            (vec![(Poisoned, 3)], vec![])
+        );
+        let others = settled(&[running, failed], Completed);
+        assert_eq!(others, (vec![(Unsettled, 1), (Unsettled, 3)], vec![1]));
+    }
+
+    #[test]
+    fn an_event_that_may_be_of_another_copy_says_nothing_for_certain() {
+        let both = [run(1, Some(true)), run(2, Some(true))];
+        let unsettled = vec![(Unsettled, 1), (Unsettled, 2)];
+        for event in [Completed, Unsettled, Poisoned] {
+            assert_eq!(settled(&both, event), (unsettled.clone(), vec![1, 2]));
+        }
+        // A copy that was not handled may have been released.
+        let one = settled(&both[..1], Unsettled);
+        assert_eq!(one, (vec![(Unsettled, 1)], vec![1]));
+    }
 }

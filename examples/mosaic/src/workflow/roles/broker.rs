@@ -1,59 +1,114 @@
-//! The job broker: records the response to each request.
+//! The job broker: records the response to each request. Unlike the other roles, it accepts its messages itself, one at
+//! a time, in place of a listener.
 
-use queue_runtime::{Failure, QueueService, Received, StartError};
+use std::time::Duration;
+
+use queue_runtime::{Delivery, Failure, QueueService, Settled};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use super::handling::Handling;
 use super::results::Results;
-use super::role::{Role, Settings};
+use super::role::{Role, Settings, Stop, Totals};
 use crate::storage::records::{Records, ResponseRecord};
 use crate::storage::store::Store;
 use crate::workflow::messages::ImageResponse;
 
+/// The longest time that one `accept` waits for a message.
+const WAIT: Duration = Duration::from_secs(600);
+/// The pause after an `accept` that has failed, which has itself tried for a while.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest time that recording a response may take; its message is then tried again.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
 /// Starts a job broker.
-///
-/// # Errors
-/// [`StartError`] if a setting is invalid.
-pub fn broker(
-    service: &QueueService,
-    store: &Store,
-    settings: &Settings,
-) -> Result<Role, StartError> {
+pub fn broker(service: &QueueService, store: &Store, settings: &Settings) -> Role {
     let results = Results::new(service, store, settings);
     let sweeping = results.clone().keep_swept();
     let broker = Broker {
+        service: service.clone(),
+        settings: *settings,
         records: Records::new(store.clone()),
         results,
     };
-    let listener = service.listener_with(broker, Broker::handle);
-    let listener = settings.apply(listener).on_poison(|poisoned| {
-        let request = &poisoned.envelope.request;
-        tracing::error!(%request, "failed to record a response; the client will time out");
-        None
-    });
-    let listener = listener.start()?.stop_on_drop();
-    Ok(Role::new("broker", vec![listener]).with_upkeep(sweeping))
+    Role::accepting("broker", |stop| broker.run(stop)).with_upkeep(sweeping)
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Broker {
+    service: QueueService,
+    settings: Settings,
     records: Records,
     results: Results,
 }
 
 impl Broker {
+    async fn run(self, mut stop: watch::Receiver<Stop>) -> Totals {
+        let mut totals = Totals::default();
+        loop {
+            let accept = self.settings.accept::<ImageResponse>(&self.service);
+            let accept = accept.wait(WAIT).on_poison(|poisoned| {
+                let request = &poisoned.envelope.request;
+                tracing::error!(%request, "failed to record a response; the client will time out");
+                None
+            });
+            let accepted = tokio::select! {
+                // What it has received by then is handed back.
+                _ = stop.wait_for(|stop| *stop >= Stop::Soon) => return totals,
+                accepted = accept => accepted,
+            };
+            match accepted {
+                Ok(Some(delivery)) => totals += self.handle(delivery, &mut stop).await,
+                Ok(None) => {}
+                Err(error) => {
+                    let error = Failure::retry(error).chain();
+                    tracing::warn!(error, "failed to accept a response; will try again");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn handle(
+        &self,
+        delivery: Delivery<ImageResponse>,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> Totals {
+        let _handling = Handling::of(&delivery);
+        let recorded = tokio::select! {
+            recorded = timeout(TIMEOUT, self.record(&delivery)) => Some(recorded),
+            _ = stop.wait_for(|stop| *stop == Stop::Now) => None,
+        };
+        let settled = match recorded {
+            Some(Ok(recorded)) => delivery.settle(recorded).await,
+            Some(Err(late)) => delivery.retry(late).await,
+            None => delivery.release().await.map(|()| Settled::Released),
+        };
+        let mut totals = Totals::default();
+        match settled {
+            Ok(Settled::Completed) => totals.completed = 1,
+            Ok(Settled::Poisoned(_)) => totals.poisoned = 1,
+            Ok(Settled::Released) => totals.released = 1,
+            Ok(_) => totals.retried = 1,
+            Err(error) => {
+                let error = Failure::retry(error).chain();
+                tracing::warn!(error, "failed to settle a response; it will come again");
+                totals.retried = 1;
+            }
+        }
+        totals
+    }
+
     /// Records the first response to a request, and ignores all others.
-    async fn handle(self, received: Received<ImageResponse>) -> Result<(), Failure> {
-        let _handling = Handling::of(&received);
-        let request = received.envelope().request.clone();
-        if self.records.is_answered(&request).await? {
+    async fn record(&self, delivery: &Delivery<ImageResponse>) -> Result<(), Failure> {
+        let request = &delivery.envelope().request;
+        if self.records.is_answered(request).await? {
             return Ok(());
         }
-        let response = ResponseRecord {
-            outcome: received.into_message().outcome,
-        };
-        let first = async { Ok(response) };
-        let held = self.results.once("respond", &request, first).await?;
-        self.records.record_response(&request, &held).await?;
+        let outcome = delivery.message().outcome.clone();
+        let first = async { Ok(ResponseRecord { outcome }) };
+        let held = self.results.once("respond", request, first).await?;
+        self.records.record_response(request, &held).await?;
         tracing::info!(%request, "recorded the response");
         Ok(())
     }

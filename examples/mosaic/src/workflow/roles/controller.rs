@@ -55,11 +55,15 @@ pub fn controller(
     };
     let requests = service.listener_with(controller.clone(), Controller::handle_request);
     let responses = service.listener_with(controller, Controller::handle_response);
-    let requests = settings.apply(requests).on_poison(request_failed);
-    let responses = settings.apply(responses).on_poison(join_failed);
+    let requests = settings
+        .listen(service, requests, 1)
+        .on_poison(request_failed);
+    let responses = settings
+        .listen(service, responses, 1)
+        .on_poison(join_failed);
     let requests = requests.start()?.stop_on_drop();
     let responses = responses.start()?.stop_on_drop();
-    Ok(Role::new("controller", vec![requests, responses]))
+    Ok(Role::listening("controller", vec![requests, responses]))
 }
 
 #[derive(Debug, Clone)]
@@ -193,7 +197,7 @@ impl Controller {
         };
         if failure.is_none() {
             let recorded = self.records.slices_recorded(request).await;
-            if recorded? < record.slices as usize {
+            if recorded?.len() < record.slices as usize {
                 return Ok(Disposition::complete());
             }
         }
@@ -225,7 +229,7 @@ impl Controller {
         for (record, sequence) in records.into_iter().zip(0..) {
             let record = record.ok_or("the record of a slice was counted but is missing")?;
             match record.outcome {
-                SliceOutcome::Rendered { blob } => blobs.push(blob),
+                SliceOutcome::Rendered { blob, .. } => blobs.push(blob),
                 SliceOutcome::Failed { reason } => {
                     let reason = failure(sequence, plan.slices(), &reason);
                     return Ok(ImageResponse::failed(request, reason));

@@ -1,4 +1,5 @@
-//! The three roles, each one or two listeners that run until they are shut down.
+//! The three roles, which run until they are shut down. The broker accepts its messages in a loop of its own; the others
+//! have listeners, none of whose tasks polls while their queue is empty.
 //!
 //! | role | listens on | submits |
 //! |---|---|---|

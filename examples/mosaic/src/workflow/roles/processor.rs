@@ -32,14 +32,14 @@ pub fn processor(
         records: Records::new(store.clone()),
         libraries: LibraryStore::new(store.clone()),
         settings: *settings,
+        client: service.client().to_string(),
     };
     let listener = service.listener_with(processor, Processor::handle);
-    let mut listener = settings.apply(listener).on_poison(slice_failed);
-    if let Some(target) = settings.instances {
-        listener = listener.advise_instances(target);
-    }
+    let listener = settings
+        .listen(service, listener, settings.tasks)
+        .on_poison(slice_failed);
     let listener = listener.start()?.stop_on_drop();
-    Ok(Role::new("processor", vec![listener]))
+    Ok(Role::listening("processor", vec![listener]))
 }
 
 #[derive(Debug, Clone)]
@@ -48,6 +48,7 @@ struct Processor {
     records: Records,
     libraries: LibraryStore,
     settings: Settings,
+    client: String,
 }
 
 impl Processor {
@@ -69,7 +70,11 @@ impl Processor {
         tokio::time::sleep(self.settings.pace.saturating_sub(begun.elapsed())).await;
         Ok(Disposition::complete().then(&SliceResponse {
             slice_sequence: received.slice_sequence,
-            outcome: SliceOutcome::Rendered { blob },
+            outcome: SliceOutcome::Rendered {
+                blob,
+                by: self.client.clone(),
+                millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            },
             attempts: received.attempt(),
         }))
     }

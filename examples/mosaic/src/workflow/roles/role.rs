@@ -1,13 +1,16 @@
+use std::fmt;
 use std::future::Future;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_runtime::listener::ServiceShutdown;
-use queue_runtime::policy::InstanceTarget;
+use queue_runtime::listener::ListenerInfo;
+use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::{
-    ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport, StopOnDrop,
+    Accept, Failure, ListenerBuilder, ListenerHandle, Message, QueueService, RetryPolicy,
+    ShutdownReport, StopOnDrop,
 };
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::errors::classify;
@@ -17,15 +20,12 @@ use super::errors::classify;
 pub struct Settings {
     /// The maximum number of messages in flight per queue.
     pub tasks: usize,
-    /// The visibility timeout of received messages; by default that of the message type.
+    /// The visibility timeout of received messages; by default that of the queue.
     pub visibility_timeout: Option<Duration>,
-    /// The number of attempts after which a message is moved to the poison queue; by default that of
-    /// the message type.
+    /// The number of attempts after which a message is moved to the poison queue; by default that of the queue.
     pub poison_threshold: Option<u32>,
     /// The minimum time that a processor takes for a slice. Tests prolong small jobs with it.
     pub pace: Duration,
-    /// Has a processor advise how many of its instances should run.
-    pub instances: Option<InstanceTarget>,
 }
 
 /// A running role. Dropping it stops it at once.
@@ -34,11 +34,29 @@ pub struct Settings {
 pub struct Role {
     name: &'static str,
     listeners: Vec<StopOnDrop<ListenerHandle>>,
+    accepting: Option<Accepting>,
     /// Aborted with the role.
     upkeep: JoinSet<()>,
 }
 
-/// The counts of messages that listeners handled.
+/// A loop that accepts messages.
+#[derive(Debug)]
+struct Accepting {
+    stop: watch::Sender<Stop>,
+    running: JoinSet<Totals>,
+}
+
+/// How a loop that accepts messages is told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stop {
+    No,
+    /// After the message that is handled.
+    Soon,
+    /// At once: the message is handed back.
+    Now,
+}
+
+/// The counts of messages that a role handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Messages handled and acknowledged.
@@ -51,8 +69,22 @@ pub struct Totals {
     pub released: u64,
 }
 
+/// What a role's listeners do now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Figures {
+    tasks: usize,
+    peak_tasks: usize,
+    in_flight: usize,
+    totals: Totals,
+    depth: Option<u64>,
+}
+
 /// The timeout of handlers. It may exceed the visibility timeout, since leases are renewed.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// The pause between two polls of an empty queue whose messages are announced.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// The pause between two lines of figures in the log.
+const FIGURES_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Default for Settings {
     fn default() -> Self {
@@ -61,36 +93,100 @@ impl Default for Settings {
             visibility_timeout: None,
             poison_threshold: None,
             pace: Duration::ZERO,
-            instances: None,
         }
     }
 }
 
 impl Settings {
-    /// Applies the settings to a listener.
-    pub(super) fn apply<M: Message>(&self, listener: ListenerBuilder<M>) -> ListenerBuilder<M> {
-        let retry = RetryPolicy::exponential(Duration::from_millis(250), Duration::from_secs(10));
-        let mut listener = classify(listener)
-            .tasks(1)
+    /// Applies the settings to a listener of a service, with up to this many dequeue tasks.
+    pub(super) fn listen<M: Message>(
+        &self,
+        service: &QueueService,
+        listener: ListenerBuilder<M>,
+        tasks: usize,
+    ) -> ListenerBuilder<M> {
+        let mut listener = classify!(listener)
+            .tasks(0..=tasks)
             .max_in_flight(self.tasks)
             .handler_timeout(HANDLER_TIMEOUT)
-            .retry(retry);
+            .retry(retry_policy());
         if let Some(timeout) = self.visibility_timeout {
             listener = listener.visibility_timeout(timeout);
         }
         if let Some(attempts) = self.poison_threshold {
             listener = listener.poison_threshold(attempts);
         }
+        if let Some(policy) = idle_policy(service) {
+            listener = listener.idle(policy);
+        }
         listener
+    }
+
+    /// Returns what accepts one message of a service.
+    pub(super) fn accept<M: Message>(&self, service: &QueueService) -> Accept<M> {
+        let mut accept = classify!(service.accept::<M>()).retry(retry_policy());
+        if let Some(timeout) = self.visibility_timeout {
+            accept = accept.visibility_timeout(timeout);
+        }
+        if let Some(attempts) = self.poison_threshold {
+            accept = accept.poison_threshold(attempts);
+        }
+        if let Some(policy) = idle_policy(service) {
+            accept = accept.idle(policy);
+        }
+        accept
     }
 }
 
+fn retry_policy() -> RetryPolicy {
+    RetryPolicy::exponential(Duration::from_millis(250), Duration::from_secs(10))
+}
+
+/// How consumers poll an empty queue where the storage has wake-ups of its own: rarely, since these find almost all
+/// messages. Elsewhere, as by default.
+fn idle_policy(service: &QueueService) -> Option<ExponentialIdle> {
+    let wakes = service.backend().notifier().is_some();
+    wakes.then(|| ExponentialIdle::new(POLL_INTERVAL, Duration::ZERO, POLL_INTERVAL))
+}
+
 impl Role {
-    pub(super) fn new(name: &'static str, listeners: Vec<StopOnDrop<ListenerHandle>>) -> Self {
+    /// A role of listeners, which logs their figures while these change.
+    pub(super) fn listening(
+        name: &'static str,
+        listeners: Vec<StopOnDrop<ListenerHandle>>,
+    ) -> Self {
+        let handles: Vec<ListenerHandle> = listeners
+            .iter()
+            .map(|one| ListenerHandle::clone(one))
+            .collect();
+        let mut role = Self::new(name);
+        role.listeners = listeners;
+        role.upkeep.spawn(log_figures(name, handles));
+        role
+    }
+
+    /// A role with a loop that accepts messages until it is told to stop, and returns what it handled.
+    pub(super) fn accepting<F>(
+        name: &'static str,
+        accept: impl FnOnce(watch::Receiver<Stop>) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Totals> + Send + 'static,
+    {
+        let mut role = Self::new(name);
+        let stop = watch::Sender::new(Stop::No);
+        let mut running = JoinSet::new();
+        running.spawn(accept(stop.subscribe()));
+        role.accepting = Some(Accepting { stop, running });
+        role
+    }
+
+    fn new(name: &'static str) -> Self {
         tracing::info!(role = name, "started");
         Self {
             name,
-            listeners,
+            listeners: Vec::new(),
+            accepting: None,
             upkeep: JoinSet::new(),
         }
     }
@@ -101,45 +197,135 @@ impl Role {
         self
     }
 
-    /// How many instances of the role should run, if the [settings](Settings::instances) ask for advice.
-    #[must_use]
-    pub fn wanted_instances(&self) -> Option<usize> {
-        let mut listeners = self.listeners.iter();
-        listeners.find_map(|listener| listener.info().wanted_instances)
+    /// Waits until the role has failed: its loop has panicked.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn failed(&mut self) -> Failure {
+        if let Some(accepting) = &mut self.accepting
+            && let Some(Err(error)) = accepting.running.join_next().await
+        {
+            return format!("the {} has failed: {error}", self.name).into();
+        }
+        std::future::pending().await
     }
 
     /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
     /// Returns the totals of the role.
-    pub async fn shutdown(self, grace: Duration) -> Totals {
-        let reports = join_all(
-            self.listeners
-                .into_iter()
-                .map(|one| one.disarm().shutdown(grace)),
-        )
-        .await;
-        Totals::of(self.name, &reports)
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, call this again, with another `grace`.
+    pub async fn shutdown(&mut self, grace: Duration) -> Totals {
+        let listeners = self.listeners.iter();
+        let reports = listeners.map(|one| ListenerHandle::clone(one).shutdown(grace));
+        let accepting = self.accepting.as_mut();
+        let ended = async {
+            match accepting {
+                Some(accepting) => accepting.end(grace).await,
+                None => Totals::default(),
+            }
+        };
+        let (reports, mut totals) = tokio::join!(join_all(reports), ended);
+        for ShutdownReport { released, info, .. } in &reports {
+            totals += Totals {
+                released: *released,
+                ..Totals::of(info)
+            };
+        }
+        tracing::info!(role = self.name, ?totals, "stopped");
+        totals
     }
+}
 
-    /// Ends the role after its service, which has no other roles, was shut down. Returns the totals of the role.
-    pub fn end(self, shutdown: ServiceShutdown) -> Totals {
-        Totals::of(self.name, &shutdown.listeners)
+impl Accepting {
+    /// Waits up to `grace` for the message that is handled, then has it handed back.
+    async fn end(&mut self, grace: Duration) -> Totals {
+        self.stop.send_replace(Stop::Soon);
+        let ended = match tokio::time::timeout(grace, self.running.join_next()).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                self.stop.send_replace(Stop::Now);
+                self.running.join_next().await
+            }
+        };
+        match ended {
+            Some(Ok(totals)) => totals,
+            Some(Err(error)) => {
+                tracing::error!(%error, "a role has failed");
+                Totals::default()
+            }
+            None => Totals::default(),
+        }
+    }
+}
+
+async fn log_figures(role: &'static str, listeners: Vec<ListenerHandle>) {
+    let mut last = None;
+    loop {
+        tokio::time::sleep(FIGURES_INTERVAL).await;
+        let figures: Vec<Figures> = listeners.iter().map(Figures::of).collect();
+        if last.as_ref() == Some(&figures) {
+            continue;
+        }
+        for (listener, figures) in listeners.iter().zip(&figures) {
+            let queue = listener.queue();
+            tracing::info!(role, %queue, "{figures}");
+        }
+        last = Some(figures);
+    }
+}
+
+impl Figures {
+    fn of(listener: &ListenerHandle) -> Self {
+        let info = listener.info();
+        Self {
+            tasks: info.tasks,
+            peak_tasks: info.peak_tasks,
+            in_flight: info.in_flight,
+            totals: Totals::of(&info),
+            depth: info.depth,
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            tasks,
+            peak_tasks,
+            in_flight,
+            totals,
+            depth,
+        } = self;
+        write!(
+            f,
+            "{tasks} tasks (at most {peak_tasks}), {in_flight} in flight, "
+        )?;
+        let Totals {
+            completed,
+            retried,
+            poisoned,
+            ..
+        } = totals;
+        write!(
+            f,
+            "{completed} completed, {retried} retried, {poisoned} poison, "
+        )?;
+        match depth {
+            Some(depth) => write!(f, "about {depth} on the queue"),
+            None => f.write_str("depth not known"),
+        }
     }
 }
 
 impl Totals {
-    /// Adds up the reports of a role that has stopped, and logs the result.
-    fn of(role: &'static str, reports: &[ShutdownReport]) -> Self {
-        let mut totals = Self::default();
-        for ShutdownReport { released, info, .. } in reports {
-            totals += Self {
-                completed: info.completed,
-                retried: info.retried + info.unsettled,
-                poisoned: info.poisoned,
-                released: *released,
-            };
+    fn of(info: &ListenerInfo) -> Self {
+        Self {
+            completed: info.completed,
+            retried: info.retried + info.unsettled,
+            poisoned: info.poisoned,
+            released: info.released,
         }
-        tracing::info!(role, ?totals, "stopped");
-        totals
     }
 }
 

@@ -1,0 +1,42 @@
+//! Every invoice is exact to the cent when processes are killed: on SQLite, and on Azurite.
+
+use std::process::{Command, Stdio};
+
+/// Runs the program `CRASH_TIMES` times, or once, and at most `most` times, with the seeds from `CRASH_SEED` on. It compares the
+/// invoices itself.
+fn is_exact(most: u64, url: impl Fn(u64) -> Option<String>) {
+    let number = |name| {
+        let set = std::env::var(name).ok()?;
+        Some(set.parse::<u64>().expect("CRASH_… is a number"))
+    };
+    let seed = number("CRASH_SEED").unwrap_or_else(|| std::process::id().into());
+    for run in 0..number("CRASH_TIMES").unwrap_or(1).min(most) {
+        println!("CRASH_SEED={}", seed + run);
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_billing"));
+        command.args("--records 3000 --tenants 20 --kills 8 --workers 2".split(' '));
+        command.arg(format!("--seed={}", seed + run)).arg("--plot");
+        command.arg(folder.path().join("billing.svg"));
+        command.args(url(run).map(|url| format!("--url={url}")));
+        let output = command.stdin(Stdio::null()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && said.contains("with 8 kills"));
+    }
+}
+
+#[test]
+fn every_invoice_is_exact_when_processes_are_killed() {
+    is_exact(u64::MAX, |_| None);
+}
+
+#[cfg(feature = "azure")]
+#[test]
+#[ignore = "needs Azurite; `cargo xtask test` runs it"]
+fn every_invoice_is_exact_on_azurite_when_processes_are_killed() {
+    // One for each run, so that its queues are new.
+    let accounts = ["first", "second", "third"];
+    let azurite = queue_tests::azurite::Azurite::start(&accounts).expect("it starts");
+    let account = |run: u64| azurite.connection_string(accounts[run as usize]);
+    is_exact(3, |run| Some(format!("sharded:4|{}", account(run))));
+}

@@ -1,0 +1,82 @@
+use std::io::Write as _;
+use std::time::Duration;
+
+use mosaic::web::{Pages, Tiles};
+use mosaic::workflow::embedded::Embedded;
+use mosaic::workflow::roles::Settings;
+use pictures::Library;
+use queue_runtime::{Failure, StopSignals};
+use web_guard::Guard;
+
+use super::agent::agent;
+use super::arguments::{Serve, or_cores};
+use super::cost::prices;
+use super::job::library;
+use super::location::open;
+
+/// The time that handlers have to finish after the signal to stop.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Serves the broker's page until a signal to stop. A second one ends the time that handlers have to finish.
+pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
+    let mut signals = StopSignals::new()?;
+    let (location, data) = (&arguments.location, arguments.location.folder());
+    let prices = prices(arguments.prices.as_deref())?;
+    let port = arguments.port;
+    let bound = Guard::bind(port).await;
+    let (guard, listener) = bound.map_err(|error| {
+        format!("listen at port {port} of 127.0.0.1: {error}; choose another with `--port`, 0 for a free one")
+    })?;
+    let (service, store) = open(&data, location).await?;
+    let settings = Settings {
+        pace: arguments.pace,
+        ..Settings::default()
+    };
+    let mut roles = if arguments.broker_only {
+        Embedded::broker(&service, &store, &settings)
+    } else {
+        let processors = match &arguments.scaling.instances {
+            Some(_) => 0,
+            None => or_cores(arguments.processors),
+        };
+        Embedded::start(&service, &store, processors, &settings)?
+    };
+    let one = Settings {
+        tasks: 1,
+        ..settings
+    };
+    let scaling = &arguments.scaling;
+    let agent = agent(&service, scaling, &data, location, &one, None)?;
+    let mut tiles = vec![Tiles::new("built-in tiles", || {
+        Ok(Library::built_in_files())
+    })];
+    for folder in arguments.library.clone() {
+        let name = folder.display().to_string();
+        tiles.push(Tiles::new(name, move || library(&folder)));
+    }
+    let pages = Pages::new(guard.clone(), &service, &store, tiles, prices);
+    pages.go_on().await?;
+    println!("open {} (works once)", guard.login_link());
+    std::io::stdout().flush()?;
+    let ended = tokio::select! {
+        () = web_guard::serve(listener, pages.router.clone()) => Ok(()),
+        () = pages.run() => Ok(()),
+        failure = roles.failed() => Err(failure),
+        () = signals.next() => Ok(()),
+    };
+    let stopping = async {
+        pages.end().await;
+        let agent = async {
+            if let Some(agent) = agent {
+                agent.shutdown().await;
+            }
+        };
+        tokio::join!(roles.shutdown(GRACE), agent)
+    };
+    tokio::select! {
+        _ = stopping => {}
+        () = signals.next() => {}
+    }
+    service.shutdown(Duration::ZERO).await;
+    ended
+}

@@ -1,0 +1,219 @@
+//! What a store has recorded, for those who look after it.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::store::{Owner, WorkKey};
+use crate::backend::PageMark;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Operation};
+
+/// The most records that a page of [`list`](super::IdempotencyStore::list) holds.
+pub const MAX_RECORDS: u32 = 1000;
+
+/// A record of a store, as [`list`](super::IdempotencyStore::list) and [`look_up`](super::IdempotencyStore::look_up)
+/// return it.
+///
+/// `Debug` hides the key and the value, which are the application's data.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recorded {
+    /// The key.
+    pub key: WorkKey,
+    /// What is recorded.
+    pub state: RecordState,
+    /// The end of the lease, or of the retention, in the store's time. A claim whose lease has ended may still be
+    /// finished.
+    pub ends_at: Timestamp,
+    /// The result or the recorded value. `None` in a listing, and unless the state is [`Done`](RecordState::Done).
+    pub value: Option<Bytes>,
+}
+
+/// What is recorded under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordState {
+    /// The work has begun.
+    InFlight {
+        /// Who has begun it.
+        owner: Owner,
+    },
+    /// The work is done, or a [swap](crate::backend::Swap) has recorded a value.
+    Done {
+        /// The size of the result or value, in bytes.
+        size: u64,
+    },
+    /// The record cannot be read. [`begin`](super::IdempotencyStore::begin) of its key fails until it is
+    /// [forgotten](super::IdempotencyStore::forget) or its retention is over.
+    Damaged {
+        /// What is wrong with it.
+        problem: Box<str>,
+    },
+}
+
+/// A page of the records of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordedPage {
+    /// The records, sorted by scope and then by key.
+    pub records: Vec<Recorded>,
+    /// The store's time.
+    pub now: Timestamp,
+    /// Where the next page starts. `None` if there is none. It contains a key, in hexadecimal digits.
+    pub next: Option<PageMark>,
+}
+
+/// The answer to [`forget`](super::IdempotencyStore::forget).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Forgotten {
+    /// The record was removed.
+    Removed,
+    /// Nothing is recorded under the key.
+    Missing,
+    /// The work is in flight. Its record was not removed.
+    InFlight {
+        /// The time until its lease ends, if it is not renewed.
+        remaining: Duration,
+    },
+}
+
+impl Recorded {
+    /// Creates a record without a value.
+    #[must_use]
+    pub fn new(key: WorkKey, state: RecordState, ends_at: Timestamp) -> Self {
+        Self {
+            key,
+            state,
+            ends_at,
+            value: None,
+        }
+    }
+
+    /// Adds the value.
+    #[must_use]
+    pub fn with_value(mut self, value: impl Into<Bytes>) -> Self {
+        self.value = Some(value.into());
+        self
+    }
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded")
+            .field("key", &self.key)
+            .field("state", &self.state)
+            .field("ends_at", &self.ends_at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RecordedPage {
+    /// Creates the last page, as it was at `now`.
+    #[must_use]
+    pub fn new(records: Vec<Recorded>, now: Timestamp) -> Self {
+        Self {
+            records,
+            now,
+            next: None,
+        }
+    }
+}
+
+/// The error of a store that does not do this.
+pub(super) fn unsupported() -> Error {
+    Error::new(ErrorKind::Unsupported, Operation::Idempotency)
+        .with_detail("this store of results cannot list, show or remove single records")
+        .unsent()
+}
+
+/// Returns the mark of the page that starts with this scope and key. If they are damaged, they may not be text.
+#[must_use]
+pub fn record_mark(scope: &[u8], key: &[u8]) -> PageMark {
+    PageMark::new(format!("{}/{}", hex(scope), hex(key)))
+}
+
+/// Returns the scope and the key at which a page starts. Those of the first page sort before all keys of the scope.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for a mark that no listing of the scope has returned.
+pub fn record_start(
+    scope: Option<&str>,
+    from: Option<&PageMark>,
+) -> Result<(Vec<u8>, Vec<u8>), Error> {
+    let Some(mark) = from else {
+        return Ok((scope.unwrap_or_default().into(), Vec::new()));
+    };
+    let parsed = mark.as_str().split_once('/').and_then(|(of, key)| {
+        let start = (unhex(of)?, unhex(key)?);
+        let is_of_scope = scope.is_none_or(|scope| scope.as_bytes() == start.0);
+        is_of_scope.then_some(start)
+    });
+    parsed.ok_or_else(|| {
+        Error::new(ErrorKind::InvalidInput, Operation::Idempotency)
+            .with_detail("the mark is not one that a listing of these records has returned")
+            .unsent()
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let digits = digits.as_bytes();
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let (pairs, []) = digits.as_chunks::<2>() else {
+        return None;
+    };
+    let byte = |pair: &[u8; 2]| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(pair, 16).ok()
+    };
+    pairs.iter().map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_names_the_key_it_was_made_of_and_nothing_else_is_one() {
+        for (scope, key) in [
+            ("", &b""[..]),
+            ("queue a/b", b"\xff\x00 "),
+            ("\u{fc}", b"/"),
+        ] {
+            let mark = record_mark(scope.as_bytes(), key);
+            let start = (scope.as_bytes().to_vec(), key.to_vec());
+            for scope in [None, Some(scope)] {
+                let parsed = record_start(scope, Some(&mark));
+                assert_eq!(parsed.expect("a mark"), start);
+            }
+            record_start(Some("other"), Some(&mark)).expect_err("of another scope");
+        }
+        for no_mark in ["", "6", "61", "6/61", "61/6", "+1/61", "zz/61", "61/61/61"] {
+            let refused = record_start(None, Some(&PageMark::new(no_mark)));
+            let refused = refused.expect_err(no_mark);
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{no_mark}");
+        }
+        let first = record_start(Some("once"), None).expect("the first page");
+        assert_eq!(first, (b"once".to_vec(), Vec::new()));
+    }
+
+    #[test]
+    fn a_record_is_shown_without_key_and_value() {
+        let key = WorkKey::new("charge", "secret-key");
+        let state = RecordState::Done { size: 6 };
+        let record = Recorded::new(key, state, Timestamp::UNIX_EPOCH).with_value("secret");
+        let shown = format!("{record:?}");
+        assert!(
+            shown.contains("charge #") && !shown.contains("secret"),
+            "{shown}"
+        );
+    }
+}

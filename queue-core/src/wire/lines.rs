@@ -1,0 +1,151 @@
+//! Bodies in lines: the queue URI, the client id and the request id, then the fields of the message, each on a line of
+//! its own. The format of programs that know no events.
+//!
+//! | step | in | out |
+//! |---|---|---|
+//! | [`to_lines`] | message | its fields, which are the payload |
+//! | [`encode`] | envelope, payload | body |
+//! | [`Lines::read`] | body | ids, payload |
+//! | [`from_lines`] | payload | message |
+
+mod error;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use super::base64::unwrap_base64;
+use crate::envelope::{ClientId, Envelope, MAX_ID_BYTES, RequestId};
+use crate::text::escape_text;
+
+pub use error::LinesError;
+pub(crate) use reader::from_lines;
+pub(crate) use writer::to_lines;
+
+/// The lines before those of the fields, in order.
+const HEAD: [&str; 3] = ["queue URI", "client id", "request id"];
+
+/// The values that have a line.
+const ALLOWED: &str = "strings, characters, numbers, booleans, enum variants without data, newtypes around one of these, and \
+                       an `Option` of one";
+
+/// A body in lines, split into the ids of its sender and the payload.
+///
+/// ```
+/// use queue_core::wire::Lines;
+///
+/// let lines = Lines::read(b"http://old.example/slices\nclient-7\norder-7\nsunset.png\n3")?;
+/// assert_eq!(lines.request.expect("given").as_str(), "order-7");
+/// assert_eq!(lines.payload, "sunset.png\n3");
+/// # Ok::<(), queue_core::LinesError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lines {
+    /// The URI of the queue, as its sender knew it. For information only.
+    pub queue_uri: Option<String>,
+    /// The client that submitted the message.
+    pub client: Option<ClientId>,
+    /// The request that the message belongs to.
+    pub request: Option<RequestId>,
+    /// The fields.
+    pub payload: String,
+}
+
+impl Lines {
+    /// Splits a body, which may have Base64 around it. An empty line says nothing of its id.
+    ///
+    /// # Errors
+    /// [`LinesError`] if there are fewer than four lines, or one of the first three is not what it should be.
+    pub fn read(body: &[u8]) -> Result<Self, LinesError> {
+        let has_head = |inner: &String| inner.split('\n').count() > HEAD.len();
+        let unwrapped = unwrap_base64(body).and_then(|inner| String::from_utf8(inner).ok());
+        let text = match unwrapped.as_ref().filter(|inner| has_head(inner)) {
+            Some(inner) => inner,
+            None => text(body)?,
+        };
+        let parts: Vec<&str> = text.splitn(HEAD.len() + 1, '\n').collect();
+        let [queue_uri, client, request, payload] = parts[..] else {
+            return Err(too_short(parts.len()));
+        };
+        let id = "1 to 1024 bytes without control characters";
+        const { assert!(MAX_ID_BYTES == 1024) };
+        Ok(Self {
+            queue_uri: head(0, queue_uri, "a URI", |uri| Some(uri.to_owned()))?,
+            client: head(1, client, id, |client| ClientId::new(client).ok())?,
+            request: head(2, request, id, |request| RequestId::new(request).ok())?,
+            payload: payload.to_owned(),
+        })
+    }
+
+    /// Writes the ids that the body has into the envelope.
+    pub fn identify(self, envelope: &mut Envelope) {
+        if let Some(client) = self.client {
+            envelope.client = client;
+        }
+        if let Some(request) = self.request {
+            envelope.request = request;
+        }
+        if self.queue_uri.is_some() {
+            envelope.queue_uri = self.queue_uri;
+        }
+    }
+}
+
+/// Returns the body of a message with this payload. Control characters of the URI are escaped, as in an event; the ids
+/// cannot contain any.
+pub(crate) fn encode(envelope: &Envelope, payload: &[u8]) -> Vec<u8> {
+    let uri = envelope.queue_uri.as_deref().map(escape_text);
+    [
+        uri.as_deref().unwrap_or_default().as_bytes(),
+        envelope.client.as_str().as_bytes(),
+        envelope.request.as_str().as_bytes(),
+        payload,
+    ]
+    .join(&b'\n')
+}
+
+fn text(bytes: &[u8]) -> Result<&str, LinesError> {
+    std::str::from_utf8(bytes).map_err(|_| LinesError::of_body("it is not text in UTF-8"))
+}
+
+fn too_short(found: usize) -> LinesError {
+    let missing = HEAD.get(found).unwrap_or(&"first field");
+    LinesError::of_body(format!(
+        "the {missing} is missing: at least 4 lines are wanted, which are the queue URI, the client id, the request id and \
+         the fields, and the body has {found}"
+    ))
+}
+
+fn head<T>(
+    at: usize,
+    value: &str,
+    expected: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, LinesError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let parsed = check(value).and_then(|()| parse(value).ok_or(LinesError::expected(expected)));
+    let place = || format!("the {} on line {}", HEAD[at], at + 1);
+    parsed
+        .map(Some)
+        .map_err(|error| error.on_line(place(), value))
+}
+
+/// Checks that a value does not contain what separates lines, here or in other programs.
+fn check(value: &str) -> Result<(), LinesError> {
+    match memchr::memchr2(b'\n', b'\r', value.as_bytes()) {
+        None => Ok(()),
+        Some(at) => {
+            let separator = match value.as_bytes()[at] {
+                b'\n' => "line feed",
+                _ => "carriage return",
+            };
+            let length = value.len();
+            Err(LinesError::new(format!(
+                "a value cannot contain what separates lines, and this one of {length} bytes has a {separator} at byte {at}"
+            )))
+        }
+    }
+}

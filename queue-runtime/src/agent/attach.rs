@@ -1,0 +1,171 @@
+use std::io::{self, Write as _};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::instance::Report;
+use crate::processor::processor_time;
+use crate::service::QueueService;
+
+/// The variable in the environment of processes that an agent has started: its queue.
+pub(super) const VARIABLE: &str = "QUEUE_AGENT";
+
+/// Begins a line of the standard output that is a report.
+pub(super) const MARK: &str = "queue-agent-report ";
+
+/// The pause between two reports.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The tie of a process to the agent that has started it, from [`attach`]. Dropping it ends the reports.
+#[derive(Debug)]
+#[must_use = "dropping it ends the reports"]
+pub struct Attached {
+    /// `None` if no agent has started this process.
+    tie: Option<Tie>,
+}
+
+#[derive(Debug)]
+struct Tie {
+    stopped: watch::Receiver<bool>,
+    /// Ends the reports when it is dropped.
+    _reporting: Sender<()>,
+}
+
+/// Ties this process to the agent that has started it. If none has, does nothing.
+///
+/// Reports the figures of the service's listeners on the agent's queue each second, as lines of the standard output. Learns from
+/// the end of the standard input that the process is to stop, because the agent wants fewer instances, or was killed.
+///
+/// Call it once, when the listeners have started: the first report says that the instance is ready. A process without a listener
+/// on the agent's queue is reported to do nothing, with a warning.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use queue_runtime::{Message, QueueService, Received, StopSignals, agent};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::connect("sqlite:shop.db").await?;
+/// service.listener(ship).start()?;
+///
+/// let (attached, mut signals) = (agent::attach(&service)?, StopSignals::new()?);
+/// tokio::select! {
+///     () = attached.stopped() => {}
+///     () = signals.next() => {}
+/// }
+/// service.shutdown(Duration::from_secs(20)).await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The system's error, if a thread cannot be started.
+pub fn attach(service: &QueueService) -> io::Result<Attached> {
+    let Some(queue) = std::env::var_os(VARIABLE) else {
+        return Ok(Attached { tie: None });
+    };
+    let queue = queue.into_string().unwrap_or_default();
+    let listeners = service.listeners();
+    if !listeners.iter().any(|one| one.queue().as_str() == queue) {
+        tracing::warn!(
+            queue,
+            "this process was started for a queue on which it has no listener"
+        );
+    }
+    let (stop, stopped) = watch::channel(false);
+    // The runtime would wait for a read on one of its threads.
+    let waiting = std::thread::Builder::new().name("queue-agent".to_owned());
+    waiting.spawn(move || {
+        // An error is an end, too.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        stop.send_replace(true);
+    })?;
+    let service = service.clone();
+    let (reporting, ended) = channel::<()>();
+    // An agent that does not read holds up nothing but this thread.
+    let reports = std::thread::Builder::new().name("queue-agent-reports".to_owned());
+    reports.spawn(move || {
+        loop {
+            // The agent may be gone, which is told by the standard input.
+            let _ = report(&service, &queue);
+            if ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    })?;
+    let tie = Some(Tie {
+        stopped,
+        _reporting: reporting,
+    });
+    Ok(Attached { tie })
+}
+
+impl Attached {
+    /// Whether an agent has started this process.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.tie.is_some()
+    }
+
+    /// Waits until the agent asks this process to stop, or is gone. Never, if no agent has started it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn stopped(&self) {
+        let Some(tie) = &self.tie else {
+            return std::future::pending().await;
+        };
+        // The sender says so before it is dropped.
+        let _ = tie.stopped.clone().wait_for(|stopped| *stopped).await;
+    }
+}
+
+fn report(service: &QueueService, queue: &str) -> io::Result<()> {
+    let report = Report::of(service, queue);
+    let json = serde_json::to_string(&report).expect("numbers and texts are JSON");
+    let mut out = io::stdout().lock();
+    // In one write, so that nothing gets between.
+    out.write_all(format!("{MARK}{json}\n").as_bytes())?;
+    out.flush()
+}
+
+impl Report {
+    /// Sums up the listeners of a service on this queue.
+    ///
+    /// For an implementation of [`Instances`](super::Instances) whose instances report in another way than by
+    /// [`attach`].
+    #[must_use]
+    pub fn of(service: &QueueService, queue: &str) -> Self {
+        let health = service.health();
+        let needs_restart = health.needs_restart().then(|| health.to_string());
+        let mut report = Self {
+            process: std::process::id(),
+            processor_time: processor_time(),
+            needs_restart,
+            ..Self::default()
+        };
+        let listeners = service.listeners().into_iter();
+        for listener in listeners.filter(|listener| listener.queue().as_str() == queue) {
+            let info = listener.info();
+            report.in_flight += info.in_flight;
+            report.in_flight_limit += info.in_flight_limit;
+            report.retried += info.retried;
+            report.handled += info.completed + info.duplicates + info.poisoned;
+            report.packed = report.packed.max(listener.messages_per_pack());
+            if let Some(objective) = info.objective {
+                report.oldest = report.oldest.max(objective.oldest);
+                let is_broken = report.is_objective_broken.unwrap_or(false) || objective.is_broken;
+                report.is_objective_broken = Some(is_broken);
+            }
+        }
+        report
+    }
+}

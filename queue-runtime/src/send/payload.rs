@@ -1,0 +1,70 @@
+//! Checks of payloads without a Rust type.
+
+use bytes::Bytes;
+use queue_core::encoder::Encoder;
+use queue_core::wire::{Body, Compressed, Payload};
+use queue_core::{Error, ErrorKind, MessageId, Operation};
+
+/// Checks that a payload is what it says, and not too large.
+pub(crate) fn check(
+    payload: &Payload,
+    encoder: Encoder,
+    operation: Operation,
+) -> Result<(), Error> {
+    if let Payload::Json(json) = payload {
+        serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(|error| {
+            let problem = format!("the payload is not JSON: {error}");
+            refused(ErrorKind::InvalidInput, operation, problem)
+        })?;
+    }
+    let (size, most) = (payload.size(), encoder.max_payload());
+    if size > most {
+        let problem = format!("it has a payload of {size} bytes, and {most} are allowed");
+        return Err(refused(ErrorKind::TooLarge, operation, problem));
+    }
+    Ok(())
+}
+
+/// Returns the event that `encode` makes of a payload, compressed if it has more bytes than `limit` otherwise.
+pub(crate) fn within(
+    limit: usize,
+    payload: &Payload,
+    mut encode: impl FnMut(&Payload) -> Vec<u8>,
+) -> Vec<u8> {
+    let body = encode(payload);
+    let data = match payload {
+        Payload::Json(data) | Payload::Binary(data) if body.len() > limit => data,
+        _ => return body,
+    };
+    match Compressed::new(data) {
+        Some(compressed) => encode(&Payload::Compressed(compressed)),
+        None => body,
+    }
+}
+
+/// Checks that a consumer would read this body as the event of that id.
+pub(crate) fn check_readable(
+    body: &[u8],
+    id: &MessageId,
+    operation: Operation,
+) -> Result<(), Error> {
+    let problem = match Body::read(&Bytes::copy_from_slice(body), usize::MAX) {
+        Body::Event(event) if event.envelope.id == *id => return Ok(()),
+        Body::Malformed(problem) => format!("the event is malformed: {problem}"),
+        _ => "the event is not valid JSON in UTF-8".to_owned(),
+    };
+    Err(refused(ErrorKind::InvalidInput, operation, problem))
+}
+
+/// Checks the size of a body.
+pub(crate) fn check_size(size: usize, limit: usize, operation: Operation) -> Result<(), Error> {
+    if size > limit {
+        let problem = format!("it has {size} bytes, and {limit} are allowed");
+        return Err(refused(ErrorKind::TooLarge, operation, problem));
+    }
+    Ok(())
+}
+
+fn refused(kind: ErrorKind, operation: Operation, problem: String) -> Error {
+    Error::new(kind, operation).unsent().with_detail(problem)
+}

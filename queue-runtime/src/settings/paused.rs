@@ -1,0 +1,75 @@
+use std::fmt;
+
+use queue_core::Timestamp;
+use queue_core::backend::Metadata;
+
+/// The name of the queue metadata that pauses every listener of the queue, in every process. The value is the time since
+/// when, as in RFC 3339. Any other value pauses the queue too. See [`AnyQueue::pause`](crate::AnyQueue::pause).
+pub const PAUSED: &str = "paused";
+/// The name of the queue metadata for the reason of a [pause](PAUSED). Without one, it says nothing.
+pub const PAUSED_REASON: &str = "pausedreason";
+
+/// The mark of a paused queue, from [`paused`] and [`AnyQueue::paused`](crate::AnyQueue::paused).
+///
+/// ```
+/// use queue_runtime::QueueService;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::connect("memory:").await?;
+/// let orders = service.any_queue("orders")?;
+/// orders.create().await?;
+/// let paused = orders.pause(Some("the warehouse is closed")).await?;
+/// assert_eq!(paused.reason.as_deref(), Some("the warehouse is closed"));
+/// println!("orders: {paused}"); // orders: paused since 2026-11-26T05:05:15Z: the warehouse is closed
+/// # assert!(paused.to_string().starts_with("paused since 20"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Paused {
+    /// Since when, by the clock of the machine that paused it. `None` if the value is not a time.
+    pub since: Option<Timestamp>,
+    /// The reason, if one was given.
+    pub reason: Option<String>,
+}
+
+/// Returns the mark of a paused queue, from the queue's metadata. `None` if the queue is not paused.
+///
+/// ```
+/// use queue_runtime::backend::Metadata;
+/// use queue_runtime::settings::{PAUSED, paused};
+///
+/// let mut metadata = Metadata::new();
+/// assert_eq!(paused(&metadata), None);
+/// metadata.insert(PAUSED, "yes")?;
+/// let mark = paused(&metadata).expect("any value pauses");
+/// assert_eq!((mark.since, mark.reason), (None, None));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn paused(metadata: &Metadata) -> Option<Paused> {
+    let since = metadata.find(PAUSED)?;
+    let reason = metadata.find(PAUSED_REASON);
+    Some(Paused {
+        since: since.parse().ok(),
+        reason: reason
+            .filter(|reason| !reason.is_empty())
+            .map(str::to_owned),
+    })
+}
+
+/// Such as "paused since 2026-11-26T05:05:15Z: the warehouse is closed".
+impl fmt::Display for Paused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("paused")?;
+        if let Some(since) = &self.since {
+            write!(f, " since {since}")?;
+        }
+        if let Some(reason) = &self.reason {
+            write!(f, ": {reason}")?;
+        }
+        Ok(())
+    }
+}

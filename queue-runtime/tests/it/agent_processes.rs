@@ -1,0 +1,88 @@
+//! Instances that are processes.
+
+use std::process::Command;
+use std::time::Duration;
+
+use queue_runtime::Message as _;
+use queue_runtime::agent::{Instance, Instances as _, Processes};
+use tokio::time::sleep;
+
+use crate::support::jobs::Job;
+use crate::support::{GUARD, NEVER};
+
+fn shell(script: &str) -> Processes {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    Processes::new(command)
+}
+
+/// Lists an instance until something is so.
+async fn listed(processes: &mut Processes, is: impl Fn(&Instance) -> bool) -> Instance {
+    let begun = std::time::Instant::now();
+    loop {
+        let all = processes.list().await.expect("listed");
+        if let Some(found) = all.into_iter().find(&is) {
+            return found;
+        }
+        assert!(begun.elapsed() < GUARD, "it does not come to that");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn has_ended(instance: &Instance) -> bool {
+    instance.ended.is_some()
+}
+
+#[tokio::test]
+async fn one_that_reports_ends_with_its_input() {
+    let script = r#"echo other; printf "50 %%"; echo "queue-agent-report {\"in_flight\":3,\"handled\":7}"; echo "queue-agent-report {\"process\":1}"; cat; exit 3"#;
+    let mut processes = shell(script);
+    let queue = Job::TYPE.queue();
+    let id = processes.start(&queue).await.expect("started");
+    let reports = listed(&mut processes, |one| one.report.is_some()).await;
+    let report = reports.report.expect("it has one");
+    assert_eq!(
+        (reports.id, report.in_flight, report.handled),
+        (id.clone(), 3, 7)
+    );
+    processes.stop(&id, NEVER).await.expect("asked");
+    let ended = listed(&mut processes, has_ended).await.ended;
+    assert_eq!(ended.expect("it has").how, "exit status: 3");
+    assert!(processes.list().await.expect("listed").is_empty());
+}
+
+#[tokio::test]
+async fn one_that_does_not_report_gets_a_signal() {
+    let mut processes = shell("exec sleep 1000");
+    let id = processes.start(&Job::TYPE.queue()).await.expect("started");
+    processes.stop(&id, NEVER).await.expect("asked");
+    let ended = listed(&mut processes, has_ended).await.ended;
+    let how = ended.expect("it has").how;
+    assert!(how.contains("15"), "{how}");
+}
+
+#[tokio::test]
+async fn one_that_does_not_stop_is_killed() {
+    let mut processes =
+        shell(r#"trap "" TERM; echo "queue-agent-report {}"; while :; do sleep 1; done"#);
+    let id = processes.start(&Job::TYPE.queue()).await.expect("started");
+    listed(&mut processes, |one| one.report.is_some()).await;
+    processes.stop(&id, Duration::ZERO).await.expect("asked");
+    let ended = listed(&mut processes, has_ended).await.ended;
+    let how = ended.expect("it has").how;
+    assert!(how.contains('9'), "{how}");
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let mut processes = Processes::new(Command::new("/no/such/program"));
+    let error = processes
+        .start(&Job::TYPE.queue())
+        .await
+        .expect_err("fails");
+    let error = error.chain();
+    assert!(
+        error.starts_with("failed to start `/no/such/program`: "),
+        "{error}"
+    );
+}

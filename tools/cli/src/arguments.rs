@@ -1,0 +1,86 @@
+use clap::{Args, ColorChoice, Parser, Subcommand};
+
+use crate::commands::{
+    backup, browse, check, completions, export, import, ls, message, metadata, pause, payloads,
+    peek, queue, receive, redrive, results, schedules, stat, submit, watch,
+};
+
+/// Looks into queues on any storage, and mends what is wrong with their messages.
+#[derive(Debug, Parser)]
+#[command(name = "queues", version, disable_help_subcommand = true)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) general: General,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not supported by this storage, \
+    5 not confirmed, 6 done in part or something found, 130 interrupted, 141 the reader of the output has gone.";
+
+/// What every command takes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct General {
+    /// The storage: `sqlite:PATH`, `azure://ACCOUNT`, an Azure connection string, …
+    ///
+    /// A URL that holds a secret belongs in QUEUE_URL: other users see the command line.
+    #[arg(long, env = "QUEUE_URL", hide_env_values = true, global = true)]
+    pub(crate) url: Option<String>,
+
+    /// The container beside the queues for payloads that do not fit their messages, on Azure.
+    #[arg(
+        long,
+        env = "QUEUE_PAYLOADS",
+        value_name = "CONTAINER",
+        global = true,
+        hide_short_help = true
+    )]
+    pub(crate) payload_container: Option<String>,
+
+    /// Write JSON for programs: one value a line.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Leave out payloads, and error texts, which may quote them.
+    #[arg(long, global = true)]
+    pub(crate) hide_payloads: bool,
+
+    /// Answer yes to every question.
+    #[arg(long, short = 'y', global = true)]
+    pub(crate) yes: bool,
+
+    /// When to use colors.
+    #[arg(long, global = true, default_value_t = ColorChoice::Auto, hide_short_help = true)]
+    pub(crate) color: ColorChoice,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Ls(ls::Ls),
+    Stat(stat::Stat),
+    Watch(watch::Watch),
+    Peek(peek::Peek),
+    Browse(browse::Browse),
+    Show(message::Show),
+    Submit(submit::Submit),
+    Receive(receive::Receive),
+    Export(export::Export),
+    Import(import::Import),
+    Redrive(redrive::Redrive),
+    Rm(message::Rm),
+    Edit(message::Edit),
+    Purge(queue::Purge),
+    Create(queue::Create),
+    Delete(queue::Delete),
+    Metadata(metadata::Metadata),
+    Pause(pause::Pause),
+    Resume(pause::Resume),
+    Schedules(schedules::Schedules),
+    Results(results::Results),
+    #[command(subcommand)]
+    Payloads(payloads::Payloads),
+    Backup(backup::Backup),
+    Check(check::Check),
+    Completions(completions::Completions),
+}

@@ -1,0 +1,93 @@
+use clap::{Args, ValueEnum};
+use queue_runtime::backend::{MessageState, PageMark};
+use queue_runtime::service::Browsed;
+
+use crate::failure::Result;
+use crate::output::{Listed, listing, note};
+use crate::session::Session;
+
+/// Show the messages of a queue in any state, page by page, without changing anything. In memory and on SQLite.
+///
+/// Messages come in the order in which they become visible. On Azure, `peek` shows the first visible ones.
+#[derive(Debug, Args)]
+pub(crate) struct Browse {
+    queue: String,
+
+    /// How many messages at most.
+    #[arg(long, short = 'n', default_value_t = 50, conflicts_with = "all")]
+    count: u64,
+
+    /// All messages.
+    #[arg(long)]
+    all: bool,
+
+    /// Where to begin: what the last page of an earlier call ended with.
+    #[arg(long, value_name = "MARK")]
+    from: Option<String>,
+
+    /// Only messages in this state.
+    #[arg(long)]
+    state: Option<State>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum State {
+    /// Can be received.
+    Visible,
+    /// Put with a delay that is not over.
+    Delayed,
+    /// Received by a consumer, or put back to be received later.
+    Held,
+}
+
+impl State {
+    fn fits(self, message: &Browsed) -> bool {
+        let state = match self {
+            Self::Visible => MessageState::Visible,
+            Self::Delayed => MessageState::Delayed,
+            Self::Held => MessageState::Hidden,
+        };
+        message.state == state
+    }
+}
+
+pub(crate) async fn run(browse: Browse, session: &Session) -> Result<()> {
+    let queue = session.queue(&browse.queue)?;
+    let output = &session.output;
+    let page = session.service.backend().capabilities().max_receive;
+    let mut left = if browse.all { u64::MAX } else { browse.count };
+    let mut from = browse.from.map(PageMark::new);
+    let mut shown = 0_u64;
+    while left > 0 {
+        let most = u32::try_from(left).unwrap_or(page).min(page);
+        let browsed = queue.browse(from.as_ref(), most).await?;
+        let fits = |message: &&Browsed| browse.state.is_none_or(|state| state.fits(message));
+        let messages: Vec<_> = browsed.messages.iter().filter(fits).collect();
+        if output.json {
+            for message in &messages {
+                output.message(message)?;
+            }
+        } else if !messages.is_empty() {
+            let listed = messages
+                .iter()
+                .map(|message| Listed::browsed(message, browsed.now));
+            output.table(&listing(listed, output.hides_payloads))?;
+        }
+        shown += messages.len() as u64;
+        left = left.saturating_sub(messages.len() as u64);
+        from = browsed.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    if shown == 0 && !output.json {
+        output.line("there are no such messages")?;
+    }
+    if let Some(from) = from {
+        let from = from.as_str();
+        note(format!(
+            "there are more; go on with --from '{from}', or use --all"
+        ));
+    }
+    Ok(())
+}

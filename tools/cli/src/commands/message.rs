@@ -1,0 +1,192 @@
+//! One message, by its id: showing, editing and deleting it.
+
+use std::io::{self, IsTerminal as _, Read as _};
+use std::process;
+
+use bytes::Bytes;
+use clap::Args;
+use queue_runtime::AnyQueue;
+use queue_runtime::MessageId;
+use queue_runtime::backend::MessageState;
+use queue_runtime::service::Browsed;
+use queue_runtime::wire::{Body, Payload};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{count, details, note};
+use crate::session::Session;
+
+/// Show everything about the messages with an id: in memory and on SQLite.
+///
+/// Copies of a message share its id.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    queue: String,
+
+    /// The message id.
+    id: MessageId,
+}
+
+/// Delete the messages with these ids, in any state: in memory and on SQLite.
+///
+/// A consumer that is handling one is told to stop when it renews its lease, and may complete it before.
+#[derive(Debug, Args)]
+pub(crate) struct Rm {
+    queue: String,
+
+    /// The message ids.
+    #[arg(required = true)]
+    ids: Vec<MessageId>,
+}
+
+/// Replace the payload of a message; its id and its attempts stay. In memory and on SQLite.
+///
+/// Without a payload, it is opened in the editor that VISUAL or EDITOR names. A message that a consumer holds is refused.
+#[derive(Debug, Args)]
+pub(crate) struct Edit {
+    queue: String,
+
+    /// The message id.
+    id: MessageId,
+
+    /// The new payload, as JSON; `-` reads standard input.
+    payload: Option<String>,
+}
+
+pub(crate) async fn show(show: &Show, session: &Session) -> Result<()> {
+    let queue = session.queue(&show.queue)?;
+    let now = now(&queue).await?;
+    let output = &session.output;
+    for (number, message) in find(&queue, &show.id).await?.iter().enumerate() {
+        if output.json {
+            output.message(message)?;
+            continue;
+        }
+        if number > 0 {
+            output.line("\n")?;
+        }
+        for line in details(message, now, output.hides_payloads) {
+            output.line(line)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn rm(rm: &Rm, session: &Session) -> Result<()> {
+    let queue = session.queue(&rm.queue)?;
+    let mut found = Vec::new();
+    for id in &rm.ids {
+        found.extend(find(&queue, id).await?);
+    }
+    let held = found
+        .iter()
+        .filter(|message| message.state == MessageState::Hidden);
+    let held = match held.count() as u64 {
+        0 => String::new(),
+        held => format!(", of which {held} may be with a consumer"),
+    };
+    let (name, messages) = (queue.name(), count(found.len() as u64, "message"));
+    session.confirm(&format!("Delete {messages} of queue `{name}`{held}?"))?;
+    for message in &found {
+        queue.remove(message).await?;
+    }
+    let value = json!({ "queue": name, "deleted_messages": found.len() });
+    session
+        .output
+        .done(&format!("deleted {messages} of queue `{name}`"), &value)
+}
+
+pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
+    let queue = session.queue(&edit.queue)?;
+    let mut found = find(&queue, &edit.id).await?;
+    let (Some(message), true) = (found.pop(), found.is_empty()) else {
+        let text = format!(
+            "there are several copies of message {} on queue `{}`",
+            edit.id,
+            queue.name()
+        );
+        return Err(Failure::new(Exit::Failed, text).with_help("`queues show` shows them"));
+    };
+    let payload = match edit.payload.as_deref() {
+        Some("-") => {
+            let mut payload = Vec::new();
+            io::stdin().lock().read_to_end(&mut payload)?;
+            payload
+        }
+        Some(payload) => payload.as_bytes().to_vec(),
+        None => in_editor(&message)?,
+    };
+    let payload = payload.trim_ascii().to_vec();
+    let sizes = format!("{} bytes", payload.len());
+    session.confirm(&format!(
+        "Replace the payload of message {} by one of {sizes}?",
+        edit.id
+    ))?;
+    queue
+        .edit(&message, Payload::Json(Bytes::from(payload)))
+        .await?;
+    let value = json!({ "queue": queue.name(), "id": edit.id });
+    session.output.done(
+        &format!("replaced the payload of message {}", edit.id),
+        &value,
+    )
+}
+
+/// Returns the messages with this id, of which there is at least one.
+async fn find(queue: &AnyQueue, id: &MessageId) -> Result<Vec<Browsed>> {
+    let found = queue.find(id).await?;
+    if found.is_empty() {
+        let text = format!("no message with the id {id} is on queue `{}`", queue.name());
+        return Err(Failure::new(Exit::NotFound, text).with_help(
+            "it may have been completed, or moved to the poison queue; items of a pack have no place of their own",
+        ));
+    }
+    Ok(found)
+}
+
+/// The storage's time.
+async fn now(queue: &AnyQueue) -> Result<queue_runtime::Timestamp> {
+    Ok(queue.browse(None, 1).await?.now)
+}
+
+/// Has a person change the payload.
+fn in_editor(message: &Browsed) -> Result<Vec<u8>> {
+    let editor = ["VISUAL", "EDITOR"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok());
+    let editor = editor.filter(|editor| !editor.trim().is_empty());
+    let Some(editor) = editor.filter(|_| io::stdin().is_terminal()) else {
+        return Err(Failure::usage("no payload is given").with_help(
+            "give it after the id, or `-` for standard input, or set EDITOR on a terminal",
+        ));
+    };
+    let Body::Event(event) = &message.body else {
+        return Err(Failure::usage(
+            "the message is not an event, so its payload cannot be edited",
+        ));
+    };
+    let payload = event.payload.as_bytes();
+    let shown = serde_json::from_slice::<Value>(payload);
+    let shown = shown.map_or_else(|_| payload.to_vec(), |value| format!("{value:#}\n").into());
+    let failed = |error: io::Error| Failure::new(Exit::Failed, format!("failed to edit: {error}"));
+    let file = tempfile::Builder::new()
+        .prefix("queues-")
+        .suffix(".json")
+        .tempfile()
+        .map_err(failed)?;
+    std::fs::write(file.path(), shown).map_err(failed)?;
+    let mut words = editor.split_whitespace();
+    let program = words.next().unwrap_or_default();
+    let ended = process::Command::new(program)
+        .args(words)
+        .arg(file.path())
+        .status();
+    let ended = ended.map_err(|error| {
+        Failure::new(Exit::Failed, format!("failed to run `{editor}`: {error}"))
+    })?;
+    if !ended.success() {
+        note("the editor has failed");
+        return Err(Failure::new(Exit::Declined, "nothing was changed"));
+    }
+    std::fs::read(file.path()).map_err(failed)
+}

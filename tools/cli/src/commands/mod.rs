@@ -1,0 +1,66 @@
+//! The commands. Each module has its arguments and what it does.
+
+pub(crate) mod backup;
+pub(crate) mod browse;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod export;
+pub(crate) mod import;
+pub(crate) mod ls;
+pub(crate) mod message;
+pub(crate) mod metadata;
+pub(crate) mod pause;
+pub(crate) mod payloads;
+pub(crate) mod peek;
+pub(crate) mod queue;
+pub(crate) mod receive;
+pub(crate) mod redrive;
+pub(crate) mod results;
+pub(crate) mod schedules;
+pub(crate) mod stat;
+pub(crate) mod submit;
+pub(crate) mod watch;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::Result;
+use crate::session::Session;
+use crate::storage::Missing;
+
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let Arguments { general, command } = arguments;
+    let missing = match &command {
+        Command::Create(_) | Command::Submit(_) | Command::Import(_) => Missing::Create,
+        Command::Completions(completions) => return completions::run(completions),
+        Command::Check(check) => return check::run(check, &general).await,
+        Command::Backup(backup) => return backup::run(backup, &general).await,
+        _ => Missing::Report,
+    };
+    let session = &Session::open(&general, missing).await?;
+    match command {
+        Command::Ls(ls) => ls::run(&ls, session).await,
+        Command::Stat(stat) => stat::run(&stat, session).await,
+        Command::Watch(watch) => watch::run(&watch, session).await,
+        Command::Peek(peek) => peek::run(&peek, session).await,
+        Command::Browse(browse) => browse::run(browse, session).await,
+        Command::Show(show) => message::show(&show, session).await,
+        Command::Submit(submit) => submit::run(submit, session).await,
+        Command::Receive(receive) => receive::run(&receive, session).await,
+        Command::Export(export) => export::run(&export, session).await,
+        Command::Import(import) => import::run(&import, session).await,
+        Command::Redrive(redrive) => redrive::run(redrive, session).await,
+        Command::Rm(rm) => message::rm(&rm, session).await,
+        Command::Edit(edit) => message::edit(&edit, session).await,
+        Command::Purge(purge) => queue::purge(&purge, session).await,
+        Command::Create(create) => queue::create(&create, session).await,
+        Command::Delete(delete) => queue::delete(&delete, session).await,
+        Command::Metadata(metadata) => metadata::run(metadata, session).await,
+        Command::Pause(pause) => pause::pause(&pause, session).await,
+        Command::Resume(resume) => pause::resume(&resume, session).await,
+        Command::Schedules(schedules) => schedules::run(schedules, session).await,
+        Command::Results(results) => results::run(results, session).await,
+        Command::Payloads(payloads) => payloads::run(payloads, session).await,
+        Command::Backup(_) | Command::Check(_) | Command::Completions(_) => {
+            unreachable!("they need no session")
+        }
+    }
+}

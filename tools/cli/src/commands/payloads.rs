@@ -1,0 +1,71 @@
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use queue_runtime::payloads::Sweep;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Bar, count};
+use crate::session::Session;
+
+/// The payloads that lie beside the queues.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Payloads {
+    Sweep(SweepArguments),
+}
+
+/// Delete payloads that no message needs any more, in the container that --payload-container names.
+#[derive(Debug, Args)]
+pub(crate) struct SweepArguments {
+    /// Only count what would be deleted.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// A queue that was cleared or deleted, whose payloads go too if it is empty; repeat it for several.
+    #[arg(long, value_name = "QUEUE")]
+    cleared: Vec<queue_runtime::QueueName>,
+
+    /// How long marks are kept that tell copies of a message that it is done.
+    #[arg(long, value_name = "DURATION", default_value = "30days", value_parser = humantime::parse_duration)]
+    mark_retention: Duration,
+}
+
+pub(crate) async fn run(payloads: Payloads, session: &Session) -> Result<()> {
+    let Payloads::Sweep(arguments) = payloads;
+    let store = session.service.payloads().ok_or_else(|| {
+        Failure::new(Exit::Unsupported, "no container for payloads is named").with_help(
+            "give --payload-container; in memory and on SQLite, payloads are deleted with their messages",
+        )
+    })?;
+    let sweep = || -> Sweep {
+        let sweep = store.sweep().cleared(arguments.cleared.iter().cloned());
+        sweep.mark_retention(arguments.mark_retention)
+    };
+    let wanted = sweep().dry_run().await;
+    let wanted = wanted.map_err(|error| Failure::new(Exit::Failed, format!("{error:?}")))?;
+    let described = format!(
+        "{} of {} bytes and {}",
+        count(wanted.payloads, "payload"),
+        wanted.bytes,
+        count(wanted.marks, "mark")
+    );
+    if arguments.dry_run {
+        let sentence = format!("{described} would be deleted");
+        return session.output.done(&sentence, &wanted);
+    }
+    if wanted.payloads + wanted.marks == 0 {
+        return session.output.done("nothing is to be deleted", &wanted);
+    }
+    session.confirm(&format!("Delete {described}?"))?;
+    let bar = Bar::new("sweeping", Some(wanted.payloads + wanted.marks));
+    let handle = bar.handle();
+    let swept = sweep().each(move |_| handle.inc(1)).run().await;
+    drop(bar);
+    let swept = swept.map_err(|error| Failure::new(Exit::Partial, format!("{error:?}")))?;
+    let sentence = format!(
+        "deleted {} of {} bytes and {}",
+        count(swept.payloads, "payload"),
+        swept.bytes,
+        count(swept.marks, "mark")
+    );
+    session.output.done(&sentence, &swept)
+}

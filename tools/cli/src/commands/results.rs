@@ -1,0 +1,224 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, Subcommand};
+use queue_runtime::Timestamp;
+use queue_runtime::backend::PageMark;
+use queue_runtime::idempotency::{Forgotten, IdempotencyStore, RecordState, Recorded, WorkKey};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::table::{number, text};
+use crate::output::{NOT_KNOWN, Table, age, count, escape, note};
+use crate::session::Session;
+
+/// What is recorded of work that is done once: in memory and on SQLite, where it lies beside the queues.
+#[derive(Debug, Args)]
+pub(crate) struct Results {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the records, without their values.
+    Ls {
+        /// Only this scope, such as `once` or `queue orders`.
+        scope: Option<String>,
+        /// How many at most.
+        #[arg(long, short = 'n', default_value_t = 50)]
+        count: u32,
+        /// Where to begin: what an earlier call ended with.
+        #[arg(long, value_name = "MARK")]
+        from: Option<String>,
+    },
+    /// Show a record with its value.
+    Show { scope: String, key: String },
+    /// Remove a record. The work is done again when it is asked for next.
+    Forget { scope: String, key: String },
+    /// Remove the records that are no longer needed. Programs that record results do this by themselves.
+    Sweep,
+}
+
+pub(crate) async fn run(results: Results, session: &Session) -> Result<()> {
+    let store = session.service.results().ok_or_else(|| {
+        Failure::new(
+            Exit::Unsupported,
+            "this storage has no results beside its queues",
+        )
+        .with_help("on Azure, results are in the object store that the programs name")
+    })?;
+    match results.action {
+        Action::Ls { scope, count, from } => {
+            let from = from.map(PageMark::new);
+            list(&store, scope.as_deref(), count, from, session).await
+        }
+        Action::Show { scope, key } => show(&store, &WorkKey::new(scope, key), session).await,
+        Action::Forget { scope, key } => forget(&store, &WorkKey::new(scope, key), session).await,
+        Action::Sweep => sweep(&store, session).await,
+    }
+}
+
+async fn list(
+    store: &Arc<dyn IdempotencyStore>,
+    scope: Option<&str>,
+    mut left: u32,
+    mut from: Option<PageMark>,
+    session: &Session,
+) -> Result<()> {
+    let output = &session.output;
+    let mut table = Table::new(["SCOPE", "KEY", "STATE", "ENDS", "BYTES"]);
+    while left > 0 {
+        let page = store.list(scope, from.as_ref(), left).await?;
+        left = left.saturating_sub(page.records.len() as u32);
+        for record in &page.records {
+            if output.json {
+                output.json(&to_json(record, output.hides_payloads))?;
+            } else {
+                table.row(row(record, page.now, output.hides_payloads));
+            }
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    if !output.json && table.is_empty() {
+        output.line("nothing is recorded")?;
+    } else if !output.json {
+        output.table(&table)?;
+    }
+    if let Some(from) = from {
+        note(format!(
+            "there are more; go on with --from '{}'",
+            from.as_str()
+        ));
+    }
+    Ok(())
+}
+
+fn row(record: &Recorded, now: Timestamp, hides: bool) -> [comfy_table::Cell; 5] {
+    let bytes = match &record.state {
+        RecordState::Done { size } => size.to_string(),
+        _ => String::new(),
+    };
+    let ends = match Duration::try_from(record.ends_at.duration_since(now)) {
+        Ok(left) => format!("in {}", age(left)),
+        Err(_) => "is over".to_owned(),
+    };
+    [
+        text(escape(record.key.scope())),
+        text(key(record, hides)),
+        text(state(&record.state)),
+        text(ends),
+        number(bytes),
+    ]
+}
+
+/// Keys are data of the application, like payloads.
+fn key(record: &Recorded, hides: bool) -> String {
+    if hides {
+        "hidden".to_owned()
+    } else {
+        escape(record.key.key())
+    }
+}
+
+fn state(state: &RecordState) -> String {
+    match state {
+        RecordState::InFlight { .. } => "in flight".to_owned(),
+        RecordState::Done { .. } => "done".to_owned(),
+        RecordState::Damaged { problem } => format!("damaged: {}", escape(problem)),
+        _ => NOT_KNOWN.to_owned(),
+    }
+}
+
+fn to_json(record: &Recorded, hides: bool) -> Value {
+    let size = match &record.state {
+        RecordState::Done { size } => Some(size),
+        _ => None,
+    };
+    let value = record
+        .value
+        .as_deref()
+        .map(|value| match std::str::from_utf8(value) {
+            _ if hides => json!("hidden"),
+            Ok(text) => json!({ "text": text }),
+            Err(_) => json!({ "base64": STANDARD.encode(value) }),
+        });
+    json!({
+        "scope": record.key.scope(),
+        "key": if hides { "hidden" } else { record.key.key() },
+        "state": state(&record.state),
+        "ends_at": record.ends_at,
+        "bytes": size,
+        "value": value,
+    })
+}
+
+async fn show(store: &Arc<dyn IdempotencyStore>, work: &WorkKey, session: &Session) -> Result<()> {
+    let record = store.look_up(work).await?.ok_or_else(missing)?;
+    let output = &session.output;
+    if output.json {
+        return output.json(&to_json(&record, output.hides_payloads));
+    }
+    output.line(format!("state  {}", state(&record.state)))?;
+    output.line(format!("ends   {}", record.ends_at))?;
+    if let Some(value) = record.value.filter(|_| !output.hides_payloads) {
+        let shown = match std::str::from_utf8(&value) {
+            Ok(text) => escape(text),
+            Err(_) => STANDARD.encode(&value),
+        };
+        output.line(format!("value  {shown}"))?;
+    }
+    Ok(())
+}
+
+async fn forget(
+    store: &Arc<dyn IdempotencyStore>,
+    work: &WorkKey,
+    session: &Session,
+) -> Result<()> {
+    session.confirm("Forget the record? The work is done again when it is asked for next.")?;
+    match store.forget(work).await? {
+        Forgotten::Removed => {
+            let value = json!({ "scope": work.scope(), "forgotten": true });
+            session.output.done("forgot the record", &value)
+        }
+        Forgotten::Missing => Err(missing()),
+        Forgotten::InFlight { remaining } => {
+            let text = format!(
+                "the work is in flight; its lease lasts for {}",
+                age(remaining)
+            );
+            let failure = Failure::new(Exit::Failed, text);
+            Err(failure.with_help("stop the program that does it, or wait until it ends"))
+        }
+        _ => Err(Failure::new(
+            Exit::Failed,
+            "the store has not said what it did",
+        )),
+    }
+}
+
+fn missing() -> Failure {
+    Failure::new(Exit::NotFound, "nothing is recorded under this key")
+        .with_help("`queues results ls SCOPE` lists the keys")
+}
+
+async fn sweep(store: &Arc<dyn IdempotencyStore>, session: &Session) -> Result<()> {
+    let mut removed = 0;
+    loop {
+        let swept = store.sweep().await?;
+        removed += swept.removed;
+        if !swept.more {
+            break;
+        }
+    }
+    let sentence = format!("removed {}", count(removed, "record"));
+    session
+        .output
+        .done(&sentence, &json!({ "removed": removed }))
+}

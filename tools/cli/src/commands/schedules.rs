@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::table::text;
+use crate::output::{Table, age, escape};
+use crate::session::Session;
+
+/// How many schedules are read at once.
+const PAGE: u32 = 200;
+
+/// The schedules that the storage knows, with their last ticks: in memory and on SQLite.
+#[derive(Debug, Args)]
+pub(crate) struct Schedules {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List them, whether or not they run anywhere. This is the default.
+    Ls,
+    /// Let a schedule begin anew now, because its last tick was recorded by a clock that was ahead.
+    Reset { name: String },
+    /// Remove what is recorded of a schedule that no program starts any more.
+    Forget { name: String },
+}
+
+pub(crate) async fn run(schedules: Schedules, session: &Session) -> Result<()> {
+    let service = &session.service;
+    match schedules.action.unwrap_or(Action::Ls) {
+        Action::Ls => list(session).await,
+        Action::Reset { name } => {
+            session.confirm(&format!("Let schedule `{name}` begin anew now?"))?;
+            let known = service.reset_schedule(&name).await?;
+            done(known, &name, "reset", session)
+        }
+        Action::Forget { name } => {
+            session.confirm(&format!("Forget the last tick of schedule `{name}`?"))?;
+            let known = service.forget_schedule(&name).await?;
+            done(known, &name, "forgot", session)
+        }
+    }
+}
+
+fn done(known: bool, name: &str, what: &str, session: &Session) -> Result<()> {
+    if !known {
+        let text = format!("the storage knows no schedule `{name}`");
+        return Err(Failure::new(Exit::NotFound, text));
+    }
+    let sentence = format!("{what} schedule `{name}`");
+    session
+        .output
+        .done(&sentence, &json!({ "schedule": name, "done": what }))
+}
+
+async fn list(session: &Session) -> Result<()> {
+    let mut table = Table::new(["SCHEDULE", "LAST TICK", "AGO"]);
+    let mut from = None;
+    loop {
+        let page = session
+            .service
+            .recorded_schedules(from.as_ref(), PAGE)
+            .await?;
+        for schedule in page.schedules {
+            let tick = schedule.last_tick;
+            if session.output.json {
+                let (tick, problem) = (tick.as_ref().ok(), tick.as_ref().err());
+                let line =
+                    json!({ "schedule": schedule.name, "last_tick": tick, "problem": problem });
+                session.output.json(&line)?;
+                continue;
+            }
+            let (tick, ago) = match tick {
+                Ok(tick) => {
+                    let past = Duration::try_from(page.now.duration_since(tick));
+                    (
+                        tick.to_string(),
+                        past.map_or_else(|_| "ahead".to_owned(), age),
+                    )
+                }
+                Err(error) => (escape(&format!("{error:?}")), String::new()),
+            };
+            table.row([text(escape(&schedule.name)), text(tick), text(ago)]);
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    if session.output.json {
+        return Ok(());
+    }
+    if table.is_empty() {
+        return session.output.line("the storage knows no schedules");
+    }
+    session.output.table(&table)
+}

@@ -1,0 +1,138 @@
+use std::time::Duration;
+
+use clap::Args;
+use queue_runtime::backend::{Browsing, MessageState, Metadata, QueueTotals};
+use queue_runtime::settings::{Paused, paused};
+use queue_runtime::{Error, ErrorKind, Operation, QueueName, Timestamp};
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::output::{NOT_KNOWN, age, escape};
+use crate::session::Session;
+
+/// Show what a storage knows about a queue.
+#[derive(Debug, Args)]
+pub(crate) struct Stat {
+    queue: String,
+}
+
+/// What is known about a queue. `None` is what the storage does not tell.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) queue: QueueName,
+    pub(crate) uri: String,
+    /// Including invisible ones, and never below the truth.
+    pub(crate) messages: u64,
+    /// Messages on its poison queue. `None` if it is a poison queue itself, or too long a name to have one.
+    pub(crate) poison: Option<u64>,
+    /// The first visible message.
+    pub(crate) oldest: Option<Oldest>,
+    /// Messages that were ever put, and those that are gone, where the storage counts them.
+    pub(crate) totals: Option<QueueTotals>,
+    pub(crate) paused: Option<Paused>,
+    pub(crate) metadata: Metadata,
+}
+
+/// The first visible message of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Oldest {
+    pub(crate) inserted_at: Timestamp,
+    /// Its age in milliseconds, where the storage tells its own time.
+    pub(crate) age_ms: Option<u64>,
+}
+
+impl Figures {
+    /// Returns the age of the first visible message, or the time of its insertion.
+    pub(crate) fn oldest_shown(&self) -> String {
+        match self.oldest {
+            None => String::new(),
+            Some(Oldest {
+                age_ms: Some(age_ms),
+                ..
+            }) => age(Duration::from_millis(age_ms)),
+            Some(Oldest { inserted_at, .. }) => format!("since {inserted_at}"),
+        }
+    }
+}
+
+/// Reads the figures of a queue. `None` if it does not exist.
+pub(crate) async fn figures(session: &Session, name: QueueName) -> Result<Option<Figures>> {
+    let backend = session.service.backend();
+    let properties = match backend.properties(&name).await {
+        Ok(properties) => properties,
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let poison = match name.poison() {
+        Ok(poison) => match backend.properties(&poison).await {
+            Ok(properties) => Some(properties.approximate_count),
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
+            Err(error) => return Err(error.into()),
+        },
+        Err(_) => None,
+    };
+    Ok(Some(Figures {
+        uri: backend.queue_uri(&name),
+        messages: properties.approximate_count,
+        poison,
+        oldest: oldest(session, &name).await?,
+        totals: properties.totals,
+        paused: paused(&properties.metadata),
+        metadata: properties.metadata,
+        queue: name,
+    }))
+}
+
+async fn oldest(session: &Session, name: &QueueName) -> Result<Option<Oldest>> {
+    let queue = session.queue(name.as_str())?;
+    let browsing = session.service.backend().capabilities().browsing;
+    if browsing == Browsing::Supported {
+        let page = queue.browse(None, 1).await?;
+        let first = page.messages.first();
+        let visible = first.filter(|message| message.state == MessageState::Visible);
+        return Ok(visible.map(|message| Oldest {
+            inserted_at: message.inserted_at,
+            age_ms: u64::try_from(page.now.duration_since(message.inserted_at).as_millis()).ok(),
+        }));
+    }
+    let first = queue.peek(1).await?;
+    Ok(first.first().map(|message| Oldest {
+        inserted_at: message.inserted_at,
+        age_ms: None,
+    }))
+}
+
+pub(crate) async fn run(stat: &Stat, session: &Session) -> Result<()> {
+    let queue = session.queue(&stat.queue)?;
+    let figures = figures(session, queue.name().clone()).await?;
+    let missing = Error::new(ErrorKind::QueueNotFound, Operation::Properties);
+    let figures = figures.ok_or_else(|| missing.with_queue(queue.name()))?;
+    let output = &session.output;
+    if output.json {
+        return output.json(&figures);
+    }
+    let line = |name: &str, value: &str| output.line(format!("{name:<10} {value}"));
+    line("queue", &escape(&figures.uri))?;
+    line("messages", &figures.messages.to_string())?;
+    if let Some(poison) = figures.poison {
+        line("poison", &poison.to_string())?;
+    }
+    match figures.oldest {
+        Some(_) => line("oldest", &figures.oldest_shown())?,
+        None => line("oldest", "no message is visible")?,
+    }
+    match figures.totals {
+        Some(totals) => {
+            line("put", &totals.put.to_string())?;
+            line("deleted", &totals.deleted.to_string())?;
+        }
+        None => line("put", NOT_KNOWN)?,
+    }
+    if let Some(paused) = &figures.paused {
+        line("state", &escape(&paused.to_string()))?;
+    }
+    for (name, value) in figures.metadata.iter() {
+        line("metadata", &format!("{}={}", escape(name), escape(value)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use futures_util::{StreamExt as _, stream};
+use queue_runtime::envelope::{ClientId, Envelope, MessageId, RequestId};
+use queue_runtime::send::UntypedMessage;
+use queue_runtime::wire::Payload;
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Bar, count};
+use crate::session::Session;
+
+/// How many messages are under way at once.
+const AT_ONCE: usize = 64;
+
+/// Submit one message, or one for each line of a file.
+///
+/// queues submit orders --kind shop.order '{"number": 7}'
+///
+/// queues submit orders --kind shop.order --file orders.jsonl --batch 2026-11-26
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    queue: String,
+
+    /// The payload, as JSON; `-`, the default, reads standard input.
+    #[arg(conflicts_with = "file")]
+    payload: Option<String>,
+
+    /// The kind of the message, as its type declares it: by default the name of the type in `snake_case`.
+    #[arg(long, required_unless_present = "bare", conflicts_with = "bare")]
+    kind: Option<String>,
+
+    /// A file with a JSON payload in each line, one for each message; `-` for standard input.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Give the messages of a file the ids `NAME-LINE`, so that consumers recognise the copies of a repeated call.
+    #[arg(long, value_name = "NAME", requires = "file")]
+    batch: Option<String>,
+
+    /// Submit the payload alone, without an envelope, for a program that is not of this library.
+    #[arg(long)]
+    bare: bool,
+
+    /// The message id. The default is a new one.
+    #[arg(long, value_parser = parse_id, conflicts_with_all = ["file", "bare"])]
+    id: Option<MessageId>,
+
+    /// The request that the message belongs to. The default is a new one.
+    #[arg(long, value_parser = parse_request, conflicts_with = "bare")]
+    request: Option<RequestId>,
+
+    /// The version of the payload.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "bare")]
+    payload_version: u32,
+
+    /// How long the message stays invisible.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    delay: Duration,
+
+    /// When the message expires. By default it never does.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+fn parse_id(text: &str) -> Result<MessageId, String> {
+    MessageId::new(text).map_err(|error| error.to_string())
+}
+
+fn parse_request(text: &str) -> Result<RequestId, String> {
+    RequestId::new(text).map_err(|error| error.to_string())
+}
+
+impl Submit {
+    /// Returns the message with this payload, of this line of a file.
+    fn message(
+        &self,
+        session: &Session,
+        payload: Bytes,
+        line: Option<u64>,
+    ) -> Result<UntypedMessage> {
+        let message = match &self.kind {
+            None => UntypedMessage::bare(payload),
+            Some(kind) => {
+                let id = self.id(line)?;
+                let request = self.request.clone().unwrap_or_else(RequestId::random);
+                let client: ClientId = session.service.client().clone();
+                let mut envelope = Envelope::new(id, client, request, kind.as_str());
+                envelope.version = self.payload_version;
+                UntypedMessage::event(envelope, Payload::Json(payload))
+            }
+        };
+        let message = message.delay(self.delay);
+        Ok(match self.ttl {
+            Some(ttl) => message.time_to_live(ttl),
+            None => message,
+        })
+    }
+
+    fn id(&self, line: Option<u64>) -> Result<MessageId> {
+        match (&self.batch, line, &self.id) {
+            (Some(batch), Some(line), _) => MessageId::new(format!("{batch}-{line}"))
+                .map_err(|error| Failure::usage(format!("--batch: {error}"))),
+            (_, _, Some(id)) => Ok(id.clone()),
+            _ => Ok(MessageId::random()),
+        }
+    }
+}
+
+pub(crate) async fn run(submit: Submit, session: &Session) -> Result<()> {
+    match &submit.file {
+        Some(file) => lines(&submit, file, session).await,
+        None => one(&submit, session).await,
+    }
+}
+
+async fn one(submit: &Submit, session: &Session) -> Result<()> {
+    let payload = match submit.payload.as_deref() {
+        None | Some("-") => {
+            let mut payload = Vec::new();
+            io::stdin().lock().read_to_end(&mut payload)?;
+            payload.trim_ascii().to_vec()
+        }
+        Some(payload) => payload.as_bytes().to_vec(),
+    };
+    let queue = session.queue(&submit.queue)?;
+    let message = submit.message(session, payload.into(), None)?;
+    let submitted = queue.submit(message).await;
+    let submitted = submitted.map_err(|error| Failure::new(Exit::Failed, format!("{error:?}")))?;
+    let id = &submitted.id;
+    let what = if submit.bare {
+        "a bare body".to_owned()
+    } else {
+        format!("message {id}")
+    };
+    let sentence = format!("submitted {what} to queue `{}`", queue.name());
+    let value = json!({ "queue": queue.name(), "id": (!submit.bare).then_some(id) });
+    session.output.done(&sentence, &value)
+}
+
+async fn lines(submit: &Submit, file: &Path, session: &Session) -> Result<()> {
+    let queue = session.queue(&submit.queue)?;
+    let bar = Bar::new("submitting", None);
+    let mut under_way = stream::iter(read(file)?)
+        .map(async |line| {
+            let (number, payload) = line?;
+            let of_line = |failure: Failure| failure.of(&format!("line {number}"));
+            let message = submit
+                .message(session, payload, Some(number))
+                .map_err(of_line)?;
+            let submitted = queue.submit(message).await;
+            submitted.map(drop).map_err(|error| {
+                Failure::new(Exit::Partial, format!("{error:?}")).of(&format!("line {number}"))
+            })
+        })
+        .buffered(AT_ONCE);
+    let mut submitted = 0;
+    while let Some(ended) = under_way.next().await {
+        if let Err(failure) = ended {
+            let help = match submit.batch {
+                Some(_) => {
+                    "correct it and repeat the command: the copies have the same ids".to_owned()
+                }
+                None => format!(
+                    "the {submitted} lines before it were submitted, and up to {AT_ONCE} after it; --batch makes a \
+                     repeated call safe for consumers that recognise copies"
+                ),
+            };
+            return Err(failure.with_help(help));
+        }
+        submitted += 1;
+        bar.add(1);
+    }
+    drop(bar);
+    let sentence = format!(
+        "submitted {} to queue `{}`",
+        count(submitted, "message"),
+        queue.name()
+    );
+    let value = json!({ "queue": queue.name(), "submitted": submitted });
+    session.output.done(&sentence, &value)
+}
+
+/// Returns the numbers and contents of the lines that are not empty.
+fn read(file: &Path) -> Result<impl Iterator<Item = Result<(u64, Bytes)>>> {
+    let failed = |error: io::Error, file: &Path| {
+        let text = format!("failed to read `{}`: {error}", file.display());
+        match error.kind() {
+            io::ErrorKind::NotFound => Failure::new(Exit::NotFound, text),
+            _ => Failure::new(Exit::Failed, text),
+        }
+    };
+    let reader: Box<dyn BufRead> = if file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let opened = std::fs::File::open(file).map_err(|error| failed(error, file))?;
+        Box::new(BufReader::new(opened))
+    };
+    let name = file.to_owned();
+    let lines = reader
+        .split(b'\n')
+        .zip(1..)
+        .filter_map(move |(line, number)| match line {
+            Ok(line) if line.trim_ascii().is_empty() => None,
+            Ok(line) => Some(Ok((number, Bytes::copy_from_slice(line.trim_ascii())))),
+            Err(error) => Some(Err(failed(error, &name))),
+        });
+    Ok(lines)
+}

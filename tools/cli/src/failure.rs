@@ -1,0 +1,167 @@
+use std::io;
+use std::process::ExitCode;
+
+use queue_runtime::name::InvalidName;
+use queue_runtime::redrive::RedriveError;
+use queue_runtime::{ConnectError, Error, ErrorKind};
+
+use crate::output::escape;
+
+/// A `Result` whose error is a [`Failure`].
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Why a command did not do what was asked: what was tried, and what helps.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    text: String,
+    help: Option<String>,
+}
+
+/// The exit codes. The guide and the help list them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The storage or a file failed.
+    Failed = 1,
+    /// The command line is wrong. Clap uses the same code.
+    Usage = 2,
+    /// There is no such queue, message, schedule, result or file.
+    NotFound = 3,
+    /// The storage cannot do this.
+    Unsupported = 4,
+    /// Nobody has agreed to what destroys something.
+    Declined = 5,
+    /// A part was not done, or a check has found something.
+    Partial = 6,
+    /// Ctrl-C.
+    Interrupted = 130,
+    /// The reader of the output has gone, as `head` does. Not reported.
+    BrokenPipe = 141,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
+        let (text, help) = (text.into(), None);
+        Self { exit, text, help }
+    }
+
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, text)
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Exit::Interrupted, "interrupted")
+    }
+
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Says which part it is about, such as a line of a file.
+    pub(crate) fn of(mut self, part: &str) -> Self {
+        self.text = format!("{part}: {}", self.text);
+        self
+    }
+
+    pub(crate) fn is(&self, exit: Exit) -> bool {
+        self.exit == exit
+    }
+
+    /// Writes it to standard error, and returns the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let Self { exit, text, help } = self;
+        if exit != Exit::BrokenPipe {
+            anstream::eprintln!("\u{1b}[1;31merror\u{1b}[0m: {}", escape(&text));
+            if let Some(help) = help {
+                anstream::eprintln!("  \u{1b}[1mhelp\u{1b}[0m: {}", escape(&help));
+            }
+        }
+        ExitCode::from(exit as u8)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let (exit, help) = advice(error.kind());
+        Self {
+            exit,
+            text: format!("{error:?}"),
+            help: help.map(str::to_owned),
+        }
+    }
+}
+
+fn advice(kind: ErrorKind) -> (Exit, Option<&'static str>) {
+    match kind {
+        ErrorKind::QueueNotFound => (
+            Exit::NotFound,
+            Some("`queues ls` lists the queues, and `queues create QUEUE` makes one"),
+        ),
+        ErrorKind::MessageNotFound => (
+            Exit::NotFound,
+            Some("it was deleted, completed or moved, or has expired"),
+        ),
+        ErrorKind::ReceiptMismatch => (
+            Exit::Partial,
+            Some("it has changed since it was read: somebody received it; run the command again"),
+        ),
+        ErrorKind::Unsupported => (Exit::Unsupported, None),
+        ErrorKind::Denied => (
+            Exit::Failed,
+            Some("check the credentials in the URL, and what they allow"),
+        ),
+        ErrorKind::Throttled => (
+            Exit::Failed,
+            Some("the storage has too much to do; run the command again later"),
+        ),
+        ErrorKind::Unreachable | ErrorKind::Timeout => (
+            Exit::Failed,
+            Some("check the host in the URL, and that it can be reached from here"),
+        ),
+        _ => (Exit::Failed, None),
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Storage(error) => error.into(),
+            ConnectError::Url { .. } | ConnectError::MissingFeature { .. } => {
+                Self::usage(format!("{error:?}"))
+            }
+            error => Self::new(Exit::Failed, format!("{error:?}")),
+        }
+    }
+}
+
+impl From<RedriveError> for Failure {
+    fn from(error: RedriveError) -> Self {
+        let (exit, help) = advice(error.error.kind());
+        let mut text = format!("{error:?}");
+        if error.unknown > 0 {
+            text = format!(
+                "{text} (of {} further ones it is not known whether they were moved)",
+                error.unknown
+            );
+        }
+        let help = help.map(str::to_owned);
+        Self { exit, text, help }
+    }
+}
+
+impl From<InvalidName> for Failure {
+    fn from(error: InvalidName) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+/// Of the output: where a file fails, its name belongs to the text.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::new(Exit::BrokenPipe, ""),
+            _ => Self::new(Exit::Failed, format!("failed to write the output: {error}")),
+        }
+    }
+}

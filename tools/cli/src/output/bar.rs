@@ -1,0 +1,34 @@
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// The progress of long work, on standard error if that is a terminal. Removed when it is dropped.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    /// Starts a bar. Without a total, which may not be known, it counts.
+    pub(crate) fn new(what: &'static str, total: Option<u64>) -> Self {
+        let (bar, template) = match total {
+            Some(total) => (
+                ProgressBar::new(total),
+                "{msg} {wide_bar} {human_pos} of about {human_len}, {eta} left",
+            ),
+            None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos}"),
+        };
+        let style = ProgressStyle::with_template(template).expect("a template");
+        Self(bar.with_style(style).with_message(what))
+    }
+
+    pub(crate) fn add(&self, done: u64) {
+        self.0.inc(done);
+    }
+
+    /// Returns a handle for a callback.
+    pub(crate) fn handle(&self) -> ProgressBar {
+        self.0.clone()
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,50 @@
+use std::fmt;
+
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, presets};
+
+/// A table for people: as wide as the terminal, one line a row.
+pub(crate) struct Table(comfy_table::Table);
+
+impl Table {
+    /// Creates a table with these columns.
+    pub(crate) fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(header);
+        Self(table)
+    }
+
+    /// Adds a row. Its cells must have been [escaped](super::escape).
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let mut row = comfy_table::Row::from(cells.into_iter().collect::<Vec<_>>());
+        row.max_height(1);
+        self.0.add_row(row);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+pub(crate) fn text(text: impl ToString) -> Cell {
+    Cell::new(text)
+}
+
+pub(crate) fn number(number: impl ToString) -> Cell {
+    Cell::new(number).set_alignment(CellAlignment::Right)
+}
+
+/// A number that asks for attention.
+pub(crate) fn alarming(number: impl ToString) -> Cell {
+    self::number(number).fg(Color::Red)
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.0.lines() {
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,7 @@
+//! Runs the program `queues` on SQLite files.
+
+mod commands;
+mod hostile;
+mod kills;
+mod support;
+mod transfer;

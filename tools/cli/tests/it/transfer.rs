@@ -1,0 +1,122 @@
+//! Exports and imports.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::Storage;
+
+fn lines(text: &str) -> Vec<Value> {
+    let line = |line| serde_json::from_str(line).expect("JSON");
+    text.lines().map(line).collect()
+}
+
+#[tokio::test]
+async fn copies_change_nothing_and_are_imported_elsewhere() {
+    let (storage, other) = (Storage::new(), Storage::new());
+    storage.submit(0..600).await;
+    storage.reject("closed").await;
+    let copied = storage.out(&["export", "orders"]);
+    assert_eq!(lines(&copied).len(), 599);
+    let file = storage.path("poison.jsonl");
+    let file = file.to_str().expect("text");
+    storage.out(&["export", "orders-poison", file]);
+    storage
+        .run(&["export", "orders-poison", file])
+        .failed(1, "exists");
+    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 599);
+
+    let mut import = other.command(&["--json", "import", "-"]);
+    let imported = import
+        .write_stdin(copied.clone())
+        .output()
+        .expect("it runs");
+    assert_eq!(
+        lines(&String::from_utf8(imported.stdout).expect("text"))[0]["imported"],
+        599
+    );
+    other.out(&["import", file]);
+    assert_eq!(
+        other.json(&["redrive", "orders-poison", "--yes"])[0]["redriven"],
+        1
+    );
+    let events = |lines: Vec<Value>| -> Vec<Value> {
+        lines
+            .into_iter()
+            .map(|line| line["event"].clone())
+            .collect()
+    };
+    let again = other.out(&["export", "orders"]);
+    assert_eq!(events(lines(&again))[..599], events(lines(&copied)));
+    other.out(&["import", file, "--queue", "elsewhere"]);
+    assert_eq!(other.json(&["stat", "elsewhere"])[0]["messages"], 1);
+}
+
+#[tokio::test]
+async fn a_move_leaves_the_queue_empty_and_can_be_continued() {
+    let storage = Storage::new();
+    storage.submit(0..700).await;
+    storage
+        .run(&["export", "orders", "--move", "--yes"])
+        .failed(2, "needs a file");
+    let path = storage.path("orders.jsonl");
+    let file = path.to_str().expect("text");
+    storage
+        .run(&["export", "orders", file, "--move"])
+        .failed(5, "Move about 700 messages");
+    assert!(!path.exists(), "nothing was confirmed");
+    storage.out(&["export", "orders", file, "--move", "--yes"]);
+    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 0);
+    storage.submit(700..800).await;
+    // As a killed process leaves it.
+    let whole = fs::read_to_string(&path).expect("read");
+    fs::write(&path, whole.clone() + "{\"queue\":\"orders\",\"stor").expect("written");
+    let ran = storage.run(&["export", "orders", file, "--move", "--append", "--yes"]);
+    assert!(
+        ran.code == 0 && ran.error.contains("cut off a torn last line"),
+        "{ran:?}"
+    );
+    let text = fs::read_to_string(&path).expect("read");
+    assert!(text.starts_with(&whole));
+    let ids = lines(&text);
+    let ids: BTreeSet<_> = ids
+        .iter()
+        .map(|line| line["event"]["id"].to_string())
+        .collect();
+    assert_eq!(ids.len(), 800);
+    fs::write(&path, "somebody's diary\nwithout an end").expect("written");
+    let ran = storage.run(&["export", "orders", file, "--append"]);
+    ran.failed(2, "is not a file of an export");
+    assert_eq!(
+        fs::read_to_string(&path).expect("read"),
+        "somebody's diary\nwithout an end"
+    );
+}
+
+#[tokio::test]
+async fn a_torn_last_line_is_left_out_and_a_broken_one_is_named() {
+    let (storage, other) = (Storage::new(), Storage::new());
+    storage.submit(0..3).await;
+    let copied = storage.out(&["export", "orders"]);
+    let path = storage.path("orders.jsonl");
+    let file = path.to_str().expect("text");
+    // Also one that lacks only its end: it is not known to be synced.
+    for cut in [1, 20] {
+        fs::write(&path, &copied[..copied.len() - cut]).expect("written");
+        let ran = other.run(&["--json", "import", file]);
+        assert!(
+            ran.code == 0 && ran.error.contains("line 3, which is torn"),
+            "{ran:?}"
+        );
+        assert_eq!(lines(&ran.out)[0]["imported"], 2);
+    }
+    let broken = copied.replacen("\"dequeue_count\"", "\"dequeue\"", 1);
+    fs::write(&path, broken).expect("written");
+    let ran = other.run(&["import", file]);
+    ran.failed(6, "line 1 is not a message");
+    assert_eq!(
+        other.json(&["import", file, "--from-line", "2"])[0]["imported"],
+        2
+    );
+}
