@@ -9,7 +9,7 @@ use queue_core::backend::{
     Backend as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt, TimeToLive,
 };
 use queue_core::wire::Body;
-use queue_core::{ErrorKind, Result};
+use queue_core::{ErrorKind, Outcome, Result};
 
 use super::backend::Packs;
 use super::open::{Counts, OpenPack, Status};
@@ -148,12 +148,16 @@ impl Packs {
         Ok(())
     }
 
+    /// Of several errors, returns one whose outcome is unknown, if there is any: such an item may have left its pack.
     async fn move_one_by_one(&self, pack: &OpenPack, leaving: &[Leaving]) -> Result<()> {
-        let mut moved = Ok(());
+        let mut moved: Result<()> = Ok(());
         for some in leaving.chunks(AT_ONCE) {
             let puts = some.iter().map(|one| self.move_one(pack, one));
             for put in join_all(puts).await {
-                moved = moved.and(put);
+                moved = match (moved, put) {
+                    (Err(known), Err(error)) if known.outcome() != Outcome::Unknown => Err(error),
+                    (moved, put) => moved.and(put),
+                };
             }
         }
         moved

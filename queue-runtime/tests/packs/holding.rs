@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::receive::SettleProblem;
 use queue_runtime::testing::Fault;
-use queue_runtime::{Disposition, Operation, Received};
+use queue_runtime::{Disposition, ErrorKind, Operation, Received};
 use tokio::time::sleep;
 
 use crate::support::{BOTH, Handled, Job, Marks, VISIBILITY, World, accept, depth, submit};
@@ -93,6 +93,27 @@ async fn an_item_that_may_have_left_its_pack_is_not_said_to_be_completed() {
         }
         assert_eq!(seen, BTreeSet::from([0, 1]), "{marks:?}");
     }
+}
+
+/// Where each item leaves by a put of its own.
+#[tokio::test(start_paused = true)]
+async fn an_item_that_may_have_left_is_not_hidden_by_another_that_has_not() {
+    let process = World::new(Marks::InHeader).process().await;
+    submit(&process.service, 0..2).await;
+    let first = process.service.accept::<Job>();
+    let first = first.max_pack_hold(VISIBILITY * 2).await.expect("accepts");
+    let _stays = first.expect("a job");
+    let held = accept(&process.service).await;
+    let faults = &process.faults;
+    faults.fail_next(1, Operation::Put, Fault::Refused(ErrorKind::Throttled));
+    faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+    sleep(VISIBILITY * 2 + Duration::from_secs(1)).await;
+    assert_eq!(faults.injected(Operation::Put), 2);
+    let error = held.complete().await.expect_err("a copy of it is there");
+    assert!(
+        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
