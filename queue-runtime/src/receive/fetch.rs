@@ -145,13 +145,19 @@ async fn receive(
     known: Settings,
     visibility: Duration,
     max: u32,
+    sending: Sending,
 ) -> Answer {
     let queue = &consumer.queue;
     let messages = context.backend.receive(queue, max, visibility).await?;
     if messages.is_empty() {
         return Ok((messages, known));
     }
-    let settings = refreshed(&context, &consumer, known, visibility / 4).await;
+    let settings = tokio::select! {
+        biased;
+        // The messages are handed back.
+        () = sending.given_up() => known,
+        settings = refreshed(&context, &consumer, known, visibility / 4) => settings,
+    };
     Ok((messages, settings))
 }
 
@@ -226,7 +232,8 @@ impl Receiving {
         let asked_at = context.clock.monotonic();
         let sending = Sending::default();
         let (shared, served) = (Arc::clone(&context), Arc::clone(&consumer));
-        let answer = sending.scope(receive(shared, served, settings, visibility, max));
+        let answer = receive(shared, served, settings, visibility, max, sending.clone());
+        let answer = sending.scope(answer);
         Self {
             context,
             consumer,

@@ -59,6 +59,13 @@ impl Sending {
         self.0.given_up.cancel();
     }
 
+    /// Waits until nobody waits for the answer any more. Such a receive ends on another runtime, maybe because its own has
+    /// been shut down: whoever selects between this and a timer asks this first, as a timer of a runtime that is gone
+    /// panics when it is polled.
+    pub(crate) async fn given_up(&self) {
+        self.0.given_up.cancelled().await;
+    }
+
     /// Forgets when an earlier receive was sent. If `hurried`, the next ones fail if they would have to wait.
     pub(crate) fn restart(&self, hurried: bool) {
         let mut state = self.0.state.hold();
@@ -72,8 +79,8 @@ impl Sending {
         let is_hurried = self.0.state.hold().is_hurried;
         let has_token = tokio::select! {
             biased;
+            () = self.given_up() => false,
             () = token => true,
-            () = self.0.given_up.cancelled() => false,
             () = ready(()), if is_hurried => false,
         };
         if has_token {

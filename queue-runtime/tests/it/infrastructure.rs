@@ -2,14 +2,16 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::clock::ManualClock;
+use queue_runtime::clock::{BoxFuture, ManualClock, SystemClock, Timestamp};
 use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Handler, ListenerEventKind, ListenerHandle, Operation, QueueService, Received,
+    Clock, Handler, ListenerEventKind, ListenerHandle, Operation, QueueService, Received,
 };
 use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
@@ -233,4 +235,57 @@ fn a_settlement_that_panics_without_its_runtime_is_left_to_its_lease() {
     let again = test.block_on(service.accept::<Job>().into_future());
     let again = again.expect("no error").expect("it is still there");
     assert_eq!(again.attempt(), 2);
+}
+
+/// The system's clock, which a test sets forward.
+#[derive(Debug, Default)]
+struct Forward {
+    system: SystemClock,
+    by: AtomicU64,
+}
+
+impl Clock for Forward {
+    fn now(&self) -> Timestamp {
+        self.system.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        let by = Duration::from_secs(self.by.load(Ordering::Relaxed));
+        self.system.monotonic() + by
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.system.sleep(duration)
+    }
+}
+
+/// With background threads. A timer of a runtime that has been shut down panics when it is polled.
+#[test]
+fn what_a_runtime_received_that_is_shut_down_is_handed_back() {
+    let (first, second) = (Runtime::new(), Runtime::new());
+    let (first, second) = (first.expect("a runtime"), second.expect("a runtime"));
+    let clock = Arc::new(Forward::default());
+    let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
+    let connect = QueueService::with_backend(Arc::new(faults.clone())).clock(clock.clone());
+    let service = second.block_on(async move {
+        let service = connect.connect().await.expect("connects");
+        let nothing = service.accept::<Job>().await.expect("no error");
+        assert!(nothing.is_none());
+        submit_jobs(&service, 1).await;
+        service
+    });
+    // The settings of the queue are old then, and are read again.
+    clock.by.store(3600, Ordering::Relaxed);
+    faults.fail_next(1, Operation::Properties, Fault::Stalled);
+    let accept = service.accept::<Job>().into_future();
+    first.spawn(accept);
+    while faults.injected(Operation::Properties) == 0 {
+        thread::yield_now();
+    }
+    drop(first);
+    faults.release();
+    let accepted = second.block_on(guarded(service.accept::<Job>().wait(NEVER).into_future()));
+    let job = accepted.expect("before its lease ends");
+    let job = job.expect("no error").expect("the message");
+    assert_eq!(job.envelope().attempts.forgiven, 1);
 }
