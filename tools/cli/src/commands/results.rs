@@ -90,11 +90,14 @@ async fn list(
     } else if !output.json {
         output.table(&table)?;
     }
-    if let Some(from) = from {
-        note(format!(
+    match from {
+        // The mark contains the last key.
+        Some(_) if output.hides_payloads => note("there are more; list them with a larger --count"),
+        Some(from) => note(format!(
             "there are more; go on with --from '{}'",
             from.as_str()
-        ));
+        )),
+        None => {}
     }
     Ok(())
 }

@@ -263,8 +263,10 @@ async fn schedules_and_results_are_listed_and_forgotten() {
     let schedule = service.schedule("hourly", hourly, |_| Order { number: 1 });
     schedule.start().expect("started").stop().await;
     let store = service.results().expect("in the file");
-    let work = once(&store, "order-7", async { Ok::<_, io::Error>(7) });
-    assert_eq!(work.await.expect("done"), 7);
+    for (key, result) in [("order-7", 7), ("order-8", 8)] {
+        let work = once(&store, key, async { Ok::<_, io::Error>(result) });
+        assert_eq!(work.await.expect("done"), result);
+    }
 
     assert_eq!(storage.json(&["schedules"])[0]["schedule"], "hourly");
     assert!(storage.out(&["schedules", "ls"]).contains("hourly"));
@@ -283,6 +285,17 @@ async fn schedules_and_results_are_listed_and_forgotten() {
     assert_eq!(shown["value"]["text"], "7");
     let hidden = storage.out(&["--hide-payloads", "results", "ls"]);
     assert!(!hidden.contains("order-7"), "{hidden}");
+    let page = storage.run(&["results", "ls", "-n", "1"]);
+    let (_, mark) = page.error.split_once("--from '").expect("there are more");
+    let (mark, _) = mark.split_once('\'').expect("quoted");
+    let rest = storage.json(&["results", "ls", "--from", mark]);
+    assert_eq!((rest.len(), &rest[0]["key"]), (1, &json!("order-8")));
+    let page = storage.run(&["--hide-payloads", "results", "ls", "-n", "1"]);
+    assert!(page.error.contains("larger --count"), "{page:?}");
+    assert!(
+        !page.error.contains(mark),
+        "a mark contains a key: {page:?}"
+    );
     storage.out(&["results", "sweep"]);
     storage.out(&["results", "forget", "once", "order-7", "--yes"]);
     storage
