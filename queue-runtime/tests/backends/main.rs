@@ -7,6 +7,8 @@ mod against_model;
 mod damaged_file;
 mod fault_injector;
 mod idempotency;
+#[cfg(feature = "sqlite")]
+mod inconsistent_file;
 mod memory;
 mod notifiers;
 #[cfg(feature = "sqlite")]

@@ -256,6 +256,14 @@ async fn a_pack_is_taken_as_the_messages_in_it() {
         assert_eq!((off.deleted, off.lost), (taken_here, 0));
     }
     assert_eq!((lines.len(), count(&service, "orders").await), (4, 0));
+    queue.restore(&lines).await.expect("restored");
+    let mut numbers = Vec::new();
+    while let Some(order) = service.accept::<Order>().await.expect("accepted") {
+        numbers.push(order.number);
+        order.complete().await.expect("completed");
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3, 4]);
 }
 
 #[tokio::test]

@@ -43,6 +43,7 @@ mod one_at_a_time;
 mod order;
 mod overload;
 mod panics;
+mod paused_listeners;
 mod poison;
 mod private_logs;
 mod queue_pause;

@@ -1,141 +1,25 @@
 //! A queue that an operator pauses for everybody, by a mark in its metadata.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{Backend, MemoryBackend, Metadata};
-use queue_runtime::listener::{DrainEnd, ListenerPhase, Route};
-use queue_runtime::notify::{LocalNotifier, Writers};
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::policy::{ExponentialIdle, TaskRange};
-use queue_runtime::settings::{PAUSED, PAUSED_REASON, POISON_THRESHOLD, Paused, paused};
-use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
-use queue_runtime::{
-    AnyQueue, Batch, ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle,
-    Operation, QueueName, QueueService, Received, Result, batch, blocking,
-};
-use tokio::sync::broadcast::Receiver;
-use tokio::time::{Instant, sleep, timeout};
+use queue_runtime::settings::{PAUSED, PAUSED_REASON, POISON_THRESHOLD, paused};
+use queue_runtime::testing::{self, TokioClock};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueName, Result};
+use tokio::time::{Instant, sleep};
 
-use crate::support::jobs::{Job, completed, submit_jobs};
-use crate::support::shards::{Order, World};
-use crate::support::{NEVER, count, events, stop};
+use crate::support::jobs::{Job, submit_jobs};
+use crate::support::pausing::{LAG, Pair, REASON, connect, listen, start, told};
+use crate::support::{count, events, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Of storage where reading the metadata costs little.
-const LAG: Duration = Duration::from_secs(5);
-const REASON: Option<&str> = Some("the warehouse is closed");
-
-/// Two services on one storage: one that listens, and that of the operator and of those who submit.
-struct Pair {
-    worker: QueueService,
-    /// The calls of the worker.
-    faults: FaultInjector,
-    office: QueueService,
-    jobs: AnyQueue,
-}
-
-impl Pair {
-    /// The office announces to the worker what it submits.
-    async fn new() -> Self {
-        Self::announced_by(None).await
-    }
-
-    /// The worker finds by polling what the office submits.
-    async fn silent() -> Self {
-        let other = LocalNotifier::new(Writers::OtherProcesses);
-        Self::announced_by(Some(Arc::new(other))).await
-    }
-
-    async fn announced_by(office: Option<Arc<LocalNotifier>>) -> Self {
-        let memory = Arc::new(MemoryBackend::new(Arc::new(TokioClock::new())));
-        let faults = FaultInjector::new(memory.clone());
-        let worker = connect(Arc::new(faults.clone())).await;
-        let office = match office {
-            None => connect(memory).await,
-            Some(notifier) => connect(Arc::new(Unheard(memory, notifier))).await,
-        };
-        submit_jobs(&office, 0).await;
-        let jobs = office.any_queue("jobs").expect("a name");
-        Self {
-            worker,
-            faults,
-            office,
-            jobs,
-        }
-    }
-
-    async fn submit(&self, jobs: usize) {
-        submit_jobs(&self.office, jobs).await;
-    }
-
-    async fn pause(&self) {
-        self.jobs.pause(REASON).await.expect("paused");
-    }
-
-    async fn resume(&self) {
-        let was = self.jobs.resume().await.expect("resumed");
-        assert!(was.is_some(), "it was paused");
-    }
-
-    /// The numbers of receives, and of reads of properties or metadata, of the worker.
-    fn calls(&self) -> (usize, usize) {
-        let calls = [Operation::Receive, Operation::Properties];
-        let [receives, reads] = calls.map(|operation| self.faults.calls(operation));
-        (receives, reads)
-    }
-}
-
-async fn connect(backend: Arc<dyn Backend>) -> QueueService {
-    let service = QueueService::with_backend(backend).clock(Arc::new(TokioClock::new()));
-    let service = service.on_current_runtime().connect();
-    service.await.expect("connects")
-}
-
-/// The same storage with another notifier.
-#[derive(Debug)]
-struct Unheard(Arc<MemoryBackend>, Arc<LocalNotifier>);
-
-#[async_trait]
-impl Backend for Unheard {
-    forward_backend!(self => self.0;
-        capabilities queue_uri partition results payload_store transactions create_queue delete_queue list_queues properties
-        metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
-
-    fn notifier(&self) -> Option<Arc<dyn queue_runtime::notify::Notifier>> {
-        let notifier: Arc<LocalNotifier> = Arc::clone(&self.1);
-        Some(notifier)
-    }
-}
-
-/// A listener whose handler takes a second, and accepts first attempts only.
-fn listen(service: &QueueService, tasks: impl Into<TaskRange>) -> ListenerBuilder<Job> {
-    let listener = service.listener(async |job: Received<Job>| {
-        assert_eq!(job.attempt(), 1);
-        sleep(SECOND).await;
-    });
-    // Few polls, so that their events do not push out the others.
-    let idle = ExponentialIdle::up_to(30 * SECOND);
-    listener.idle(idle).tasks(tasks).handler_timeout(NEVER)
-}
-
-fn start(listener: ListenerBuilder<Job>) -> (ListenerHandle, Receiver<ListenerEvent>) {
-    let events = listener.events();
-    (listener.start().expect("starts"), events)
-}
-
-/// The events of the pause that have been published.
-fn told(events: &mut Receiver<ListenerEvent>) -> Vec<Option<Paused>> {
-    let kinds = std::iter::from_fn(|| Some(events.try_recv().ok()?.kind));
-    let told = kinds.filter_map(|kind| match kind {
-        ListenerEventKind::QueuePaused(paused) => Some(Some(paused)),
-        ListenerEventKind::QueueResumed => Some(None),
-        _ => None,
-    });
-    told.collect()
-}
 
 fn metadata(entries: &[(&str, &str)]) -> Metadata {
     let mut metadata = Metadata::new();
@@ -196,7 +80,7 @@ async fn a_mark_keeps_its_first_time_and_the_other_entries() {
 
 /// Whose metadata is overwritten by somebody else a number of times.
 #[derive(Debug)]
-struct Overwritten(MemoryBackend, std::sync::atomic::AtomicUsize);
+struct Overwritten(MemoryBackend, AtomicUsize);
 
 #[async_trait]
 impl Backend for Overwritten {
@@ -205,9 +89,8 @@ impl Backend for Overwritten {
         properties metadata put put_if receive peek attachment browse update delete clear apply);
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        use std::sync::atomic::Ordering::Relaxed;
-        let left = self.1.load(Relaxed);
-        self.1.store(left.saturating_sub(1), Relaxed);
+        let left = self.1.load(Ordering::Relaxed);
+        self.1.store(left.saturating_sub(1), Ordering::Relaxed);
         match left {
             0 => self.0.set_metadata(queue, metadata).await,
             _ => Ok(()),
@@ -441,197 +324,5 @@ async fn a_paused_queue_is_healthy_and_said() {
     jobs.resume().await.expect("resumed");
     sleep(SECOND).await;
     assert_eq!(service.health().to_string(), "healthy");
-    stop(listener).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_read_last_holds_while_the_metadata_cannot_be_read() {
-    let outages = [
-        Fault::Refused(ErrorKind::Unreachable),
-        Fault::RequestLost,
-        Fault::Stalled,
-    ];
-    for fault in outages {
-        let world = Pair::new().await;
-        let (listener, mut seen) = start(listen(&world.worker, 2));
-        sleep(MINUTE).await;
-        // Not paused, it goes on; and does not learn that it is.
-        world
-            .faults
-            .fail_every(Operation::Properties, fault.clone());
-        world.pause().await;
-        world.submit(1).await;
-        sleep(MINUTE).await;
-        assert!(world.faults.injected(Operation::Properties) > 0);
-        assert_eq!(listener.info().completed, 1, "{fault:?}");
-        world.faults.heal();
-        world.submit(1).await;
-        sleep(MINUTE).await;
-        assert_eq!(listener.info().completed, 1, "{fault:?}");
-        // Paused, it stays so; also if what is cached is cleared.
-        world
-            .faults
-            .fail_every(Operation::Properties, fault.clone());
-        world.resume().await;
-        let before = world.faults.injected(Operation::Properties);
-        let (receives, _) = world.calls();
-        sleep(MINUTE).await;
-        world.worker.refresh_metadata();
-        sleep(10 * MINUTE).await;
-        let failed = world.faults.injected(Operation::Properties) - before;
-        assert!((10..=300).contains(&failed), "{failed} {fault:?}");
-        assert_eq!(world.calls().0, receives, "{fault:?}");
-        world.faults.heal();
-        sleep(MINUTE).await;
-        assert_eq!(listener.info().completed, 2, "{fault:?}");
-        let told: Vec<_> = told(&mut seen).iter().map(Option::is_some).collect();
-        assert_eq!(told, [true, false], "{fault:?}");
-        stop(listener).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_paused_queue_that_is_deleted_is_not_paused() {
-    let world = Pair::new().await;
-    // Nobody creates it again.
-    let jobs = world.worker.queue_named::<Job>("jobs").expect("a name");
-    let (listener, mut seen) = start(jobs.listener(async |_: Received<Job>| ()));
-    world.pause().await;
-    sleep(SECOND).await;
-    world.worker.refresh_metadata();
-    world.submit(1).await;
-    sleep(MINUTE).await;
-    assert!(listener.info().queue_paused.is_some());
-    world.jobs.delete().await.expect("deleted");
-    sleep(MINUTE).await;
-    assert_eq!(listener.info().queue_paused, None);
-    world.submit(1).await;
-    events(&mut seen, 1, completed).await;
-    stop(listener).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_listener_that_runs_until_its_queue_is_empty_ends_when_it_is_paused() {
-    let world = Pair::new().await;
-    world.submit(10).await;
-    let listener = listen(&world.worker, 1).max_in_flight(1).until_empty();
-    let (listener, mut seen) = start(listener);
-    sleep(SECOND / 2).await;
-    world.pause().await;
-    let report = timeout(MINUTE, listener.drained()).await.expect("it ends");
-    assert_eq!(report.end, DrainEnd::QueuePaused);
-    assert_eq!(report.exit_code(), std::process::ExitCode::from(1));
-    assert!((1..=6).contains(&report.info.completed), "{report:?}");
-    assert_eq!(report.info.in_flight, 0);
-    assert_eq!(told(&mut seen).len(), 1);
-    // Also from the start, without a receive.
-    let (receives, _) = world.calls();
-    let again = listen(&world.worker, 1).until_empty();
-    let again = again.start().expect("starts").drained().await;
-    assert_eq!(again.end, DrainEnd::QueuePaused);
-    assert_eq!(world.calls().0, receives);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_listener_that_starts_on_a_paused_queue_receives_nothing() {
-    let world = Pair::new().await;
-    world.submit(1).await;
-    world.pause().await;
-    let (listener, mut seen) = start(listen(&world.worker, 2));
-    sleep(10 * MINUTE).await;
-    assert_eq!(world.calls().0, 0, "no receive is sent");
-    assert_eq!(told(&mut seen).len(), 1);
-    assert_eq!(listener.info().in_flight, 0);
-    world.resume().await;
-    sleep(LAG + 2 * SECOND).await;
-    assert_eq!(listener.info().completed, 1);
-    stop(listener).await;
-}
-
-/// After its handle has resumed it, the metadata is old.
-#[tokio::test(start_paused = true)]
-async fn a_listener_that_was_paused_by_its_handle_meanwhile_obeys() {
-    for world in [Pair::new().await, Pair::silent().await] {
-        let (listener, _seen) = start(listen(&world.worker, 1));
-        sleep(SECOND).await;
-        listener.pause();
-        sleep(MINUTE).await;
-        world.pause().await;
-        world.submit(1).await;
-        listener.resume();
-        sleep(10 * MINUTE).await;
-        assert_eq!(listener.info().completed, 0);
-        world.resume().await;
-        sleep(LAG + 2 * SECOND).await;
-        assert_eq!(listener.info().completed, 1);
-        stop(listener).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn every_kind_of_listener_obeys() {
-    type Start = fn(&QueueService) -> ListenerHandle;
-    let kinds: [(&str, Start); 4] = [
-        ("a router", |service| {
-            let router = service
-                .router("jobs")
-                .route(Route::new(async |_: Received<Job>| ()));
-            router.start().expect("starts")
-        }),
-        ("of batches", |service| {
-            let jobs = batch(async |_: Batch<Job>| ());
-            service.listener(jobs).start().expect("starts")
-        }),
-        ("that blocks", |service| {
-            let listener = service.listener(blocking(|_: Received<Job>| ()));
-            listener.handler_timeout(NEVER).start().expect("starts")
-        }),
-        ("one at a time", |service| {
-            let listener = service.listener(async |_: Received<Job>| ());
-            let listener = listener.one_at_a_time_by(|_: &Job| 1);
-            listener.tasks(2).start().expect("starts")
-        }),
-    ];
-    for (kind, start) in kinds {
-        let world = Pair::new().await;
-        let listener = start(&world.worker);
-        sleep(MINUTE).await;
-        world.pause().await;
-        world.submit(5).await;
-        sleep(10 * MINUTE).await;
-        assert_eq!(listener.info().completed, 0, "{kind}");
-        world.resume().await;
-        let drained = testing::drain([&listener]).await.expect("drained");
-        assert_eq!(drained.completed(), 5, "{kind}");
-        stop(listener).await;
-    }
-}
-
-/// The metadata of a queue with shards is that of its first.
-#[tokio::test(start_paused = true)]
-async fn a_queue_with_shards_is_paused_as_a_whole() {
-    let world = World::new(2);
-    let (worker, office) = (world.service(4).await, world.service(4).await);
-    let orders = office.queue::<Order>();
-    orders.any().create().await.expect("created");
-    let listener = worker.listener(async |_: Received<Order>| ());
-    let listener = listener.start().expect("starts");
-    sleep(MINUTE).await;
-    let mark = orders.any().pause(REASON).await.expect("paused");
-    let submit = |number| {
-        orders.submit(Order {
-            customer: number,
-            number,
-        })
-    };
-    for number in 0..20 {
-        submit(number).await.expect("submitted");
-    }
-    sleep(10 * MINUTE).await;
-    assert_eq!(listener.info().completed, 0);
-    assert_eq!(listener.info().queue_paused, Some(mark));
-    orders.any().resume().await.expect("resumed");
-    sleep(MINUTE).await;
-    assert_eq!(listener.info().completed, 20);
     stop(listener).await;
 }

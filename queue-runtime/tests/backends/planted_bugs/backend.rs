@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use queue_core::conformance::{self as suite, Load};
 
-use super::buggy_backend::{Bug, Buggy};
+use super::bug::Bug;
+use super::buggy_backend::Buggy;
 use super::{fails, planted};
 use crate::memory::MemoryHarness;
 

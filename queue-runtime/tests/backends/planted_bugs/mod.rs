@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod backend;
+mod bug;
 mod buggy_backend;
 mod buggy_results;
 #[cfg(feature = "sqlite")]

@@ -7,6 +7,7 @@ pub(crate) mod jobs;
 pub(crate) mod log;
 pub(crate) mod orders;
 pub(crate) mod parcels;
+pub(crate) mod pausing;
 pub(crate) mod poisoned;
 pub(crate) mod questions;
 pub(crate) mod remote;
