@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::history::{Figures, History, Promise, Violation};
-use crate::ledger::{self, moment};
+use crate::ledger::{self, Entry, moment};
 use crate::messages::LEASE;
 use crate::packs::{Marks, explain};
 use crate::process::{GUARD, Process};
@@ -406,9 +406,25 @@ impl Run<'_> {
             Ok(figures) if self.violations.is_empty() => Ok(Figures { causes, ..figures }),
             Ok(_) => Err(self.violations),
             Err(found) => {
+                tell(&ledgers, &found);
                 self.violations.extend(found);
                 Err(self.violations)
             }
+        }
+    }
+}
+
+/// Prints what all processes have recorded of the messages whose promises were broken.
+fn tell(ledgers: &BTreeMap<u64, Vec<Entry>>, violations: &[Violation]) {
+    for name in violations.iter().filter_map(Violation::message) {
+        let of_all = ledgers.iter();
+        let mut lines: Vec<_> = of_all
+            .flat_map(|(number, entries)| entries.iter().map(move |entry| (entry, number)))
+            .filter(|(entry, _)| entry.name == *name)
+            .collect();
+        lines.sort_by_key(|(entry, _)| entry.at);
+        for (entry, number) in lines {
+            eprint!("process {number}: {entry}");
         }
     }
 }

@@ -78,6 +78,22 @@ pub enum Violation {
     Other(String),
 }
 
+impl Violation {
+    /// The name of the message that it is about.
+    pub(crate) fn message(&self) -> Option<&String> {
+        match self {
+            Self::Lost(name)
+            | Self::FollowUpLost(name)
+            | Self::Unexpected(name)
+            | Self::CompletedTwice(name)
+            | Self::StaleSettlement(name)
+            | Self::Overlapping(name)
+            | Self::OutOfTurn(name) => Some(name),
+            Self::Other(_) => None,
+        }
+    }
+}
+
 impl History {
     /// Adds the entries of a ledger.
     pub fn add(&mut self, entries: Vec<Entry>) {

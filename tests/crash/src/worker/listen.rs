@@ -38,6 +38,9 @@ struct Run {
     lease: Lease,
     /// Whether the message is to be completed, once its handler has ended.
     completes: Option<bool>,
+    /// Whether an event may have told that it was not settled. The listener completes a message whose handler has succeeded
+    /// without another run when it receives it again, which the process cannot tell from the settlement of this run.
+    is_doubtful: bool,
 }
 
 /// A run, until its handler has ended.
@@ -152,6 +155,7 @@ impl Running {
             name: received.name().to_owned(),
             lease: work::lease(received),
             completes: None,
+            is_doubtful: false,
         };
         let mut runs = lock(held);
         runs.entry(id.clone()).or_default().0.push(run);
@@ -188,7 +192,9 @@ impl Runs {
         let completed = |run: &Run| run.completes == Some(true);
         if event == Event::Completed {
             let mut of = (0..runs.len()).filter(|at| completed(&runs[*at]));
-            if let (Some(one), None) = (of.next(), of.next()) {
+            if let (Some(one), None) = (of.next(), of.next())
+                && !runs[one].is_doubtful
+            {
                 return vec![(event, runs.swap_remove(one))];
             }
         }
@@ -199,6 +205,9 @@ impl Runs {
         let ended = runs.iter().map(|run| (event, run.clone())).collect();
         // One that is to be completed may have been meant, or not.
         runs.retain(|run| run.completes != Some(false));
+        for run in runs.iter_mut().filter(|run| completed(run)) {
+            run.is_doubtful = true;
+        }
         ended
     }
 }
@@ -266,6 +275,7 @@ mod tests {
                 dequeued: 1,
             },
             completes,
+            is_doubtful: false,
         }
     }
 
@@ -308,5 +318,15 @@ mod tests {
         // A copy that was not handled may have been released.
         let one = settled(&both[..1], Unsettled);
         assert_eq!(one, (vec![(Unsettled, 1)], vec![1]));
+    }
+
+    #[test]
+    fn a_completion_after_a_failed_settlement_may_be_of_a_later_receive_without_a_run() {
+        let mut runs = Runs(vec![run(1, Some(true))]);
+        for event in [Unsettled, Completed] {
+            let said = runs.settle(event);
+            let said: Vec<_> = said.iter().map(|(event, _)| *event).collect();
+            assert_eq!(said, [Unsettled]);
+        }
     }
 }
