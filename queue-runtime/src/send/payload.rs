@@ -1,8 +1,9 @@
 //! Checks of payloads without a Rust type.
 
 use bytes::Bytes;
+use queue_core::backend::Attachments;
 use queue_core::encoder::Encoder;
-use queue_core::wire::{Body, Compressed, Payload};
+use queue_core::wire::{Attached, Body, Compressed, Payload};
 use queue_core::{Error, ErrorKind, MessageId, Operation};
 
 /// Checks that a payload is what it says, and not too large.
@@ -25,21 +26,28 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Returns the event that `encode` makes of a payload, compressed if it has more bytes than `limit` otherwise.
+/// Returns the event that `encode` makes of a payload, and what is to be attached to its message: with more bytes than
+/// `limit` otherwise, the payload is compressed, and attached where `attachments` allow it if that does not suffice.
 pub(crate) fn within(
     limit: usize,
+    attachments: Attachments,
     payload: &Payload,
     mut encode: impl FnMut(&Payload) -> Vec<u8>,
-) -> Vec<u8> {
+) -> (Vec<u8>, Option<Bytes>) {
     let body = encode(payload);
     let data = match payload {
         Payload::Json(data) | Payload::Binary(data) if body.len() > limit => data,
-        _ => return body,
+        _ => return (body, None),
     };
-    match Compressed::new(data) {
-        Some(compressed) => encode(&Payload::Compressed(compressed)),
-        None => body,
+    let Some(compressed) = Compressed::new(data) else {
+        return (body, None);
+    };
+    let body = encode(&Payload::Compressed(compressed.clone()));
+    if body.len() <= limit || attachments == Attachments::Unsupported {
+        return (body, None);
     }
+    let (attached, data) = Attached::new(data, compressed);
+    (encode(&Payload::Attached(attached)), Some(data))
 }
 
 /// Checks that a consumer would read this body as the event of that id.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::backend::{Attachment, NewMessage, TimeToLive};
 use queue_core::envelope::AttemptRecord;
 use queue_core::wire::{self, ACCOUNTING_RESERVE, Payload};
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
@@ -85,7 +85,7 @@ impl UntypedMessage {
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
         let invalid = |kind| Error::new(kind, Operation::Put).unsent();
         let limit = context.encoder.raw_limit();
-        let (id, request, subject, body, limit) = match &self.content {
+        let (id, request, subject, (body, attached), limit) = match &self.content {
             Content::Event(envelope, payload) => {
                 let mut envelope = envelope.clone();
                 envelope.trace = envelope.trace.or_else(current_trace);
@@ -108,22 +108,30 @@ impl UntypedMessage {
                 }
                 payload::check(payload, context.encoder, Operation::Put)?;
                 let limit = limit.saturating_sub(ACCOUNTING_RESERVE);
-                let body = payload::within(limit, payload, |stored| {
-                    if let (Payload::Compressed(_), Payload::Json(_)) = (stored, payload)
+                let attachments = context.backend.capabilities().attachments;
+                let encoded = payload::within(limit, attachments, payload, |stored| {
+                    if let (Payload::Compressed(_) | Payload::Attached(_), Payload::Json(_)) =
+                        (stored, payload)
                         && envelope.content_type.is_none()
                     {
                         envelope.content_type = Some(wire::JSON.to_owned());
                     }
                     wire::encode_payload(&envelope, stored)
                 });
-                payload::check_readable(&body, &envelope.id, Operation::Put)?;
-                (envelope.id, envelope.request, envelope.subject, body, limit)
+                payload::check_readable(&encoded.0, &envelope.id, Operation::Put)?;
+                (
+                    envelope.id,
+                    envelope.request,
+                    envelope.subject,
+                    encoded,
+                    limit,
+                )
             }
             Content::Bare(body) => (
                 MessageId::random(),
                 RequestId::random(),
                 None,
-                body.to_vec(),
+                (body.to_vec(), None),
                 limit,
             ),
         };
@@ -131,10 +139,11 @@ impl UntypedMessage {
         let time_to_live = self
             .time_to_live
             .map_or_else(TimeToLive::default, TimeToLive::After);
-        let new = NewMessage::new(context.encoder.stored(body))
+        let mut new = NewMessage::new(context.encoder.stored(body))
             .with_delay(self.delay)
             .with_time_to_live(time_to_live)
             .with_partition_key(subject.as_deref());
+        new.attachment = attached.map(Attachment::New);
         Ok(Outgoing {
             queue: queue.clone(),
             id,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::backend::MessageState;
+use queue_core::backend::{Attachments, MessageState};
 use queue_core::envelope::AttemptRecord;
 use queue_core::internal::{rewrite, with_payload};
 use queue_core::wire::{ACCOUNTING_RESERVE, Body, Event, JSON, Payload};
@@ -95,7 +95,7 @@ impl AnyQueue {
         payload::check(payload, encoder, Operation::Update)?;
         let limit = encoder.raw_limit().saturating_sub(reserve(event));
         let content_type = content_type(event, payload);
-        let body = payload::within(limit, payload, |stored| {
+        let (body, _) = payload::within(limit, Attachments::Unsupported, payload, |stored| {
             let of_json = matches!(payload, Payload::Json(_)).then_some(JSON);
             let content_type = match stored {
                 Payload::Compressed(_) => content_type.or(of_json),

@@ -373,8 +373,9 @@ impl AnyQueue {
             .collect())
     }
 
-    /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. A failed put is tried
-    /// again according to the [`StorageRetry`](crate::StorageRetry) of the service.
+    /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. The payload of an
+    /// event that does not fit is compressed, and attached where the storage or a payload store allows it, as that of a type
+    /// is. A failed put is tried again according to the [`StorageRetry`](crate::StorageRetry) of the service.
     ///
     /// ```
     /// use queue_runtime::envelope::{ClientId, Envelope};

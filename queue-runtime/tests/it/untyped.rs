@@ -2,7 +2,7 @@
 
 use queue_runtime::envelope::{ClientId, Envelope};
 use queue_runtime::send::UntypedMessage;
-use queue_runtime::wire::{Body, Payload};
+use queue_runtime::wire::{Body, DEFAULT_MAX_PAYLOAD, Payload};
 use queue_runtime::{
     ConsumerConfig, ErrorKind, Message, MessageId, Received, RequestId, SubmitProblem, testing,
 };
@@ -94,7 +94,7 @@ async fn what_cannot_be_stored_is_refused_before_it_is_sent() {
         ("", Payload::Json("7".into()), ErrorKind::InvalidInput),
         (
             "shop.order",
-            Payload::Binary(incompressible(100_000).into()),
+            Payload::Binary(vec![0; DEFAULT_MAX_PAYLOAD + 1].into()),
             ErrorKind::TooLarge,
         ),
     ] {
@@ -106,6 +106,35 @@ async fn what_cannot_be_stored_is_refused_before_it_is_sent() {
         assert_eq!(problem.kind(), expected, "{error}");
         assert!(problem.is_unsent());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_does_not_fit_is_attached_and_a_bare_body_is_refused() {
+    let service = testing::service().await;
+    let orders = service.any_queue("orders").expect("valid");
+    let (card, number) = (incompressible(300_000), 7);
+    let order = Order { card, number };
+    let json = serde_json::to_vec(&order).expect("JSON");
+    let event = UntypedMessage::event(envelope("shop.order"), Payload::Json(json.into()));
+    orders.submit(event).await.expect("submitted");
+    let typed = service.accept::<Order>().await.expect("accepted");
+    let typed = typed.expect("just submitted");
+    assert_eq!(*typed.message(), order);
+    typed.complete().await.expect("completed");
+
+    let bytes = order.card.into_bytes();
+    let scan = Payload::Binary(bytes.clone().into());
+    let event = UntypedMessage::event(envelope("scan"), scan.clone());
+    orders.submit(event).await.expect("submitted");
+    let delivery = orders.accept().await.expect("accepted").expect("one");
+    let Body::Event(event) = delivery.message() else {
+        panic!("{:?}", delivery.message())
+    };
+    assert_eq!(event.payload, scan);
+
+    let refused = orders.submit(UntypedMessage::bare(bytes)).await;
+    let error = refused.expect_err("it has no envelope that refers to it");
+    assert!(error.to_string().contains("are allowed"), "{error}");
 }
 
 /// Foreign events use `subject` for something else, such as the device that they come from.
