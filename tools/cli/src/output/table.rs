@@ -1,6 +1,6 @@
 use std::fmt;
 
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, presets};
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Row, presets};
 
 /// A table for people: as wide as the terminal, one line a row.
 pub(crate) struct Table(comfy_table::Table);
@@ -11,20 +11,25 @@ impl Table {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING);
         table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(header);
+        table.set_header(one_line(header.into_iter().map(Cell::new)));
         Self(table)
     }
 
     /// Adds a row. Its cells must have been [escaped](super::escape).
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
-        let mut row = comfy_table::Row::from(cells.into_iter().collect::<Vec<_>>());
-        row.max_height(1);
-        self.0.add_row(row);
+        self.0.add_row(one_line(cells));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Returns a row whose cells are cut off where the terminal is too narrow for them.
+fn one_line(cells: impl IntoIterator<Item = Cell>) -> Row {
+    let mut row = Row::from(cells.into_iter().collect::<Vec<_>>());
+    row.max_height(1);
+    row
 }
 
 pub(crate) fn text(text: impl ToString) -> Cell {
