@@ -6,6 +6,7 @@
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
+//! | `inspect` | the command line `queues` on many waiting messages |
 //! | `peers` | other queues, in the programs of `bench/peers` |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
@@ -30,6 +31,7 @@ mod burst;
 mod child;
 mod envelope;
 mod idle;
+mod inspect;
 mod instructions;
 mod keys;
 mod large;
@@ -74,7 +76,7 @@ struct Options {
     /// Folder for SQLite's files; the figures depend on its disk.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Numbers of waiting messages in the benchmark `backlog`.
+    /// Numbers of waiting messages in the benchmarks `backlog` and `inspect`.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000",
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     backlogs: Vec<u32>,
@@ -136,6 +138,8 @@ enum Engine {
     Processes,
     /// Consuming and counting with many waiting messages, and the bytes of each.
     Backlog,
+    /// The command line `queues` with many waiting messages: how soon it answers, and its memory.
+    Inspect,
     /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
     Listener,
     /// From `submit` to the handler of an idle listener: on memory and SQLite, in one process and in two, and on Azurite
@@ -202,6 +206,7 @@ impl Engine {
             Self::Shards => shards::measure(options),
             Self::Processes => processes::measure(options),
             Self::Backlog => backlog::measure(options),
+            Self::Inspect => inspect::measure(options),
             Self::Listener => listener::measure(options),
             Self::Pickup => pickup::measure(options),
             Self::Burst => burst::measure(options),

@@ -1,27 +1,35 @@
-//! What Linux says about this process; unknown on other systems.
+//! What Linux says about processes; unknown on other systems.
+
+const SELF: &str = "self";
+const PEAK: &str = "VmHWM:";
 
 /// The most memory of this process so far, in bytes.
 pub(crate) fn peak() -> Option<f64> {
-    kilobytes("VmHWM:")
+    kilobytes(SELF, PEAK)
+}
+
+/// The most memory of another process so far, in bytes. `None` once it has ended.
+pub(crate) fn peak_of(process: u32) -> Option<f64> {
+    kilobytes(&process.to_string(), PEAK)
 }
 
 /// The memory of this process, in bytes.
 pub(crate) fn resident() -> Option<f64> {
-    kilobytes("VmRSS:")
+    kilobytes(SELF, "VmRSS:")
 }
 
 /// The number of threads of this process.
 pub(crate) fn threads() -> Option<u32> {
-    status("Threads:")
+    status(SELF, "Threads:")
 }
 
-fn kilobytes(name: &str) -> Option<f64> {
-    Some(f64::from(status(name)?) * 1024.0)
+fn kilobytes(process: &str, name: &str) -> Option<f64> {
+    Some(f64::from(status(process, name)?) * 1024.0)
 }
 
-/// A number in the status file of this process.
-fn status(name: &str) -> Option<u32> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+/// A number in the status file of a process.
+fn status(process: &str, name: &str) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }

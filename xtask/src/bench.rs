@@ -8,6 +8,13 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = azurite::ensure_installed() {
         eprintln!("Azurite is not available: {why}");
     }
+    // The benchmark `inspect` runs it.
+    let mut build = cargo::command();
+    let both = ["--package", "queue-bench", "--package", "queue-cli"];
+    build.args(["build", "--release"]).args(both);
+    if !build.status().is_ok_and(|status| status.success()) {
+        eprintln!("the command line `queues` is not built");
+    }
     let mut command = cargo::command();
     command
         .args(["run", "--release", "--package", "queue-bench", "--"])
