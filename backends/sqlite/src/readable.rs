@@ -49,10 +49,10 @@ impl<'c> Rows<'c> {
                 }
             };
             drop(rows);
-            if !damaged {
+            unreadable += u64::from(damaged);
+            if !damaged || from == i64::MAX {
                 return Ok(unreadable);
             }
-            unreadable += 1;
             from = match self.first_from(from)? {
                 // The row is there, but not what belongs to it on other pages.
                 Ok(Some(id)) => id.saturating_add(1),
