@@ -343,3 +343,23 @@ async fn a_damaged_message_is_left_and_hides_no_other() {
     taken.delete().await.expect("deleted");
     assert_eq!(count(&service, "orders").await, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn messages_are_visible_again_at_once_if_the_data_of_one_cannot_be_read() {
+    let (service, faults) = testing::service_with_faults().await;
+    let mut large = order(1);
+    large.note = incompressible(300_000);
+    service
+        .submit_all([order(0), large, order(2)])
+        .await
+        .expect("submitted");
+    let queue = service.any_queue("orders").expect("a name");
+    let unreachable = Fault::Refused(ErrorKind::Unreachable);
+    faults.fail_every(Operation::FetchData, unreachable);
+    queue.take(10, LEASE).await.expect_err("unreachable");
+    faults.heal();
+    let taken = queue.take(10, LEASE).await.expect("taken");
+    assert_eq!(taken.messages.len(), 3);
+    taken.hand_back().await.expect("handed back");
+    assert_eq!(queue.peek(10).await.expect("peeked").len(), 3);
+}

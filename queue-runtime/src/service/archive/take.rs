@@ -57,7 +57,7 @@ impl AnyQueue {
     /// messages are [handed back](Taken::hand_back).
     ///
     /// # Errors
-    /// The backend's error. Messages that were received then become visible again after `visibility`.
+    /// The backend's error. Messages that were received are visible again, or become so after `visibility`.
     ///
     /// # Cancel safety
     /// If the future is dropped, messages may have been received; they become visible again after `visibility`.
@@ -70,13 +70,27 @@ impl AnyQueue {
             queue: self.clone(),
             held: Vec::with_capacity(received.len()),
         };
+        let receipts: Vec<_> = received
+            .iter()
+            .map(|message| (message.id.clone(), message.receipt.clone()))
+            .collect();
         for mut message in received {
             let (id, now) = (message.id.clone(), message.received_at);
             // Nobody else had it when it was received.
             message.visible_at = now;
             let browsed = BrowsedMessage::from(message);
             let receipt = browsed.receipt.clone();
-            match self.archived(browsed, now).await? {
+            let copied = match self.archived(browsed, now).await {
+                Ok(copied) => copied,
+                Err(error) => {
+                    if let Err(error) = self.give_back(&receipts).await {
+                        let queue = &self.name;
+                        tracing::warn!(%queue, %error, "failed to hand back messages whose data cannot be read; they become visible again when their lease ends");
+                    }
+                    return Err(error);
+                }
+            };
+            match copied {
                 Copied::Whole(message, body) => {
                     taken.messages.push(*message);
                     taken.held.push(Held { id, receipt, body });
@@ -86,6 +100,26 @@ impl AnyQueue {
             }
         }
         Ok(taken)
+    }
+
+    /// Makes leased messages visible again.
+    async fn give_back(&self, receipts: &[(StorageId, PopReceipt)]) -> Result<()> {
+        let updates = stream::iter(receipts).map(|(id, receipt)| {
+            let backend = &self.context.backend;
+            backend.update(&self.name, id, receipt, Duration::ZERO, None)
+        });
+        let mut updates = updates.buffer_unordered(AT_ONCE);
+        let mut failed = Ok(());
+        while let Some(updated) = updates.next().await {
+            match updated {
+                Ok(_) => {}
+                Err(error) if error.is_lease_gone() => {}
+                Err(error) => failed = Err(error),
+            }
+        }
+        let put_back = Announced::put_back(&self.name, Duration::ZERO);
+        self.context.notifiers.publish([put_back]);
+        failed
     }
 }
 
@@ -125,20 +159,8 @@ impl Taken {
     /// # Errors
     /// The backend's error. The messages become visible again when their lease ends.
     pub async fn hand_back(self) -> Result<()> {
-        let (context, name) = (&self.queue.context, &self.queue.name);
-        for Held { id, receipt, .. } in &self.held {
-            let update = context
-                .backend
-                .update(name, id, receipt, Duration::ZERO, None);
-            match update.await {
-                Ok(_) => {}
-                Err(error) if error.is_lease_gone() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        context
-            .notifiers
-            .publish([Announced::put_back(name, Duration::ZERO)]);
-        Ok(())
+        let receipts = self.held.into_iter();
+        let receipts: Vec<_> = receipts.map(|held| (held.id, held.receipt)).collect();
+        self.queue.give_back(&receipts).await
     }
 }
