@@ -3,7 +3,9 @@ use std::process::ExitCode;
 
 use queue_runtime::name::InvalidName;
 use queue_runtime::redrive::RedriveError;
-use queue_runtime::{ConnectError, Error, ErrorKind};
+use queue_runtime::{
+    AcceptError, ConnectError, Error, ErrorKind, Operation, SubmitError, SubmitProblem,
+};
 
 use crate::output::escape;
 
@@ -49,6 +51,11 @@ impl Failure {
         Self::new(Exit::Usage, text)
     }
 
+    /// The error of reading standard input.
+    pub(crate) fn input(error: &io::Error) -> Self {
+        Self::new(Exit::Failed, format!("failed to read the input: {error}"))
+    }
+
     pub(crate) fn interrupted() -> Self {
         Self::new(Exit::Interrupted, "interrupted")
     }
@@ -62,6 +69,19 @@ impl Failure {
     pub(crate) fn of(mut self, part: &str) -> Self {
         self.text = format!("{part}: {}", self.text);
         self
+    }
+
+    /// Says that something was done before it failed.
+    pub(crate) fn after(mut self, done: &str) -> Self {
+        if self.exit != Exit::BrokenPipe {
+            self.exit = Exit::Partial;
+        }
+        self.text = format!("{} (before that, {done})", self.text);
+        self
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     pub(crate) fn is(&self, exit: Exit) -> bool {
@@ -120,6 +140,33 @@ fn advice(kind: ErrorKind) -> (Exit, Option<&'static str>) {
             Some("check the host in the URL, and that it can be reached from here"),
         ),
         _ => (Exit::Failed, None),
+    }
+}
+
+impl From<AcceptError> for Failure {
+    fn from(error: AcceptError) -> Self {
+        match error {
+            AcceptError::Storage(error) => error.into(),
+            AcceptError::QueueNotFound(queue) => {
+                let missing = Error::new(ErrorKind::QueueNotFound, Operation::Receive);
+                missing.with_queue(&queue).into()
+            }
+            error => Self::new(Exit::Failed, format!("{error:?}")),
+        }
+    }
+}
+
+impl<M> From<SubmitError<M>> for Failure {
+    fn from(error: SubmitError<M>) -> Self {
+        let text = format!("{error:?}");
+        match error.problem {
+            SubmitProblem::Storage(error) => {
+                let (exit, help) = advice(error.kind());
+                let help = help.map(str::to_owned);
+                Self { exit, text, help }
+            }
+            _ => Self::new(Exit::Failed, text),
+        }
     }
 }
 

@@ -16,14 +16,31 @@ mod output;
 mod session;
 mod storage;
 
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
+use std::time::Duration;
 
 use arguments::Arguments;
 use clap::{ColorChoice, Parser as _};
-use failure::Failure;
+use failure::{Exit, Failure};
+use tokio::runtime::Runtime;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// The time that a command has to end after Ctrl-C, unless it waits for a person or a file.
+const GRACE: Duration = Duration::from_millis(300);
+
+fn main() -> ExitCode {
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return Failure::new(Exit::Failed, format!("failed to start: {error}")).report();
+        }
+    };
+    let code = runtime.block_on(run());
+    // A check of a file that was interrupted may still block a thread.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run() -> ExitCode {
     let arguments = Arguments::parse();
     output::log();
     let colors = match arguments.general.color {
@@ -32,6 +49,14 @@ async fn main() -> ExitCode {
         ColorChoice::Never => anstream::ColorChoice::Never,
     };
     colors.write_global();
+    // A read from a terminal blocks the thread that would notice it.
+    tokio::spawn(async {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            tokio::time::sleep(GRACE).await;
+            Failure::interrupted().report();
+            process::exit(Exit::Interrupted as i32);
+        }
+    });
     let ended = tokio::select! {
         ended = commands::run(arguments) => ended,
         _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),

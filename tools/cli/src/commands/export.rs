@@ -9,11 +9,17 @@ use queue_runtime::service::{ArchivedMessage, Left};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Bar, count, note};
+use crate::output::{Bar, count, escape_json, note};
 use crate::session::Session;
 
 /// How long messages are leased that are written and then deleted.
 const LEASE: Duration = Duration::from_secs(300);
+
+/// The bytes of lines that are written at once.
+const WRITTEN_AT_ONCE: usize = 1024 * 1024;
+
+/// The bytes of lines from which the next messages are read in smaller portions.
+const LARGE: usize = 16 * 1024 * 1024;
 
 /// Copy the messages of a queue to a file, one line of JSON each, or move them there.
 ///
@@ -38,6 +44,10 @@ pub(crate) struct Export {
 }
 
 pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
+    if session.output.hides_payloads {
+        let text = "an export holds whole messages, so --hide-payloads cannot be obeyed";
+        return Err(Failure::usage(text));
+    }
     let queue = session.queue(&export.queue)?;
     let total = queue.properties().await?.approximate_count;
     if export.moves {
@@ -45,13 +55,13 @@ pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
     }
     let mut target = Target::open(export)?;
     let bar = Bar::new("copying", Some(total));
-    let page = session.service.backend().capabilities().max_receive;
+    let mut page = Portion::new(session);
     let (mut copied, mut left) = (0, Vec::new());
     let mut from = None;
     loop {
-        let archived = queue.archive(from.as_ref(), page).await;
+        let archived = queue.archive(from.as_ref(), page.messages).await;
         let archived = archived.map_err(|error| without_browsing(error.into()))?;
-        target.write(&archived.messages)?;
+        page.adapt(target.write(&archived.messages)?);
         copied += archived.messages.len() as u64;
         bar.add(archived.messages.len() as u64);
         left.extend(archived.left);
@@ -79,25 +89,24 @@ async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session
     ))?;
     let mut target = Target::open(export)?;
     let bar = Bar::new("moving", Some(total));
-    let batch = session.service.backend().capabilities().max_receive;
-    let (mut moved, mut lost, mut left) = (0, 0, Vec::new());
-    loop {
-        let mut taken = queue.take(batch, LEASE).await?;
-        if taken.is_empty() {
-            break;
-        }
-        left.append(&mut taken.left);
-        if let Err(failure) = target.write(&taken.messages).and_then(|()| target.sync()) {
-            taken.hand_back().await?;
-            return Err(failure);
-        }
-        let off = taken.delete().await?;
-        moved += off.deleted;
-        lost += off.lost;
-        bar.add(off.deleted);
-    }
+    let mut batch = Portion::new(session);
+    let mut moved = Moved::default();
+    let ended = move_all(queue, &mut target, &mut batch, &mut moved, &bar).await;
     drop(bar);
-    report(export, session, "moved", moved, lost, &left)?;
+    let Moved {
+        messages,
+        lost,
+        left,
+    } = moved;
+    let reported = report(export, session, "moved", messages, lost, &left);
+    if let Err(failure) = ended {
+        let done = format!("{} were moved", count(messages, "message"));
+        return Err(match messages {
+            0 => failure,
+            _ => failure.after(&done),
+        });
+    }
+    reported?;
     let rest = queue.properties().await?.approximate_count;
     if rest > 0 {
         note(format!(
@@ -106,6 +115,69 @@ async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session
         ));
     }
     Ok(())
+}
+
+/// What was moved until now.
+#[derive(Default)]
+struct Moved {
+    messages: u64,
+    lost: u64,
+    left: Vec<Left>,
+}
+
+async fn move_all(
+    queue: &AnyQueue,
+    target: &mut Target,
+    batch: &mut Portion,
+    moved: &mut Moved,
+    bar: &Bar,
+) -> Result<()> {
+    loop {
+        let mut taken = queue.take(batch.messages, LEASE).await?;
+        if taken.is_empty() {
+            return Ok(());
+        }
+        moved.left.append(&mut taken.left);
+        let written = target.write(&taken.messages);
+        match written.and_then(|bytes| target.sync().map(|()| bytes)) {
+            Ok(bytes) => batch.adapt(bytes),
+            Err(failure) => {
+                if let Err(error) = taken.hand_back().await {
+                    note(format!(
+                        "failed to hand messages back, which stay invisible for {} s: {error}",
+                        LEASE.as_secs()
+                    ));
+                }
+                return Err(failure);
+            }
+        }
+        let off = taken.delete().await?;
+        moved.messages += off.deleted;
+        moved.lost += off.lost;
+        bar.add(off.deleted);
+    }
+}
+
+/// How many messages are read at once: fewer if they are large, so that memory stays bounded.
+struct Portion {
+    messages: u32,
+    most: u32,
+}
+
+impl Portion {
+    fn new(session: &Session) -> Self {
+        let most = session.service.backend().capabilities().max_receive;
+        let messages = most.min(32);
+        Self { messages, most }
+    }
+
+    /// Takes account of the bytes of the last portion.
+    fn adapt(&mut self, bytes: usize) {
+        self.messages = match bytes {
+            0..LARGE => (self.messages * 2).min(self.most),
+            LARGE.. => (self.messages / 4).max(1),
+        };
+    }
 }
 
 fn report(
@@ -198,18 +270,35 @@ impl Target {
         })
     }
 
-    fn write(&mut self, messages: &[ArchivedMessage]) -> Result<()> {
-        let mut lines = Vec::new();
+    /// Writes messages, a line each. Returns the bytes.
+    fn write(&mut self, messages: &[ArchivedMessage]) -> Result<usize> {
+        let mut bytes = 0;
+        // One write for many lines.
+        let mut lines = String::new();
         for message in messages {
-            serde_json::to_writer(&mut lines, message).map_err(|error| {
+            let line = serde_json::to_string(message).map_err(|error| {
                 Failure::new(Exit::Failed, format!("failed to write JSON: {error}"))
             })?;
-            lines.push(b'\n');
+            bytes += line.len();
+            lines.push_str(&line);
+            lines.push('\n');
+            if lines.len() >= WRITTEN_AT_ONCE {
+                self.append(&lines)?;
+                lines.clear();
+            }
         }
+        self.append(&lines)?;
+        Ok(bytes)
+    }
+
+    fn append(&mut self, lines: &str) -> Result<()> {
         match &mut self.file {
-            None => Ok(io::stdout().lock().write_all(&lines)?),
+            // It may be a terminal, and means the same.
+            None => Ok(io::stdout()
+                .lock()
+                .write_all(escape_json(lines).as_bytes())?),
             Some(file) => file
-                .write_all(&lines)
+                .write_all(lines.as_bytes())
                 .map_err(|error| failed("write", &self.path, &error)),
         }
     }

@@ -19,7 +19,7 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 ///
 /// Messages keep their ids, attempts and poison records. Importing a file twice puts copies with the same ids, which
 /// consumers that recognise copies handle once. A torn last line is left out: an interrupted `export --move` has left its
-/// message on the queue.
+/// message on the queue. One that lacks only the line end is put, and may be a copy.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     /// The file; `-` is standard input.
@@ -51,23 +51,33 @@ pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
     let mut torn = false;
     loop {
         line.clear();
-        let read = reader.read_until(b'\n', &mut line);
-        if read.map_err(|error| failed(&import.file, &error))? == 0 {
+        let read = match reader.read_until(b'\n', &mut line) {
+            Ok(read) => read,
+            Err(error) => {
+                put(&mut batch, session, &mut imported, &bar).await?;
+                let failure = failed(&import.file, &error).of(&format!("line {}", number + 1));
+                return Err(failure.with_help(resume(number + 1)));
+            }
+        };
+        if read == 0 {
             break;
         }
         number += 1;
         if number < import.from_line || line.trim_ascii().is_empty() {
             continue;
         }
-        if !line.ends_with(b"\n") {
-            torn = true;
-            break;
-        }
-        let message: ArchivedMessage = serde_json::from_slice(&line).map_err(|error| {
-            let text = format!("line {number} is not a message of an export: {error}");
-            Failure::new(Exit::Partial, text)
-                .with_help(resume(batch.lines.first().copied().unwrap_or(number)))
-        })?;
+        let message: ArchivedMessage = match serde_json::from_slice(&line) {
+            Ok(message) => message,
+            Err(_) if !line.ends_with(b"\n") => {
+                torn = true;
+                break;
+            }
+            Err(error) => {
+                put(&mut batch, session, &mut imported, &bar).await?;
+                let text = format!("line {number} is not a message of an export: {error}");
+                return Err(Failure::new(Exit::Partial, text).with_help(resume(number)));
+            }
+        };
         let queue = import.queue.as_deref().unwrap_or(&message.queue);
         let is_full = batch.messages.len() >= BATCH || batch.bytes >= BATCH_BYTES;
         if !batch.messages.is_empty() && (is_full || batch.queue != queue) {
@@ -75,7 +85,12 @@ pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
         }
         if batch.queue != queue {
             batch.queue = queue.to_owned();
-            session.queue(queue)?.create().await?;
+            let created = async { Ok(session.queue(queue)?.create().await?) };
+            created.await.map_err(|failure: Failure| {
+                failure
+                    .of(&format!("line {number}"))
+                    .with_help(resume(number))
+            })?;
         }
         batch.bytes += line.len();
         batch.messages.push(message);

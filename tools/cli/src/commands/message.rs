@@ -9,11 +9,12 @@ use queue_runtime::AnyQueue;
 use queue_runtime::MessageId;
 use queue_runtime::backend::MessageState;
 use queue_runtime::service::Browsed;
-use queue_runtime::wire::{Body, Payload};
-use serde_json::{Value, json};
+use queue_runtime::wire::{Body, DEFAULT_MAX_PAYLOAD, Payload};
+use serde_json::json;
+use tempfile::NamedTempFile;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{count, details, note};
+use crate::output::{count, details, indented, note};
 use crate::session::Session;
 
 /// Show everything about the messages with an id: in memory and on SQLite.
@@ -74,9 +75,14 @@ pub(crate) async fn show(show: &Show, session: &Session) -> Result<()> {
 
 pub(crate) async fn rm(rm: &Rm, session: &Session) -> Result<()> {
     let queue = session.queue(&rm.queue)?;
-    let mut found = Vec::new();
+    let mut found = Vec::<Browsed>::new();
     for id in &rm.ids {
-        found.extend(find(&queue, id).await?);
+        for message in find(&queue, id).await? {
+            // An id may be given twice.
+            if found.iter().all(|other| other.id != message.id) {
+                found.push(message);
+            }
+        }
     }
     let held = found
         .iter()
@@ -87,13 +93,30 @@ pub(crate) async fn rm(rm: &Rm, session: &Session) -> Result<()> {
     };
     let (name, messages) = (queue.name(), count(found.len() as u64, "message"));
     session.confirm(&format!("Delete {messages} of queue `{name}`{held}?"))?;
+    let mut failed = None;
+    let mut deleted = 0;
     for message in &found {
-        queue.remove(message).await?;
+        match queue.remove(message).await {
+            Ok(()) => deleted += 1,
+            Err(error) => {
+                let id = message
+                    .body
+                    .envelope()
+                    .map_or("", |envelope| envelope.id.as_str());
+                note(format!("message {id} is not deleted: {error}"));
+                failed = Some(error);
+            }
+        }
     }
-    let value = json!({ "queue": name, "deleted_messages": found.len() });
-    session
-        .output
-        .done(&format!("deleted {messages} of queue `{name}`"), &value)
+    let messages = count(deleted, "message");
+    let value = json!({ "queue": name, "deleted_messages": deleted });
+    let sentence = format!("deleted {messages} of queue `{name}`");
+    session.output.done(&sentence, &value)?;
+    match failed {
+        None => Ok(()),
+        Some(error) if deleted == 0 => Err(error.into()),
+        Some(error) => Err(Failure::from(error).after(&sentence)),
+    }
 }
 
 pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
@@ -110,12 +133,32 @@ pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
     let payload = match edit.payload.as_deref() {
         Some("-") => {
             let mut payload = Vec::new();
-            io::stdin().lock().read_to_end(&mut payload)?;
+            let read = io::stdin().lock().read_to_end(&mut payload);
+            read.map_err(|error| Failure::input(&error))?;
             payload
         }
         Some(payload) => payload.as_bytes().to_vec(),
-        None => in_editor(&message)?,
+        None => {
+            let (was, file) = (editable(&message)?, Edited::new()?);
+            let edited = file.in_editor(&was)?;
+            if edited.trim_ascii() == was.as_bytes().trim_ascii() {
+                let text = "nothing was changed: the payload is as it was";
+                return Err(Failure::new(Exit::Declined, text));
+            }
+            let replaced = replace(edit, &queue, &message, edited, session).await;
+            return replaced.map_err(|failure| file.keep(failure));
+        }
     };
+    replace(edit, &queue, &message, payload, session).await
+}
+
+async fn replace(
+    edit: &Edit,
+    queue: &AnyQueue,
+    message: &Browsed,
+    payload: Vec<u8>,
+    session: &Session,
+) -> Result<()> {
     let payload = payload.trim_ascii().to_vec();
     let sizes = format!("{} bytes", payload.len());
     session.confirm(&format!(
@@ -123,7 +166,7 @@ pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
         edit.id
     ))?;
     queue
-        .edit(&message, Payload::Json(Bytes::from(payload)))
+        .edit(message, Payload::Json(Bytes::from(payload)))
         .await?;
     let value = json!({ "queue": queue.name(), "id": edit.id });
     session.output.done(
@@ -149,44 +192,82 @@ async fn now(queue: &AnyQueue) -> Result<queue_runtime::Timestamp> {
     Ok(queue.browse(None, 1).await?.now)
 }
 
-/// Has a person change the payload.
-fn in_editor(message: &Browsed) -> Result<Vec<u8>> {
-    let editor = ["VISUAL", "EDITOR"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok());
-    let editor = editor.filter(|editor| !editor.trim().is_empty());
-    let Some(editor) = editor.filter(|_| io::stdin().is_terminal()) else {
-        return Err(Failure::usage("no payload is given").with_help(
-            "give it after the id, or `-` for standard input, or set EDITOR on a terminal",
-        ));
-    };
+/// Returns the payload of a message as a person can change it.
+///
+/// # Errors
+/// If it is no JSON, or is not in the message.
+fn editable(message: &Browsed) -> Result<String> {
+    let refused = |problem: String| Failure::usage(format!("{problem}, so it cannot be edited"));
     let Body::Event(event) = &message.body else {
-        return Err(Failure::usage(
-            "the message is not an event, so its payload cannot be edited",
-        ));
+        return Err(refused("the message is no event".to_owned()));
     };
-    let payload = event.payload.as_bytes();
-    let shown = serde_json::from_slice::<Value>(payload);
-    let shown = shown.map_or_else(|_| payload.to_vec(), |value| format!("{value:#}\n").into());
-    let failed = |error: io::Error| Failure::new(Exit::Failed, format!("failed to edit: {error}"));
-    let file = tempfile::Builder::new()
-        .prefix("queues-")
-        .suffix(".json")
-        .tempfile()
-        .map_err(failed)?;
-    std::fs::write(file.path(), shown).map_err(failed)?;
-    let mut words = editor.split_whitespace();
-    let program = words.next().unwrap_or_default();
-    let ended = process::Command::new(program)
-        .args(words)
-        .arg(file.path())
-        .status();
-    let ended = ended.map_err(|error| {
-        Failure::new(Exit::Failed, format!("failed to run `{editor}`: {error}"))
-    })?;
-    if !ended.success() {
-        note("the editor has failed");
-        return Err(Failure::new(Exit::Declined, "nothing was changed"));
+    let mut event = event.clone();
+    event
+        .expand(DEFAULT_MAX_PAYLOAD)
+        .map_err(|error| refused(format!("the payload cannot be expanded ({error})")))?;
+    let Payload::Json(json) = &event.payload else {
+        return Err(refused("the payload is no JSON in the message".to_owned()));
+    };
+    match std::str::from_utf8(json) {
+        Ok(json) => Ok(indented(json) + "\n"),
+        Err(_) => Err(refused("the payload is not UTF-8".to_owned())),
     }
-    std::fs::read(file.path()).map_err(failed)
+}
+
+/// A file in which a person changes a payload.
+struct Edited(NamedTempFile);
+
+impl Edited {
+    fn new() -> Result<Self> {
+        let file = tempfile::Builder::new()
+            .prefix("queues-")
+            .suffix(".json")
+            .tempfile();
+        Ok(Self(file.map_err(|error| editing(&error))?))
+    }
+
+    /// Has a person change it. Returns what is in the file then.
+    fn in_editor(&self, payload: &str) -> Result<Vec<u8>> {
+        let editor = ["VISUAL", "EDITOR"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok());
+        let editor = editor.filter(|editor| !editor.trim().is_empty());
+        let Some(editor) = editor.filter(|_| io::stdin().is_terminal()) else {
+            return Err(Failure::usage("no payload is given").with_help(
+                "give it after the id, or `-` for standard input, or set EDITOR on a terminal",
+            ));
+        };
+        std::fs::write(self.0.path(), payload).map_err(|error| editing(&error))?;
+        let mut words = editor.split_whitespace();
+        let program = words.next().unwrap_or_default();
+        let ended = process::Command::new(program)
+            .args(words)
+            .arg(self.0.path())
+            .status();
+        let ended = ended.map_err(|error| {
+            Failure::new(Exit::Failed, format!("failed to run `{editor}`: {error}"))
+        })?;
+        if !ended.success() {
+            note("the editor has failed");
+            return Err(Failure::new(Exit::Declined, "nothing was changed"));
+        }
+        std::fs::read(self.0.path()).map_err(|error| editing(&error))
+    }
+
+    /// Keeps the work of the person, which was not accepted.
+    fn keep(self, failure: Failure) -> Failure {
+        match self.0.keep() {
+            Ok((_, path)) => {
+                let path = path.display();
+                failure.with_help(format!(
+                    "what you wrote is in `{path}`; `queues edit QUEUE ID - < {path}` takes it"
+                ))
+            }
+            Err(error) => failure.with_help(format!("what you wrote is lost: {error}")),
+        }
+    }
+}
+
+fn editing(error: &io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("failed to edit: {error}"))
 }

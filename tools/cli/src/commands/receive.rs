@@ -2,10 +2,11 @@ use std::time::Duration;
 
 use clap::Args;
 use queue_runtime::Delivery;
-use queue_runtime::wire::Body;
+use queue_runtime::wire::{Body, Payload};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::output::count;
 use crate::session::Session;
 
 /// Receive messages: write each as a line of JSON, then hand it back, or complete it.
@@ -31,32 +32,38 @@ pub(crate) struct Receive {
 
 pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
     let queue = session.queue(&receive.queue)?;
+    if receive.complete && session.output.hides_payloads {
+        let text =
+            "--complete deletes what is written, and --hide-payloads writes only a part of it";
+        return Err(Failure::usage(text));
+    }
     if receive.complete {
-        let count = receive.count;
+        let most = receive.count;
         session.confirm(&format!(
-            "Delete up to {count} messages of queue `{}` as they are written?",
+            "Delete up to {most} messages of queue `{}` as they are written?",
             queue.name()
         ))?;
     }
     // They are held until all are written, so that none is received twice.
     let mut held = Vec::new();
-    let mut written = Ok(());
+    let (mut written, mut completed) = (Ok(()), 0);
     for _ in 0..receive.count {
-        let accepted = queue.accept().wait(receive.wait).await;
-        let accepted = accepted.map_err(|error| Failure::new(Exit::Failed, format!("{error:?}")));
-        let delivery = match accepted {
+        let delivery = match queue.accept().wait(receive.wait).await {
             Ok(Some(delivery)) => delivery,
             Ok(None) => break,
-            Err(failure) => {
-                written = Err(failure);
+            Err(error) => {
+                written = Err(error.into());
                 break;
             }
         };
         written = write(&delivery, session);
         if written.is_err() || !receive.complete {
             held.push(delivery);
-        } else if let Err(error) = delivery.complete().await {
-            written = Err(Failure::new(Exit::Failed, format!("{error:?}")));
+        } else {
+            match delivery.complete().await {
+                Ok(_) => completed += 1,
+                Err(error) => written = Err(Failure::new(Exit::Failed, format!("{error:?}"))),
+            }
         }
         if written.is_err() {
             break;
@@ -67,7 +74,12 @@ pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
         let released = released.map_err(|error| Failure::new(Exit::Partial, format!("{error:?}")));
         written = written.and(released);
     }
-    written
+    match completed {
+        0 => written,
+        _ => written.map_err(|failure| {
+            failure.after(&format!("{} were completed", count(completed, "message")))
+        }),
+    }
 }
 
 fn write(delivery: &Delivery<Body>, session: &Session) -> Result<()> {
@@ -78,6 +90,13 @@ fn write(delivery: &Delivery<Body>, session: &Session) -> Result<()> {
         "inserted_at": delivery.inserted_at(),
         "expires_at": delivery.expires_at(),
     });
-    session.output.message(&received)?;
+    let payload = match delivery.message() {
+        Body::Event(event) => match &event.payload {
+            Payload::Json(json) => std::str::from_utf8(json).ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    session.output.message_with(&received, payload)?;
     session.output.flush()
 }

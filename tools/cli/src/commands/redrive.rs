@@ -156,7 +156,8 @@ pub(crate) async fn run(arguments: Redrive, session: &Session) -> Result<()> {
         unseen => format!(", and those of about {unseen} further ones that fit"),
     };
     if wanted.redriven + wanted.unseen == 0 {
-        return report(session, &wanted, "would be moved");
+        report(session, &wanted, "would be moved")?;
+        return all_moved(&wanted);
     }
     let moved = count(wanted.redriven, "message");
     session.confirm(&format!("Move {moved} of `{}`{unseen}?", arguments.queue))?;
@@ -171,7 +172,13 @@ pub(crate) async fn run(arguments: Redrive, session: &Session) -> Result<()> {
     drop(bar);
     let redriven = redriven?;
     report(session, &redriven, "moved")?;
-    if redriven.refused + redriven.unseen > 0 {
+    all_moved(&redriven)
+}
+
+/// # Errors
+/// If messages that fit the filters are left.
+fn all_moved(report: &Redriven) -> Result<()> {
+    if report.refused + report.not_allowed + report.unseen > 0 {
         let text = "some messages that fit the filters are left on the poison queue";
         return Err(Failure::new(Exit::Partial, text));
     }

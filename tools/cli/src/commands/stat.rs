@@ -6,7 +6,7 @@ use queue_runtime::settings::{Paused, paused};
 use queue_runtime::{Error, ErrorKind, Operation, QueueName, Timestamp};
 use serde::Serialize;
 
-use crate::failure::Result;
+use crate::failure::{Exit, Result};
 use crate::output::{NOT_KNOWN, age, escape};
 use crate::session::Session;
 
@@ -71,11 +71,17 @@ pub(crate) async fn figures(session: &Session, name: QueueName) -> Result<Option
         },
         Err(_) => None,
     };
+    let oldest = match oldest(session, &name).await {
+        Ok(oldest) => oldest,
+        // It was deleted meanwhile.
+        Err(failure) if failure.is(Exit::NotFound) => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
     Ok(Some(Figures {
         uri: backend.queue_uri(&name),
         messages: properties.approximate_count,
         poison,
-        oldest: oldest(session, &name).await?,
+        oldest,
         totals: properties.totals,
         paused: paused(&properties.metadata),
         metadata: properties.metadata,

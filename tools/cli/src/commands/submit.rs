@@ -122,15 +122,15 @@ async fn one(submit: &Submit, session: &Session) -> Result<()> {
     let payload = match submit.payload.as_deref() {
         None | Some("-") => {
             let mut payload = Vec::new();
-            io::stdin().lock().read_to_end(&mut payload)?;
+            let read = io::stdin().lock().read_to_end(&mut payload);
+            read.map_err(|error| Failure::input(&error))?;
             payload.trim_ascii().to_vec()
         }
         Some(payload) => payload.as_bytes().to_vec(),
     };
     let queue = session.queue(&submit.queue)?;
     let message = submit.message(session, payload.into(), None)?;
-    let submitted = queue.submit(message).await;
-    let submitted = submitted.map_err(|error| Failure::new(Exit::Failed, format!("{error:?}")))?;
+    let submitted = queue.submit(message).await?;
     let id = &submitted.id;
     let what = if submit.bare {
         "a bare body".to_owned()

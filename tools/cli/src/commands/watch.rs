@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::commands::ls::{AT_ONCE, names, state};
 use crate::commands::stat::{Figures, figures};
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::output::table::{alarming, number, text};
 use crate::output::{NOT_KNOWN, Table, escape};
 use crate::session::Session;
@@ -94,11 +94,15 @@ pub(crate) async fn run(watch: &Watch, session: &Session) -> Result<()> {
     while left > 0 {
         left -= 1;
         ticks.tick().await;
-        let queues = names(session, &watch.prefix, false).await?;
-        let read = stream::iter(queues)
-            .map(|queue| figures(session, queue))
-            .buffered(AT_ONCE);
-        let read: Vec<_> = read.try_collect().await?;
+        let read = match read(watch, session).await {
+            Ok(read) => read,
+            // It may answer again. At the first reading, the URL or the rights are probably wrong.
+            Err(failure) if !pasts.is_empty() && failure.is(Exit::Failed) => {
+                screen.fail(&failure)?;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         let now = Instant::now();
         let figures: Vec<_> = read.into_iter().flatten().collect();
         pasts.retain(|queue, _| figures.iter().any(|figures| figures.queue == *queue));
@@ -121,6 +125,12 @@ pub(crate) async fn run(watch: &Watch, session: &Session) -> Result<()> {
         }
     }
     Ok(())
+}
+
+async fn read(watch: &Watch, session: &Session) -> Result<Vec<Option<Figures>>> {
+    let queues = names(session, &watch.prefix, false).await?;
+    let read = stream::iter(queues).map(|queue| figures(session, queue));
+    read.buffered(AT_ONCE).try_collect().await
 }
 
 fn row(reading: &Reading, past: &Past) -> [Cell; 8] {
@@ -168,6 +178,12 @@ impl Screen {
             write!(io::stdout(), "\u{1b}[?1049h\u{1b}[?25l")?;
         }
         Ok(Self { is_terminal })
+    }
+
+    /// Says below the last table that there is no newer one.
+    fn fail(&self, failure: &Failure) -> Result<()> {
+        let clear = if self.is_terminal { "\u{1b}[K" } else { "" };
+        Ok(writeln!(io::stderr(), "{clear}{}", escape(failure.text()))?)
     }
 
     fn show(&mut self, prefix: &str, table: &Table) -> Result<()> {

@@ -18,7 +18,8 @@ pub(crate) fn ask(question: &str) -> Result<()> {
     write!(prompt, "{question} [y/N] ")?;
     prompt.flush()?;
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.map_err(|error| Failure::input(&error))?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::new(

@@ -8,10 +8,11 @@ use queue_runtime::backend::MessageState;
 use queue_runtime::envelope::Envelope;
 use queue_runtime::service::Browsed;
 use queue_runtime::wire::{Body, Payload};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::table::{Table, number, text};
-use super::text::{NOT_KNOWN, age, clip, escape};
+use super::text::{NOT_KNOWN, age, clip, escape, indented};
 
 /// The columns of a payload that a table shows.
 const PREVIEW: usize = 60;
@@ -189,8 +190,10 @@ fn of_envelope(envelope: &Envelope, hides_payloads: bool, line: &mut impl FnMut(
 
 /// Returns JSON with line breaks, and other text as it is.
 fn pretty(text: &str) -> String {
-    let value = serde_json::from_str::<Value>(text);
-    value.map_or_else(|_| text.to_owned(), |value| format!("{value:#}"))
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => indented(text),
+        Err(_) => text.to_owned(),
+    }
 }
 
 /// Replaces the payloads in a message's JSON, and the error texts, which may quote them.

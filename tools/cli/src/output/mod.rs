@@ -8,6 +8,7 @@ mod text;
 
 use std::io::{self, Write};
 
+use queue_runtime::MessageId;
 use serde::Serialize;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
@@ -19,7 +20,7 @@ pub(crate) use bar::Bar;
 pub(crate) use confirm::ask;
 pub(crate) use message::{Listed, details, listing, without_payload};
 pub(crate) use table::Table;
-pub(crate) use text::{NOT_KNOWN, age, count, escape};
+pub(crate) use text::{NOT_KNOWN, age, count, escape, escape_json, indented};
 
 /// Standard output: tables and sentences for people, or a JSON value a line for programs.
 #[derive(Debug, Clone)]
@@ -51,10 +52,27 @@ impl Output {
         self.raw(&value.to_string())
     }
 
+    /// Writes a received message, with the JSON of its payload as it is: numbers of any length stay.
+    pub(crate) fn message_with(&self, value: &Value, payload: Option<&str>) -> Result<()> {
+        let (Some(payload), false) = (payload, self.hides_payloads) else {
+            return self.message(value);
+        };
+        let mut value = value.clone();
+        let Some(place) = value.pointer_mut("/body/event/payload") else {
+            return self.message(&value);
+        };
+        // Nothing else in the message can be equal to it.
+        let mark = MessageId::random().to_string();
+        *place = Value::from(mark.as_str());
+        // Between the tokens of JSON, a line feed is as good as a space.
+        let payload = payload.replace(['\n', '\r'], " ");
+        self.raw(&value.to_string().replace(&format!("\"{mark}\""), &payload))
+    }
+
     /// Writes a line of JSON so that no terminal takes anything in it for a command.
     fn raw(&self, json: &str) -> Result<()> {
         let mut out = io::stdout().lock();
-        out.write_all(text::escape_json(json).as_bytes())?;
+        out.write_all(escape_json(json).as_bytes())?;
         Ok(out.write_all(b"\n")?)
     }
 

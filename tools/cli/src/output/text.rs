@@ -22,7 +22,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Escapes the same in JSON, where these characters are only inside strings.
-pub(super) fn escape_json(json: &str) -> String {
+pub(crate) fn escape_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         if c.is_ascii() && c != '\u{7f}' || c.escape_debug().len() == 1 {
@@ -34,6 +34,52 @@ pub(super) fn escape_json(json: &str) -> String {
         }
     }
     escaped
+}
+
+/// Returns JSON with line breaks and indents. All else stays as it is: numbers of any length, and the order of members.
+pub(crate) fn indented(json: &str) -> String {
+    let (mut indented, mut depth) = (String::with_capacity(json.len() * 2), 0_usize);
+    let (mut in_string, mut is_escaped) = (false, false);
+    let mut all = json.chars().peekable();
+    let new_line = |text: &mut String, depth: usize| {
+        text.push('\n');
+        text.extend(std::iter::repeat_n("  ", depth));
+    };
+    while let Some(c) = all.next() {
+        if in_string {
+            indented.push(c);
+            (in_string, is_escaped) = (c != '"' || is_escaped, c == '\\' && !is_escaped);
+            continue;
+        }
+        match c {
+            c if c.is_ascii_whitespace() => {}
+            '{' | '[' => {
+                indented.push(c);
+                while all.next_if(char::is_ascii_whitespace).is_some() {}
+                if let Some(end) = all.next_if(|c| "}]".contains(*c)) {
+                    indented.push(end);
+                } else {
+                    depth += 1;
+                    new_line(&mut indented, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut indented, depth);
+                indented.push(c);
+            }
+            ',' => {
+                indented.push(c);
+                new_line(&mut indented, depth);
+            }
+            ':' => indented.push_str(": "),
+            c => {
+                in_string = c == '"';
+                indented.push(c);
+            }
+        }
+    }
+    indented
 }
 
 /// Returns the text, cut to this many columns of a terminal.
@@ -103,6 +149,14 @@ mod tests {
         let read: Vec<String> = serde_json::from_str(&escaped).expect("still JSON");
         assert_eq!(read, [HOSTILE, "Grüße"]);
         assert!(escaped.contains("Grüße"));
+    }
+
+    #[test]
+    fn indented_json_keeps_its_numbers_and_the_order_of_its_members() {
+        let json = r#"{"b":[ 340282366920938463463374607431768211455 , 1.00],"a":{ },"s":"{\"x\":[1,2]}\\"}"#;
+        let expected = "{\n  \"b\": [\n    340282366920938463463374607431768211455,\n    1.00\n  ],\n  \"a\": {},\n  \
+             \"s\": \"{\\\"x\\\":[1,2]}\\\\\"\n}";
+        assert_eq!(indented(json), expected);
     }
 
     #[test]

@@ -125,6 +125,9 @@ async fn messages_are_submitted_looked_at_and_received() {
     );
     assert_eq!(storage.json(&["browse", "orders"]).len(), 1);
     storage
+        .run(&["receive", "nowhere"])
+        .failed(3, "queues create");
+    storage
         .run(&["receive", "orders", "--complete"])
         .failed(5, "--yes");
 }

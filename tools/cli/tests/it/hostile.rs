@@ -42,6 +42,8 @@ async fn payloads_kinds_ids_and_errors_are_escaped() {
         &["--json", "browse", "orders-poison"],
         &["show", "orders-poison", id.as_str()],
         &["--json", "receive", "orders"],
+        &["export", "orders"],
+        &["export", "orders-poison"],
         &["redrive", "orders-poison", "--dry-run"],
         &["--json", "redrive", "orders-poison", "--dry-run"],
     ] {
@@ -92,6 +94,26 @@ async fn payloads_and_error_texts_are_left_out_when_they_are_to_be_hidden() {
             assert!(shown.contains("4111"), "{command:?}: {shown}");
         }
     }
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_of_which_only_a_part_is_written() {
+    let storage = Storage::new();
+    // More digits than a float has, members that are not sorted, and line feeds between tokens.
+    let payload = "{\"n\": 340282366920938463463374607431768211455,\n \"a\": 1.00}";
+    storage.out(&["submit", "orders", payload, "--kind", "shop.order"]);
+    for command in [
+        &["receive", "orders", "--complete", "--yes"][..],
+        &["export", "orders"],
+    ] {
+        let ran = storage.run(&[&["--hide-payloads"], command].concat());
+        ran.failed(2, "--hide-payloads");
+    }
+    let received = storage.out(&["receive", "orders", "--complete", "--yes"]);
+    let kept = r#""payload":{"n": 340282366920938463463374607431768211455,  "a": 1.00}"#;
+    assert!(received.contains(kept), "{received}");
+    assert_eq!(received.lines().count(), 1);
+    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 0);
 }
 
 #[tokio::test]
