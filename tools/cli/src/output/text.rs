@@ -8,6 +8,9 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// What a storage does not tell. Never shown as 0.
 pub(crate) const NOT_KNOWN: &str = "not known here";
 
+/// The greatest depth that is indented: the size of the text stays in proportion to that of the JSON.
+const DEEPEST: usize = 16;
+
 /// Escapes what a terminal may take for a command or show as something else: control characters, format characters such
 /// as those that turn the direction of text, and marks that change the character before them.
 pub(crate) fn escape(text: &str) -> String {
@@ -43,7 +46,7 @@ pub(crate) fn indented(json: &str) -> String {
     let mut all = json.chars().peekable();
     let new_line = |text: &mut String, depth: usize| {
         text.push('\n');
-        text.extend(std::iter::repeat_n("  ", depth));
+        text.extend(std::iter::repeat_n("  ", depth.min(DEEPEST)));
     };
     while let Some(c) = all.next() {
         if in_string {
@@ -157,6 +160,8 @@ mod tests {
         let expected = "{\n  \"b\": [\n    340282366920938463463374607431768211455,\n    1.00\n  ],\n  \"a\": {},\n  \
              \"s\": \"{\\\"x\\\":[1,2]}\\\\\"\n}";
         assert_eq!(indented(json), expected);
+        let deep = "[".repeat(10_000) + "1" + &"]".repeat(10_000);
+        assert!(indented(&deep).len() < 100 * deep.len());
     }
 
     #[test]
