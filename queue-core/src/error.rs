@@ -367,7 +367,7 @@ impl fmt::Display for Error {
         if let Some(detail) = detail {
             write!(f, " ({detail})")?;
         }
-        if *outcome == Outcome::Unknown {
+        if *outcome == Outcome::Unknown && !operation.only_reads() {
             f.write_str("; it may have been carried out")?;
         }
         Ok(())
@@ -418,6 +418,19 @@ impl ErrorKind {
 }
 
 impl Operation {
+    /// Whether it changes nothing, so that nobody needs to know whether it was carried out.
+    fn only_reads(self) -> bool {
+        matches!(
+            self,
+            Self::ListQueues
+                | Self::Properties
+                | Self::Peek
+                | Self::Browse
+                | Self::FetchData
+                | Self::ListData
+        )
+    }
+
     /// Verb phrases: for an operation on no queue in particular, and for one with the queue's name to follow.
     fn phrases(self) -> (&'static str, &'static str) {
         match self {

@@ -1,10 +1,12 @@
 //! Reads the invoices, compares them with what they must be, and describes them.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use queue_runtime::{Failure, QueueService};
 
 use crate::books::Books;
+use crate::run::{LOOK, STANDSTILL};
 use crate::workload::{Bill, Expected};
 
 /// The objective: this share of invoices is written within these seconds of their submission.
@@ -55,14 +57,19 @@ pub(crate) fn judge(invoices: &[Invoice], expected: &Expected) -> Result<(), Fai
     Err(format!("the invoice {key:?} is {found:?} and has to be {wanted:?}").into())
 }
 
-/// Fails unless all queues but the poison queues are empty.
-pub(crate) async fn left_over(service: &QueueService) -> Result<(), Failure> {
-    let names = "work-items usage-records priced-items failed-records";
-    for name in names.split(' ') {
-        let queue = service.any_queue(name)?.properties().await?;
-        let left = queue.approximate_count;
-        if left > 0 {
-            return Err(format!("{left} messages are left on queue `{name}`").into());
+/// Waits until all queues but the poison queues are empty. Messages of killed processes come again after their lease.
+pub(crate) async fn emptied(service: &QueueService) -> Result<(), Failure> {
+    let began = Instant::now();
+    for name in "work-items usage-records priced-items failed-records".split(' ') {
+        let queue = service.any_queue(name)?;
+        loop {
+            let left = queue.properties().await?.approximate_count;
+            if left == 0 {
+                break;
+            } else if began.elapsed() > STANDSTILL {
+                return Err(format!("{left} messages are left on queue `{name}`").into());
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::policy::Objective;
-use queue_runtime::{Failure, QueueService, agent};
+use queue_runtime::{Failure, QueueService, StorageRetry, agent};
 use tokio::runtime::Runtime;
 
 use crate::books::Books;
@@ -35,9 +35,12 @@ pub(crate) fn role(kind: Kind, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Connects to the queues. The container is for the payloads of work items on Azure.
+/// Connects to the queues. The container is for the payloads of work items on Azure. Each step can be repeated, so submissions
+/// of unknown outcome are.
 pub(crate) async fn connect(url: &str) -> Result<QueueService, Failure> {
-    let service = QueueService::builder(url).payload_container("billing-payloads");
+    let service = QueueService::builder(url)
+        .payload_container("billing-payloads")
+        .storage_retry(StorageRetry::default().with_unknown());
     Ok(service.connect().await?)
 }
 

@@ -9,17 +9,17 @@ use rand::rngs::SmallRng;
 
 use crate::books::{self, Books};
 use crate::chart::{self, Course};
-use crate::judge::{Invoice, describe, invoices, judge, left_over};
+use crate::judge::{Invoice, describe, emptied, invoices, judge};
 use crate::processes::{Processes, victims};
 use crate::role::connect;
 use crate::workload::{Expected, MIN_RECORDS, Workload};
 use crate::{Kind, Place, Run, cost};
 
 /// How often the state is sampled.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// The time without any progress after which a run is given up.
-const STANDSTILL: Duration = Duration::from_secs(120);
+pub(crate) const STANDSTILL: Duration = Duration::from_secs(120);
 
 const PROGRESS: &str =
     "SELECT (SELECT coalesce(sum(done), 0) FROM items), (SELECT count(*) FROM invoices)";
@@ -80,10 +80,10 @@ pub(crate) async fn run(arguments: &Run) -> Result<(), Failure> {
         running.until_billed(phase).await?;
     }
     let took = running.began.elapsed().as_secs_f64();
+    emptied(&service).await?;
     running.processes.end()?;
     let invoices = invoices(&books)?;
     judge(&invoices, &expected)?;
-    left_over(&service).await?;
 
     let mut course = running.course;
     let seconds = |milliseconds: i64| milliseconds as f64 / 1e3;

@@ -323,6 +323,8 @@ impl ServiceBuilder {
 
     /// Opens the storage and starts the service's background thread.
     ///
+    /// Only shards are read from the storage here, which [`storage_retry`](Self::storage_retry) repeats if it fails.
+    ///
     /// # Errors
     /// [`ConnectError`] if the URL is not supported, the client id or a setting is invalid, the storage cannot be
     /// opened, or the background thread cannot be started.
@@ -356,8 +358,8 @@ impl ServiceBuilder {
         let client = ClientId::new(self.client.unwrap_or_else(default_client));
         let client = client.map_err(|source| ConnectError::Client { source })?;
         let meter = Arc::new(Meter::new());
-        let Opened { backend, shards } =
-            self.target.open(&clock, &meter, self.storage_limit).await?;
+        let (limit, retry) = (self.storage_limit, &self.storage_retry);
+        let Opened { backend, shards } = self.target.open(&clock, &meter, limit, retry).await?;
         let background = (self.background)();
         let background = background.map_err(|source| ConnectError::Background { source })?;
         let costs_little = reads_are_cheap(backend.capabilities());

@@ -10,6 +10,8 @@ use queue_sharded::{ShardedBackend, Shards};
 use super::error::ConnectError;
 use crate::backend::open;
 use crate::meter::{Meter, Metered, Queues};
+use crate::policy::StorageRetry;
+use crate::repeat::Repeats;
 use crate::storage_limit::StorageLimit;
 
 /// A storage of [shards](crate::QueueService::sharded): a URL, or a backend.
@@ -60,6 +62,7 @@ impl Target {
         clock: &Arc<dyn Clock>,
         meter: &Arc<Meter>,
         limit: StorageLimit,
+        retry: &StorageRetry,
     ) -> Result<Opened, ConnectError> {
         let (accounts, number) = match self {
             Self::One(Account(Kind::Url(url))) if url.starts_with(SCHEME) => parse(&url)?,
@@ -74,10 +77,14 @@ impl Target {
         for account in accounts {
             opened.push(account.open(clock, meter, limit, Queues::Shards).await?);
         }
-        let shards = Shards::new(opened, number, Arc::clone(clock))
-            .connect()
-            .await;
-        let shards = Arc::new(shards.map_err(ConnectError::Storage)?);
+        let mut repeats = Repeats::by(retry, &**clock);
+        let shards = loop {
+            let shards = Shards::new(opened.clone(), number, Arc::clone(clock));
+            match shards.connect().await {
+                Ok(shards) => break Arc::new(shards),
+                Err(error) => repeats.pause(error).await.map_err(ConnectError::Storage)?,
+            }
+        };
         Ok(Opened {
             backend: Arc::<ShardedBackend>::clone(&shards),
             shards: Some(shards),

@@ -9,7 +9,7 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{Fault, TokioClock};
 use queue_runtime::{
     AcceptError, ConnectError, Disposition, ErrorKind, Message, Operation, QueueService, Received,
-    RetryPolicy,
+    RetryPolicy, StorageRetry,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
@@ -277,4 +277,31 @@ async fn programs_that_disagree_about_the_accounts_are_refused() {
     let refused = connect("sharded:0|memory:a").await.expect_err("no shards");
     assert!(refused.to_string().contains("1 to 256"), "{refused}");
     drop(kept);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_is_slow_at_the_start_is_asked_again() {
+    let world = World::new(2);
+    let account = &world.accounts[0];
+    let connect = async |policy| {
+        let accounts = world.accounts.clone().into_iter();
+        let accounts = accounts.map(|account| Arc::new(account) as Arc<dyn Backend>);
+        let service = QueueService::sharded(accounts, 4)
+            .clock(Arc::new(TokioClock::new()))
+            .storage_retry(policy)
+            .on_current_runtime();
+        service.connect().await
+    };
+    let fail = |calls| {
+        let slow = Fault::Refused(ErrorKind::Timeout);
+        account.fail_next(calls, Operation::Properties, slow);
+    };
+    fail(1);
+    match connect(StorageRetry::never()).await {
+        Err(ConnectError::Storage(error)) => assert_eq!(error.kind(), ErrorKind::Timeout),
+        other => panic!("{other:?}"),
+    }
+    fail(2);
+    let connected = connect(StorageRetry::default()).await;
+    connected.expect("connects at the third try");
 }
