@@ -3,6 +3,8 @@
 
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap as _, SerializeStruct as _, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::backend::{PageMark, StorageId};
 use crate::envelope::{ClientId, MessageId, PoisonReason, RequestId};
@@ -63,15 +65,19 @@ impl Serialize for Event {
     }
 }
 
-/// As the JSON value, or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items), `attached` (its size in
+/// As the JSON value as it was written (text, if it is nested too deeply or has a number that is out of range), or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items), `attached` (its size in
 /// bytes) or `dataref`, or null.
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Json(json) => match serde_json::from_slice::<serde_json::Value>(json) {
-                Ok(value) => value.serialize(serializer),
-                Err(_) => bytes(serializer, json),
-            },
+            Self::Json(json) => {
+                // Whoever reads it may have to parse it.
+                let parsed = serde_json::from_slice::<Value>(json);
+                match parsed.and_then(|_| serde_json::from_slice::<&RawValue>(json)) {
+                    Ok(value) => value.serialize(serializer),
+                    Err(_) => bytes(serializer, json),
+                }
+            }
             Self::Binary(binary) => entry(serializer, "base64", &to_base64(binary)),
             Self::Compressed(compressed) => entry(serializer, "zstd", &to_base64(&compressed.data)),
             Self::Pack(pack) => entry(serializer, "pack", &pack.items()),

@@ -108,15 +108,14 @@ pub(crate) async fn rm(rm: &Rm, session: &Session) -> Result<()> {
             }
         }
     }
+    if let (0, Some(error)) = (deleted, &failed) {
+        return Err(error.clone().into());
+    }
     let messages = count(deleted, "message");
     let value = json!({ "queue": name, "deleted_messages": deleted });
     let sentence = format!("deleted {messages} of queue `{name}`");
     session.output.done(&sentence, &value)?;
-    match failed {
-        None => Ok(()),
-        Some(error) if deleted == 0 => Err(error.into()),
-        Some(error) => Err(Failure::from(error).after(&sentence)),
-    }
+    failed.map_or(Ok(()), |error| Err(Failure::from(error).after(&sentence)))
 }
 
 pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {

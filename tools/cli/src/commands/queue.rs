@@ -60,7 +60,7 @@ pub(crate) async fn delete(delete: &Delete, session: &Session) -> Result<()> {
     let about = count(messages, "message");
     session.confirm(&format!("Delete queue `{name}` with about {about}?"))?;
     queue.delete().await?;
-    let value = json!({ "queue": name, "deleted_messages": messages });
+    let value = json!({ "queue": name, "approximate_messages": messages });
     session.output.done(
         &format!("deleted queue `{name}` with about {about}"),
         &value,
@@ -73,7 +73,7 @@ pub(crate) async fn purge(purge: &Purge, session: &Session) -> Result<()> {
     let about = count(messages, "message");
     session.confirm(&format!("Delete about {about} of queue `{name}`?"))?;
     queue.clear().await?;
-    let value = json!({ "queue": name, "deleted_messages": messages });
+    let value = json!({ "queue": name, "approximate_messages": messages });
     session
         .output
         .done(&format!("deleted about {about} of queue `{name}`"), &value)

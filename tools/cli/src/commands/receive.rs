@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use queue_runtime::Delivery;
-use queue_runtime::wire::{Body, Payload};
-use serde_json::json;
+use queue_runtime::wire::Body;
+use queue_runtime::{Delivery, Timestamp};
+use serde::Serialize;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::output::count;
@@ -28,6 +28,16 @@ pub(crate) struct Receive {
     /// How long to wait for a message.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
     wait: Duration,
+}
+
+/// A received message, as it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    body: &'a Body,
+    dequeue_count: u32,
+    attempt: u32,
+    inserted_at: Timestamp,
+    expires_at: Option<Timestamp>,
 }
 
 pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
@@ -83,20 +93,12 @@ pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
 }
 
 fn write(delivery: &Delivery<Body>, session: &Session) -> Result<()> {
-    let received = json!({
-        "body": delivery.message(),
-        "dequeue_count": delivery.dequeue_count(),
-        "attempt": delivery.attempt(),
-        "inserted_at": delivery.inserted_at(),
-        "expires_at": delivery.expires_at(),
-    });
-    let payload = match delivery.message() {
-        Body::Event(event) => match &event.payload {
-            Payload::Json(json) => std::str::from_utf8(json).ok(),
-            _ => None,
-        },
-        _ => None,
-    };
-    session.output.message_with(&received, payload)?;
+    session.output.message(&Written {
+        body: delivery.message(),
+        dequeue_count: delivery.dequeue_count(),
+        attempt: delivery.attempt(),
+        inserted_at: delivery.inserted_at(),
+        expires_at: delivery.expires_at(),
+    })?;
     session.output.flush()
 }

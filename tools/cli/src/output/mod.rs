@@ -6,11 +6,9 @@ mod message;
 pub(crate) mod table;
 mod text;
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
-use queue_runtime::MessageId;
 use serde::Serialize;
-use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
 use crate::arguments::General;
@@ -37,43 +35,22 @@ impl Output {
         }
     }
 
-    /// Writes a value as a line of JSON.
+    /// Writes a value as a line of JSON, with numbers of any length as they are.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
-        let value = to_json(value)?;
-        self.raw(&value.to_string())
+        let json = serde_json::to_string(value).map_err(|error| unwritten(&error))?;
+        // Nothing else in it is a line break: between tokens, a space is as good, and in strings there is none.
+        let json = escape_json(&json.replace(['\n', '\r'], " "));
+        Ok(writeln!(io::stdout().lock(), "{json}")?)
     }
 
     /// Writes a message, or a report that holds some, as a line of JSON: without payloads if they are to be hidden.
     pub(crate) fn message(&self, value: &impl Serialize) -> Result<()> {
-        let mut value = to_json(value)?;
-        if self.hides_payloads {
-            without_payload(&mut value);
+        if !self.hides_payloads {
+            return self.json(value);
         }
-        self.raw(&value.to_string())
-    }
-
-    /// Writes a received message, with the JSON of its payload as it is: numbers of any length stay.
-    pub(crate) fn message_with(&self, value: &Value, payload: Option<&str>) -> Result<()> {
-        let (Some(payload), false) = (payload, self.hides_payloads) else {
-            return self.message(value);
-        };
-        let mut value = value.clone();
-        let Some(place) = value.pointer_mut("/body/event/payload") else {
-            return self.message(&value);
-        };
-        // Nothing else in the message can be equal to it.
-        let mark = MessageId::random().to_string();
-        *place = Value::from(mark.as_str());
-        // Between the tokens of JSON, a line feed is as good as a space.
-        let payload = payload.replace(['\n', '\r'], " ");
-        self.raw(&value.to_string().replace(&format!("\"{mark}\""), &payload))
-    }
-
-    /// Writes a line of JSON so that no terminal takes anything in it for a command.
-    fn raw(&self, json: &str) -> Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(escape_json(json).as_bytes())?;
-        Ok(out.write_all(b"\n")?)
+        let mut value = serde_json::to_value(value).map_err(|error| unwritten(&error))?;
+        without_payload(&mut value);
+        self.json(&value)
     }
 
     /// Writes a line for people. What comes from a queue must have been [escaped](escape).
@@ -99,11 +76,8 @@ impl Output {
     }
 }
 
-pub(crate) fn to_json(value: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(value).map_err(|error| {
-        let text = format!("failed to write JSON: {error}");
-        Failure::new(Exit::Failed, text)
-    })
+fn unwritten(error: &serde_json::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("failed to write JSON: {error}"))
 }
 
 /// Tells people something that is no result, on standard error.

@@ -10,7 +10,11 @@ impl Table {
     pub(crate) fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_content_arrangement(match table.width() {
+            // It does not know how wide it is.
+            Some(0) => ContentArrangement::Disabled,
+            _ => ContentArrangement::Dynamic,
+        });
         table.set_header(one_line(header.into_iter().map(Cell::new)));
         Self(table)
     }

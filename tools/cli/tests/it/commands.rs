@@ -54,7 +54,8 @@ fn a_queue_is_created_described_and_deleted() {
     assert_eq!(metadata, "team=shop\n");
     let declined = storage.run(&["delete", "orders"]);
     declined.failed(5, "Delete queue `orders` with about 0 messages?");
-    storage.out(&["delete", "orders", "--yes"]);
+    let deleted = &storage.json(&["delete", "orders", "--yes"])[0];
+    assert_eq!(deleted["approximate_messages"], 0);
     storage
         .run(&["delete", "orders", "--yes"])
         .failed(3, "does not exist");
@@ -235,6 +236,27 @@ async fn poison_is_redriven_by_its_reason() {
     assert_eq!(storage.json(&["stat", "orders-poison"])[0]["messages"], 0);
 }
 
+#[tokio::test]
+async fn poison_of_another_queue_is_left_unless_that_is_allowed() {
+    let storage = Storage::new();
+    storage.submit(0..2).await;
+    storage.reject("closed").await;
+    storage.reject("closed").await;
+    let file = storage.path("poison.jsonl");
+    let file = file.to_str().expect("text");
+    storage.out(&["export", "orders-poison", file]);
+    storage.out(&["import", file, "--queue", "returns-poison"]);
+    let redrive = ["redrive", "returns-poison", "--yes"];
+    for _ in 0..2 {
+        let left = storage.run(&redrive);
+        left.failed(6, "left on the poison queue");
+        assert!(left.out.contains("2 messages left"), "{left:?}");
+    }
+    let moved = storage.json(&[&redrive[..], &["--allow", "orders"]].concat());
+    assert_eq!(moved[0]["redriven"], 2);
+    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 2);
+}
+
 #[test]
 fn a_queue_is_paused_for_everybody_and_resumed() {
     let storage = Storage::new();
@@ -355,6 +377,56 @@ async fn readings_tell_what_comes_and_goes() {
     storage
         .run(&["watch", "--interval", "1ms"])
         .failed(2, "100 ms");
+}
+
+#[cfg(feature = "azure")]
+#[tokio::test]
+async fn readings_go_on_after_an_outage() {
+    use std::process::Stdio;
+    use std::sync::Arc;
+
+    use queue_runtime::backend::{Backend, MemoryBackend, Metadata, NewMessage};
+    use queue_runtime::clock::Clock;
+    use queue_runtime::{QueueName, SystemClock};
+    use queue_tests::azure_stub::AzureStub;
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let queues: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
+    let name = QueueName::from_static("orders");
+    let created = queues.create_queue(&name, &Metadata::new()).await;
+    created.expect("created");
+    let stub = AzureStub::start("shop", Arc::clone(&queues), clock, None);
+    let mut stub = stub.expect("it starts");
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_queues"));
+    command.env("QUEUE_URL", stub.connection_string());
+    command.args("--json watch --interval 100ms".split(' '));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watch = command.kill_on_drop(true).spawn().expect("it starts");
+    let mut readings = BufReader::new(watch.stdout.take().expect("piped")).lines();
+    let mut errors = BufReader::new(watch.stderr.take().expect("piped")).lines();
+    let first = readings.next_line().await.expect("read").expect("a line");
+    assert!(first.contains("orders"), "{first}");
+    stub.stop().await;
+    // The library tries again for a while, and says so, before the reading fails.
+    loop {
+        let error = errors.next_line().await.expect("read").expect("it runs");
+        if !error.contains("trying again") {
+            assert!(error.contains("failed to list queues"), "{error}");
+            break;
+        }
+    }
+    stub.start_again().expect("its port is free");
+    let order = NewMessage::new("an order");
+    queues.put(&name, order).await.expect("put");
+    // Those of the time before the outage may still be in the pipe.
+    while !readings
+        .next_line()
+        .await
+        .expect("read")
+        .expect("it reads on")
+        .contains(r#""messages":1"#)
+    {}
 }
 
 #[test]

@@ -109,10 +109,16 @@ async fn nothing_is_deleted_of_which_only_a_part_is_written() {
         let ran = storage.run(&[&["--hide-payloads"], command].concat());
         ran.failed(2, "--hide-payloads");
     }
-    let received = storage.out(&["receive", "orders", "--complete", "--yes"]);
     let kept = r#""payload":{"n": 340282366920938463463374607431768211455,  "a": 1.00}"#;
-    assert!(received.contains(kept), "{received}");
-    assert_eq!(received.lines().count(), 1);
+    for command in [
+        &["peek", "orders"][..],
+        &["browse", "orders"],
+        &["receive", "orders", "--complete", "--yes"],
+    ] {
+        let written = storage.out(&[&["--json"], command].concat());
+        assert!(written.contains(kept), "{command:?}: {written}");
+        assert_eq!(written.lines().count(), 1);
+    }
     assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 0);
 }
 

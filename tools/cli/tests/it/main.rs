@@ -4,4 +4,5 @@ mod commands;
 mod hostile;
 mod kills;
 mod support;
+mod terminal;
 mod transfer;

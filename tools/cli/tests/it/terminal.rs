@@ -1,0 +1,172 @@
+//! The program on a terminal: its questions, the editor, and the live view.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use queue_runtime::{Delivery, QueueService};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use serde_json::json;
+
+use crate::support::{Order, Storage};
+
+/// A run of the program whose input, output and errors are a terminal.
+struct Session {
+    terminal: File,
+    program: Child,
+    /// What the program has written so far.
+    said: String,
+}
+
+impl Session {
+    fn start(storage: &Storage, editor: &str, arguments: &[&str]) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let terminal = openpt(flags).expect("a terminal");
+        grantpt(&terminal).expect("ours");
+        unlockpt(&terminal).expect("open");
+        let other = || -> OwnedFd { ioctl_tiocgptpeer(&terminal, flags).expect("its other end") };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_queues"));
+        command.args(arguments).env("QUEUE_URL", &storage.url);
+        command.env("TERM", "xterm").env("EDITOR", editor);
+        command.env_remove("VISUAL").env_remove("RUST_LOG");
+        command.stdin(Stdio::from(other()));
+        command.stdout(Stdio::from(other()));
+        command.stderr(Stdio::from(other()));
+        let program = command.spawn().expect("it starts");
+        // Only the program has the other end then, so that it ends with it.
+        drop(command);
+        Self {
+            terminal: File::from(terminal),
+            program,
+            said: String::new(),
+        }
+    }
+
+    /// Reads on. Returns false at the end.
+    fn read(&mut self) -> bool {
+        let mut some = [0; 4096];
+        // An error means that the other end is closed.
+        let read = self.terminal.read(&mut some).unwrap_or(0);
+        self.said += &String::from_utf8_lossy(&some[..read]);
+        read > 0
+    }
+
+    /// Waits until the program has written this.
+    fn expect(&mut self, text: &str) {
+        while !self.said.contains(text) {
+            assert!(self.read(), "{text:?} is not in {:?}", self.said);
+        }
+    }
+
+    fn answer(&mut self, line: &str) {
+        let line = format!("{line}\n");
+        self.terminal.write_all(line.as_bytes()).expect("typed");
+    }
+
+    /// Returns the exit code and what was written.
+    fn end(mut self) -> (i32, String) {
+        while self.read() {}
+        let ended = self.program.wait().expect("it has ended");
+        (ended.code().expect("by itself"), self.said)
+    }
+}
+
+fn submit(storage: &Storage, id: &str) {
+    let message = ["submit", "orders", r#"{"number":1}"#, "--id", id];
+    storage.out(&[&message[..], &["--kind", "shop.order"]].concat());
+}
+
+fn number(storage: &Storage, id: &str) -> serde_json::Value {
+    let shown = storage.json(&["show", "orders", id]);
+    shown[0]["body"]["event"]["payload"]["number"].clone()
+}
+
+#[test]
+fn only_a_yes_destroys_something() {
+    let storage = Storage::new();
+    submit(&storage, "a");
+    for (answer, code, left) in [("", 5, 1), ("no", 5, 1), ("yes", 0, 0)] {
+        let mut session = Session::start(&storage, "", &["rm", "orders", "a"]);
+        session.expect("Delete 1 message of queue `orders`? [y/N]");
+        session.answer(answer);
+        let (ended, said) = session.end();
+        assert_eq!(ended, code, "{said}");
+        assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], left);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_was_received_since_the_question_stays() {
+    let storage = Storage::new();
+    submit(&storage, "a");
+    submit(&storage, "b");
+    let mut session = Session::start(&storage, "", &["rm", "orders", "a", "b"]);
+    session.expect("[y/N]");
+    let service: QueueService = storage.service().await;
+    let held: Option<Delivery<Order>> = service.accept().await.expect("no error");
+    let held = held.expect("the first");
+    session.answer("y");
+    let (code, said) = session.end();
+    assert_eq!(code, 6, "a part was done: {said}");
+    for text in ["message a is not deleted", "deleted 1 message"] {
+        assert!(said.contains(text), "{said}");
+    }
+    held.complete().await.expect("it is still ours");
+    let mut session = Session::start(&storage, "", &["rm", "orders", "b"]);
+    session.expect("no message with the id b");
+    assert_eq!(session.end().0, 3);
+}
+
+#[test]
+fn a_payload_is_changed_in_an_editor() {
+    let storage = Storage::new();
+    submit(&storage, "a");
+    let edit = ["edit", "orders", "a"];
+    let mut session = Session::start(&storage, "sed -i s/1/2/", &edit);
+    session.expect("Replace the payload of message a");
+    session.answer("y");
+    let (code, said) = session.end();
+    assert_eq!((code, number(&storage, "a")), (0, json!(2)), "{said}");
+
+    for (editor, text) in [
+        ("true", "nothing was changed"),
+        ("false", "the editor has failed"),
+    ] {
+        let (code, said) = Session::start(&storage, editor, &edit).end();
+        assert!(code == 5 && said.contains(text), "{editor}: {code} {said}");
+    }
+    let (code, said) = Session::start(&storage, "no-such-editor", &edit).end();
+    assert!(code == 1 && said.contains("no-such-editor"), "{said}");
+    assert_eq!(number(&storage, "a"), 2);
+}
+
+#[test]
+fn what_was_written_in_an_editor_is_kept_if_it_is_refused() {
+    let storage = Storage::new();
+    submit(&storage, "a");
+    let mut session = Session::start(&storage, "sed -i s/}//", &["edit", "orders", "a", "--yes"]);
+    session.expect("what you wrote is in `");
+    let (code, said) = session.end();
+    assert_eq!((code, number(&storage, "a")), (1, json!(1)), "{said}");
+    let (_, path) = said.split_once("what you wrote is in `").expect("a path");
+    let (path, _) = path.split_once('`').expect("quoted");
+    let kept = std::fs::read_to_string(path).expect("kept");
+    std::fs::remove_file(path).expect("removed");
+    assert!(kept.contains("\"number\": 1") && !kept.contains('}'));
+}
+
+#[test]
+fn the_live_view_leaves_the_terminal_as_it_was() {
+    let storage = Storage::new();
+    submit(&storage, "a");
+    let watch = ["watch", "--interval", "100ms", "-n", "2"];
+    let (code, said) = Session::start(&storage, "", &watch).end();
+    assert_eq!(code, 0, "{said}");
+    assert!(said.starts_with("\u{1b}[?1049h"), "{said:?}");
+    assert!(said.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{said:?}");
+    assert!(
+        said.contains("orders") && said.contains("HISTORY"),
+        "{said:?}"
+    );
+}
