@@ -418,8 +418,16 @@ impl ErrorKind {
 }
 
 impl Operation {
-    /// Whether it changes nothing, so that nobody needs to know whether it was carried out.
-    fn only_reads(self) -> bool {
+    /// Whether it changes nothing, so that it may be repeated whether or not it was carried out.
+    ///
+    /// ```
+    /// use queue_core::Operation;
+    ///
+    /// assert!(Operation::Peek.only_reads());
+    /// assert!(!Operation::Receive.only_reads(), "it leases messages");
+    /// ```
+    #[must_use]
+    pub fn only_reads(self) -> bool {
         matches!(
             self,
             Self::ListQueues

@@ -22,6 +22,7 @@ use crate::notify::{Notifier, Notifiers, Unannounced, Wakeups};
 use crate::packs::Packs;
 use crate::payloads::{PayloadStore, Place, WithPayloads};
 use crate::policy::{Outage, StorageRetry};
+use crate::repeat::Repeats;
 use crate::served::ServedKinds;
 use crate::settings::{ConsumerConfig, Settings, SettingsCache};
 
@@ -72,6 +73,16 @@ pub(crate) struct Storage {
 }
 
 impl Context {
+    /// Calls the storage until it answers, or as often as the service's policy allows. Not for what has repeats of its own,
+    /// or must not have any.
+    pub(crate) async fn ask<T, F>(&self, operation: impl Fn() -> F) -> queue_core::Result<T>
+    where
+        F: Future<Output = queue_core::Result<T>>,
+    {
+        let repeats = Repeats::by(&self.storage_retry, &*self.clock);
+        repeats.ask(operation, |_| false).await
+    }
+
     pub(crate) fn new(
         storage: Storage,
         clock: Arc<dyn Clock>,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use queue_core::clock::Clock;
-use queue_core::{Error, ErrorKind, Outcome, QueueName, RetryAdvice};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use crate::clock::has_timer;
 use crate::creations::{Creations, Moment};
@@ -105,6 +105,33 @@ impl<'a> Repeats<'a> {
             .filter(|_| error.kind() == ErrorKind::QueueNotFound);
         let queue = missing.filter(|queue| !queue.is_reply_queue())?;
         Some((creations, began, queue.clone()))
+    }
+
+    /// Calls the storage until it answers, the repeats are over, or `is_final` says of an error that they are. What may have
+    /// been carried out is repeated only if twice is as good as once.
+    pub(crate) async fn ask<T, F>(
+        mut self,
+        operation: impl Fn() -> F,
+        is_final: impl Fn(&Error) -> bool,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        loop {
+            let error = match operation().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let is_idempotent = match error.operation() {
+                Operation::CreateQueue | Operation::SetMetadata => true,
+                operation => operation.only_reads(),
+            };
+            let is_safe = is_idempotent || error.outcome() == Outcome::NotDone;
+            if !is_safe || is_final(&error) {
+                return Err(error);
+            }
+            self.pause(error).await?;
+        }
     }
 
     /// Prepares for another try to put messages.

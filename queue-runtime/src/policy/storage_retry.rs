@@ -19,6 +19,8 @@ use super::Backoff;
 /// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | if the error is not [permanent](RetryAdvice::Permanent) | only [if asked](Self::with_unknown), under the same message ids |
 /// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::Accept::wait) | if the error is not permanent | as on the left: messages that it leased become visible again |
 /// | a [redrive](crate::AnyQueue::redrive) | if the error is not permanent | only what changes nothing |
+/// | what only reads, creates a queue or sets metadata: [`properties`](crate::AnyQueue::properties), [`create`](crate::AnyQueue::create), [`pause`](crate::AnyQueue::pause), …; the start of a service of [shards](crate::QueueService::sharded) | if the error is not permanent | as on the left |
+/// | the [deletion](crate::AnyQueue::delete) of a queue | if the error is not permanent | never |
 /// | [`clear`](crate::AnyQueue::clear) | if the error is not permanent | as on the left |
 ///
 /// Set it for a service with [`ServiceBuilder::storage_retry`](crate::ServiceBuilder::storage_retry), and for

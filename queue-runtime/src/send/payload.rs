@@ -1,4 +1,4 @@
-//! Checks of payloads without a Rust type.
+//! Payloads without a Rust type: checks, and how they come to fit their messages.
 
 use bytes::Bytes;
 use queue_core::backend::Attachments;

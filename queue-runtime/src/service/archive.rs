@@ -126,7 +126,9 @@ impl AnyQueue {
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
     pub async fn archive(&self, from: Option<&PageMark>, max: u32) -> Result<ArchivedPage> {
-        let page = self.context.backend.browse(&self.name, from, max).await?;
+        let backend = &self.context.backend;
+        let browse = || backend.browse(&self.name, from, max);
+        let page = self.context.ask(browse).await?;
         let mut archived = ArchivedPage {
             messages: Vec::with_capacity(page.messages.len()),
             left: Vec::new(),

@@ -166,7 +166,8 @@ impl AnyQueue {
     pub async fn browse(&self, from: Option<&PageMark>, max: u32) -> Result<BrowsedPage> {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_moved_body;
-        let page = backend.browse(&self.name, from, max).await?;
+        let browse = || backend.browse(&self.name, from, max);
+        let page = self.context.ask(browse).await?;
         let arrived = self.context.clock.monotonic();
         let messages = page.messages.into_iter();
         Ok(BrowsedPage {
@@ -217,7 +218,8 @@ impl AnyQueue {
         let backend = &self.context.backend;
         let capabilities = backend.capabilities();
         let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
-        let found = backend.find(&self.name, id, most).await?;
+        let find = || backend.find(&self.name, id, most);
+        let found = self.context.ask(find).await?;
         let arrived = self.context.clock.monotonic();
         let messages = found.into_iter();
         Ok(messages

@@ -99,8 +99,12 @@ impl AnyQueue {
     /// # Errors
     /// The backend's error; a missing queue is one.
     pub async fn paused(&self) -> Result<Option<Paused>> {
-        let metadata = self.context.backend.metadata(&self.name).await?;
-        Ok(paused(&metadata))
+        Ok(paused(&self.metadata().await?))
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        let backend = &self.context.backend;
+        self.context.ask(|| backend.metadata(&self.name)).await
     }
 
     /// Changes the metadata until the storage has it so. Returns what it was before, and what it is.
@@ -111,7 +115,7 @@ impl AnyQueue {
         let refused = |kind| Error::new(kind, Operation::SetMetadata).with_queue(&self.name);
         let (mut before, mut writes) = (None, 0);
         loop {
-            let is = self.context.backend.metadata(&self.name).await?;
+            let is = self.metadata().await?;
             let mut wanted = is.clone();
             change(&mut wanted).map_err(|error| {
                 let refused = refused(ErrorKind::InvalidInput).unsent();

@@ -277,18 +277,34 @@ impl AnyQueue {
 
     /// Creates the queue if it does not exist. The metadata of an existing queue stays as it is.
     ///
+    /// If a try of unknown outcome was repeated, a queue that this has created may be said to have
+    /// [existed](Created::Existed).
+    ///
     /// # Errors
     /// The backend's error.
     pub async fn create(&self) -> Result<Created> {
-        self.context.backend.ensure_queue(&self.name).await
+        let backend = &self.context.backend;
+        self.context.ask(|| backend.ensure_queue(&self.name)).await
+    }
+
+    /// Creates the queue with this metadata, such as [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD). Otherwise as
+    /// [`create`](Self::create).
+    ///
+    /// # Errors
+    /// [`ErrorKind::QueueExists`] if the queue exists with other metadata; otherwise the backend's error.
+    pub async fn create_with(&self, metadata: &Metadata) -> Result<Created> {
+        let backend = &self.context.backend;
+        let create = || backend.create_queue(&self.name, metadata);
+        self.context.ask(create).await
     }
 
     /// Deletes the queue and all its messages.
     ///
     /// # Errors
-    /// The backend's error. A missing queue is an error.
+    /// The backend's error. A missing queue is an error. If the [outcome](crate::Error::outcome) is unknown, it may be gone.
     pub async fn delete(&self) -> Result<()> {
-        self.context.backend.delete_queue(&self.name).await
+        let backend = &self.context.backend;
+        self.context.ask(|| backend.delete_queue(&self.name)).await
     }
 
     /// Deletes all messages, including invisible ones.
@@ -328,7 +344,8 @@ impl AnyQueue {
     /// # Errors
     /// The backend's error.
     pub async fn properties(&self) -> Result<QueueProperties> {
-        self.context.backend.properties(&self.name).await
+        let backend = &self.context.backend;
+        self.context.ask(|| backend.properties(&self.name)).await
     }
 
     /// Replaces all of the queue's metadata.
@@ -342,8 +359,9 @@ impl AnyQueue {
     /// # Errors
     /// The backend's error. If its outcome is unknown, the metadata may have been replaced.
     pub async fn set_metadata(&self, metadata: &Metadata) -> Result<()> {
-        let set = self.context.backend.set_metadata(&self.name, metadata);
-        let set = set.await;
+        let backend = &self.context.backend;
+        let set = || backend.set_metadata(&self.name, metadata);
+        let set = self.context.ask(set).await;
         match &set {
             Ok(()) => self.context.settings.replaced(&self.name, metadata),
             // It may have been replaced.
@@ -360,7 +378,7 @@ impl AnyQueue {
     pub async fn peek(&self, max: u32) -> Result<Vec<Peeked>> {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_moved_body;
-        let peeked = backend.peek(&self.name, max).await?;
+        let peeked = self.context.ask(|| backend.peek(&self.name, max)).await?;
         Ok(peeked
             .into_iter()
             .map(|message| Peeked {

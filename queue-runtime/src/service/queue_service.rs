@@ -311,7 +311,16 @@ impl QueueService {
     /// # Errors
     /// The backend's error.
     pub async fn queues(&self) -> queue_core::Result<Vec<QueueName>> {
-        self.context.backend.list_queues("").await
+        self.queues_like("").await
+    }
+
+    /// Returns the names of the queues whose names begin with this, sorted.
+    ///
+    /// # Errors
+    /// The backend's error.
+    pub async fn queues_like(&self, prefix: &str) -> queue_core::Result<Vec<QueueName>> {
+        let backend = &self.context.backend;
+        self.context.ask(|| backend.list_queues(prefix)).await
     }
 
     /// Returns the store of results that lies where the queues do: in memory, or in the SQLite file. `None` on Azure,

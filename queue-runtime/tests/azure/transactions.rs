@@ -46,9 +46,8 @@ fn each_request_counts_and_only_once() {
     let lists = AtomicUsize::new(0);
     let responder = Responder::by(move |request| Reply::Send(reply(&request.first, &lists)));
     with(&responder.with_key(), DEADLINE, async |backend| {
-        let connected = QueueService::with_backend(Arc::new(backend))
-            .connect()
-            .await;
+        let service = QueueService::with_backend(Arc::new(backend));
+        let connected = service.storage_retry(StorageRetry::never()).connect().await;
         let service = connected.expect("connected");
         let policy = StorageRetry::default().with_max_tries(3);
         let submit = service.submit(Order { number: 7 }).storage_retry(policy);
@@ -88,10 +87,10 @@ fn what_finds_no_connection_does_not_count() {
     drop(listener);
     let url = format!("http://{address}/acct?sig=x");
     with(&url, DEADLINE, async |backend| {
-        let service = QueueService::with_backend(Arc::new(backend)).connect();
-        let service = service.await.expect("connected");
+        let service = QueueService::with_backend(Arc::new(backend));
+        let connected = service.storage_retry(StorageRetry::never()).connect().await;
+        let service = connected.expect("connected");
         let submit = service.submit(Order { number: 7 });
-        let submit = submit.storage_retry(StorageRetry::never());
         submit.await.expect_err("nobody listens");
         service.queues().await.expect_err("nobody listens");
         let total = service.meter().total();

@@ -343,3 +343,57 @@ async fn replaced_metadata_applies_to_the_next_receive() {
     let settled = second.retry("later").await.expect("settled");
     assert!(matches!(settled, Settled::Poisoned(_)), "{settled:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_as_good_twice_as_once_is_tried_again_whatever_its_outcome() {
+    let (service, faults) = with_queue().await;
+    let letters = service.queue::<Letter>().any();
+    faults.fail_next(2, Operation::Properties, Fault::Refused(ErrorKind::Timeout));
+    assert_eq!(
+        letters.properties().await.expect("read").approximate_count,
+        0
+    );
+    assert_eq!(faults.calls(Operation::Properties), 3);
+    faults.fail_next(1, Operation::ListQueues, BUSY);
+    service.queues().await.expect("listed");
+    faults.fail_next(1, Operation::CreateQueue, Fault::AnswerLost);
+    let other = service.any_queue("other").expect("a name");
+    other.create().await.expect("it exists by then");
+    faults.fail_next(1, Operation::SetMetadata, Fault::AnswerLost);
+    letters
+        .pause(Some("stocktaking"))
+        .await
+        .expect("it is marked");
+    assert!(letters.paused().await.expect("read").is_some());
+
+    // The second deletion would report a queue that is missing.
+    faults.fail_next(1, Operation::DeleteQueue, BUSY);
+    faults.fail_next(1, Operation::DeleteQueue, Fault::AnswerLost);
+    let error = other.delete().await.expect_err("it is not known");
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+    assert_eq!(faults.calls(Operation::DeleteQueue), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_gives_up_in_the_end_and_at_once_if_that_is_asked_or_it_cannot_succeed() {
+    let (service, faults) = with_queue().await;
+    let letters = service.queue::<Letter>().any();
+    faults.fail_every(Operation::Peek, Fault::Refused(ErrorKind::Denied));
+    letters.peek(1).await.expect_err("it is not allowed");
+    assert_eq!(faults.calls(Operation::Peek), 1);
+    faults.heal();
+    faults.fail_every(Operation::Peek, Fault::Refused(ErrorKind::Unreachable));
+    let error = letters.peek(1).await.expect_err("nothing answers");
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert_eq!(faults.calls(Operation::Peek), 1 + 8);
+    let backend: Arc<dyn Backend> = Arc::new(faults.clone());
+    let eager = QueueService::with_backend(backend).storage_retry(StorageRetry::never());
+    let eager = eager
+        .on_current_runtime()
+        .connect()
+        .await
+        .expect("connects");
+    let letters = eager.queue::<Letter>().any();
+    letters.peek(1).await.expect_err("nothing answers");
+    assert_eq!(faults.calls(Operation::Peek), 1 + 8 + 1);
+}

@@ -1,6 +1,6 @@
 //! The settings of the queues, in their metadata: an operator can change them there while the roles run.
 
-use queue_runtime::backend::{Backend, Metadata};
+use queue_runtime::backend::Metadata;
 use queue_runtime::settings::{DEFAULT_TIMEOUT, POISON_THRESHOLD};
 use queue_runtime::{Error, ErrorKind, Message, QueueService};
 
@@ -12,16 +12,15 @@ use crate::workflow::messages::{ImageRequest, ImageResponse, SliceRequest, Slice
 /// # Errors
 /// The backend's error.
 pub async fn create_queues(service: &QueueService) -> Result<(), Error> {
-    let backend = &**service.backend();
-    create::<ImageRequest>(backend, 5, 60).await?;
-    create::<SliceRequest>(backend, 5, 60).await?;
-    create::<SliceResponse>(backend, 5, 60).await?;
+    create::<ImageRequest>(service, 5, 60).await?;
+    create::<SliceRequest>(service, 5, 60).await?;
+    create::<SliceResponse>(service, 5, 60).await?;
     // Without a response, its client waits in vain.
-    create::<ImageResponse>(backend, 10, 30).await
+    create::<ImageResponse>(service, 10, 30).await
 }
 
 async fn create<M: Message>(
-    backend: &dyn Backend,
+    service: &QueueService,
     attempts: u32,
     timeout: u32,
 ) -> Result<(), Error> {
@@ -30,7 +29,7 @@ async fn create<M: Message>(
         let set = metadata.insert(name, &value.to_string());
         set.expect("a number is valid metadata");
     }
-    match backend.create_queue(&M::TYPE.queue(), &metadata).await {
+    match service.queue::<M>().any().create_with(&metadata).await {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::QueueExists => Ok(()),
         Err(error) => Err(error),

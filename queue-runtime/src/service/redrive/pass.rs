@@ -284,24 +284,9 @@ impl<'r> Pass<'r> {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut repeats = self.repeats(Duration::MAX);
-        loop {
-            let error = match operation().await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            let is_read = matches!(
-                error.operation(),
-                Operation::Properties | Operation::Browse | Operation::Peek
-            );
-            let is_safe = is_read || error.outcome() == Outcome::NotDone;
-            let again = if is_safe && !self.is_own_queue_gone(&error) {
-                repeats.pause(error).await
-            } else {
-                Err(error)
-            };
-            again.map_err(|error| self.stopped(error, 0))?;
-        }
+        let repeats = self.repeats(Duration::MAX);
+        let asked = repeats.ask(operation, |error| self.is_own_queue_gone(error));
+        asked.await.map_err(|error| self.stopped(error, 0))
     }
 
     fn repeats(&self, until: Duration) -> Repeats<'r> {

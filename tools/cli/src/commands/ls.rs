@@ -70,8 +70,7 @@ pub(crate) fn state(figures: &Figures) -> String {
 
 /// Returns the names of the queues, without those for replies unless `all`.
 pub(crate) async fn names(session: &Session, prefix: &str, all: bool) -> Result<Vec<QueueName>> {
-    let backend = session.service.backend();
-    let mut queues = backend.list_queues(prefix).await?;
+    let mut queues = session.service.queues_like(prefix).await?;
     queues.retain(|queue| all || !queue.is_reply_queue());
     Ok(queues)
 }

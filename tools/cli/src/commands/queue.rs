@@ -43,8 +43,7 @@ pub(crate) async fn create(create: &Create, session: &Session) -> Result<()> {
         for entry in &create.metadata {
             insert(&mut metadata, entry)?;
         }
-        let backend = session.service.backend();
-        backend.create_queue(name, &metadata).await?
+        queue.create_with(&metadata).await?
     };
     let sentence = match created {
         Created::New => format!("created queue `{name}`"),

@@ -57,14 +57,13 @@ impl Figures {
 
 /// Reads the figures of a queue. `None` if it does not exist.
 pub(crate) async fn figures(session: &Session, name: QueueName) -> Result<Option<Figures>> {
-    let backend = session.service.backend();
-    let properties = match backend.properties(&name).await {
+    let properties = match session.queue(name.as_str())?.properties().await {
         Ok(properties) => properties,
         Err(error) if error.kind() == ErrorKind::QueueNotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let poison = match name.poison() {
-        Ok(poison) => match backend.properties(&poison).await {
+        Ok(poison) => match session.queue(poison.as_str())?.properties().await {
             Ok(properties) => Some(properties.approximate_count),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
             Err(error) => return Err(error.into()),
@@ -78,7 +77,7 @@ pub(crate) async fn figures(session: &Session, name: QueueName) -> Result<Option
         Err(failure) => return Err(failure),
     };
     Ok(Some(Figures {
-        uri: backend.queue_uri(&name),
+        uri: session.service.backend().queue_uri(&name),
         messages: properties.approximate_count,
         poison,
         oldest,
