@@ -14,7 +14,7 @@ use queue_runtime::{ErrorKind, Failure, QueueService, Received, SettleProblem};
 
 use crate::messages::{UsageRecord, WorkItem};
 
-/// A row of `repeats` is a record that came with a later item too, which counts as priced there.
+/// A row of `repeats` is a record that came with another item too, which counts as priced there.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS items (
     item INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, month INTEGER NOT NULL, submitted_at INTEGER NOT NULL,
@@ -40,6 +40,10 @@ WHERE item != excluded.item AND invoice IS NULL AND item IN (SELECT item FROM it
 
 const REPEAT: &str = "
 INSERT OR IGNORE INTO repeats SELECT ?3, id FROM records WHERE tenant = ?1 AND id = ?2 AND item != ?3";
+
+/// Notes the item that a record has come with so far, so that it does not count there once more after it has moved.
+const KEEP: &str = "
+INSERT OR IGNORE INTO repeats SELECT item, id FROM records WHERE tenant = ?1 AND id = ?2 AND item != ?3";
 
 /// Counts priced records. Returns whether the item is complete and its month has no invoice yet.
 const COUNT: &str = "
@@ -145,9 +149,11 @@ pub(crate) fn enter(
     priced: &[(&Received<UsageRecord>, i64)],
 ) -> Result<Vec<i64>, Failure> {
     let (mut enter, mut repeat) = (tx.prepare_cached(ENTER)?, tx.prepare_cached(REPEAT)?);
+    let mut keep = tx.prepare_cached(KEEP)?;
     let mut counts = BTreeMap::<i64, usize>::new();
     for (record, amount) in priced {
         let (tenant, id, item) = (record.tenant, record.id, record.item);
+        keep.execute((tenant, id, item))?;
         let mut new = enter.execute((tenant, id, item, record.usage.month, amount))?;
         if new == 0 {
             new = repeat.execute((tenant, id, item))?;

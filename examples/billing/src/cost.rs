@@ -1,11 +1,16 @@
 //! What the queue of records would cost on Azure, with packs and without.
 
+use std::time::Duration;
+
 use futures_util::future::try_join_all;
 use queue_runtime::meter::{PriceTable, TransactionKind};
 use queue_runtime::{Batch, Failure, QueueService, batch};
 
 use crate::messages::UsageRecord;
 use crate::workload::Workload;
+
+/// Longer than any machine stands still.
+const LEASE: Duration = Duration::from_secs(600);
 
 /// Compares packed and single records, by a sample in memory.
 pub(crate) async fn compare(workload: &Workload) -> Result<String, Failure> {
@@ -33,7 +38,9 @@ async fn transactions(records: Vec<UsageRecord>, packed: bool) -> Result<u64, Fa
         try_join_all(records.into_iter().map(submit)).await?;
     }
     let handler = batch(async |_: Batch<UsageRecord>| {});
-    let listener = service.listener(handler).until_empty().start()?;
+    // However slow the machine is, none is to come twice.
+    let listener = service.listener(handler).visibility_timeout(LEASE);
+    let listener = listener.until_empty().start()?;
     let info = listener.drained().await.info;
     if info.retried + info.unsettled > 0 {
         return Err("the records of the comparison were not completed at once".into());

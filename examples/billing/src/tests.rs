@@ -110,7 +110,7 @@ async fn duplicates_count_once_and_late_records_go_to_the_next_invoice() {
 async fn a_failed_item_says_why_and_its_records_are_billed_when_it_is_corrected() {
     let provider = Provider::start(false).await;
     let wrong = item(1, 1, &[(1, 1, 1_000), (2, 1, -5)]);
-    let (invoices, reasons) = provider.bill(&[wrong]).await;
+    let (invoices, reasons) = provider.bill(std::slice::from_ref(&wrong)).await;
     assert_eq!(invoices, BTreeMap::from([((7, 1), None)]));
     assert!(
         reasons[0].contains("record 2: the quantity -5"),
@@ -119,6 +119,12 @@ async fn a_failed_item_says_why_and_its_records_are_billed_when_it_is_corrected(
 
     let corrected = item(2, 1, &[(1, 1, 2_000), (2, 1, 1_000)]);
     provider.bill(&[corrected]).await;
+    // Its records come once more, and count no more.
+    provider.bill(&[wrong]).await;
+    let done = "SELECT group_concat(done) FROM (SELECT done FROM items ORDER BY item)";
+    let read = |books: &Books| books.hold().query_row(done, [], |row| row.get(0));
+    let done: String = read(&provider.books).expect("read");
+    assert_eq!(done, "1,2");
     let (invoices, _) = provider.bill(&[item(3, 2, &[(3, 2, 1_000)])]).await;
     assert_eq!(invoices[&(7, 2)], Some((176 + 88 + 88, 3)));
 }
