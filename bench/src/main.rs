@@ -7,6 +7,7 @@
 //! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
 //! | `inspect` | the command line `queues` on many waiting messages |
+//! | `page` | the mosaic's page and its command line |
 //! | `peers` | other queues, in the programs of `bench/peers` |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
@@ -41,6 +42,7 @@ mod memory;
 mod meter;
 mod ours;
 mod packs;
+mod page;
 mod peers;
 mod pickup;
 mod processes;
@@ -140,6 +142,8 @@ enum Engine {
     Backlog,
     /// The command line `queues` with many waiting messages: how soon it answers, and its memory.
     Inspect,
+    /// The mosaic's page and its command line: how soon the default picture is done.
+    Page,
     /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
     Listener,
     /// From `submit` to the handler of an idle listener: on memory and SQLite, in one process and in two, and on Azurite
@@ -207,6 +211,7 @@ impl Engine {
             Self::Processes => processes::measure(options),
             Self::Backlog => backlog::measure(options),
             Self::Inspect => inspect::measure(options),
+            Self::Page => page::measure(options),
             Self::Listener => listener::measure(options),
             Self::Pickup => pickup::measure(options),
             Self::Burst => burst::measure(options),

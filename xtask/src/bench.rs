@@ -8,12 +8,14 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = azurite::ensure_installed() {
         eprintln!("Azurite is not available: {why}");
     }
-    // The benchmark `inspect` runs it.
+    // The benchmarks `inspect` and `page` run the other two.
     let mut build = cargo::command();
-    let both = ["--package", "queue-bench", "--package", "queue-cli"];
-    build.args(["build", "--release"]).args(both);
+    build.args(["build", "--release"]);
+    for package in ["queue-bench", "queue-cli", "mosaic"] {
+        build.args(["--package", package]);
+    }
     if !build.status().is_ok_and(|status| status.success()) {
-        eprintln!("the command line `queues` is not built");
+        eprintln!("the programs `queues` and `mosaic` are not built");
     }
     let mut command = cargo::command();
     command
