@@ -9,7 +9,9 @@ use futures_util::future::join_all;
 use queue_core::QueueName;
 use queue_core::backend::{Backend, ReceivedMessage};
 use queue_runtime::backend::AzureBackend;
-use queue_runtime::{Error, ErrorKind, Outcome, RetryAdvice, SystemClock};
+use queue_runtime::{
+    Error, ErrorKind, Outcome, QueueService, RetryAdvice, ServiceBuilder, SystemClock,
+};
 use queue_tests::azurite::Azurite;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -54,6 +56,11 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 pub(crate) async fn connect(url: &str, deadline: Duration) -> AzureBackend {
     let builder = AzureBackend::builder(url, Arc::new(SystemClock::new()));
     builder.deadline(deadline).open().await.expect("open")
+}
+
+/// A service whose single requests may take as long as they do on a busy machine.
+pub(crate) async fn patient(url: &str) -> ServiceBuilder {
+    QueueService::with_backend(Arc::new(connect(url, PATIENCE).await))
 }
 
 /// One queue, with a client that uses a proxy and one that does not.

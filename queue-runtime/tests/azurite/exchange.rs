@@ -6,12 +6,12 @@ use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
 use queue_runtime::{Disposition, Message, QueueName, QueueService, Received, RequestProblem};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{PATIENCE, connect as connect_backend};
+use crate::case::{PATIENCE, connect as connect_backend, patient};
 use crate::proxy::GUARD;
 use crate::server::{connection_string, runtime};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "price-requests", visibility_timeout = "4s")]
+#[message(queue = "price-requests", visibility_timeout = "5m")]
 struct PriceRequest {
     item: u32,
 }
@@ -25,7 +25,7 @@ struct Price {
 const LEASE: Duration = Duration::from_secs(4);
 
 async fn connect() -> QueueService {
-    let service = QueueService::builder(&connection_string()).reply_lease(LEASE);
+    let service = patient(&connection_string()).await.reply_lease(LEASE);
     service.connect().await.expect("connect")
 }
 
@@ -77,7 +77,7 @@ fn a_request_is_answered_by_another_instance() {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "late-requests", visibility_timeout = "4s")]
+#[message(queue = "late-requests", visibility_timeout = "5m")]
 struct LateRequest {
     item: u32,
 }

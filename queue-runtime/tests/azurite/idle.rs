@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{Message, QueueService, Received};
+use queue_runtime::{Message, Received};
 use serde::{Deserialize, Serialize};
 
+use crate::case::patient;
 use crate::fault::Call;
 use crate::proxy::Proxy;
 use crate::server::{SERVER, runtime};
@@ -24,8 +25,8 @@ const MOST: u64 = 20;
 fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
     runtime().block_on(async {
         let proxy = Proxy::open(&SERVER).await;
-        let connected = QueueService::connect(&proxy.connection_string()).await;
-        let service = connected.expect("connect");
+        let service = patient(&proxy.connection_string()).await;
+        let service = service.connect().await.expect("connect");
         let listener = service.listener(async |_: Received<Order>| ());
         let listener = listener.start().expect("starts");
         let guard = listener.clone().stop_on_drop();

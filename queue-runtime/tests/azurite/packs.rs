@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{Disposition, Message, QueueService, Received, RetryPolicy};
+use queue_runtime::{Disposition, Message, Received, RetryPolicy};
 use queue_tests::orders;
 use serde::{Deserialize, Serialize};
 
+use crate::case::patient;
 use crate::fault::Call;
 use crate::proxy::Proxy;
 use crate::server::{SERVER, connection_string, runtime};
@@ -24,8 +25,8 @@ const MOST_EACH: f64 = 0.1;
 fn a_packed_message_costs_a_tenth_of_a_request_at_most() {
     runtime().block_on(async {
         let proxy = Proxy::open(&SERVER).await;
-        let connected = QueueService::connect(&proxy.connection_string()).await;
-        let service = connected.expect("connect");
+        let service = patient(&proxy.connection_string()).await;
+        let service = service.connect().await.expect("connect");
         let all = || orders::orders(ORDERS, 7).map(Order);
         let bytes: usize = all().map(|order| json_length(&order)).sum();
         let mean = bytes / ORDERS as usize;
@@ -70,7 +71,7 @@ fn json_length(order: &Order) -> usize {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "packed-jobs", visibility_timeout = "5s", poison_threshold = 2)]
+#[message(queue = "packed-jobs", visibility_timeout = "1m", poison_threshold = 2)]
 struct Job {
     number: u32,
 }
@@ -78,17 +79,17 @@ struct Job {
 #[test]
 fn items_fail_and_are_retried_alone_while_their_pack_is_renewed() {
     runtime().block_on(async {
-        let connected = QueueService::connect(&connection_string()).await;
-        let service = connected.expect("connect");
+        let service = patient(&connection_string()).await;
+        let service = service.connect().await.expect("connect");
         let jobs = (0..60).map(|number| Job { number });
         service.submit_all(jobs).packed().await.expect("submitted");
         let listener = service
             .listener(async |job: Received<Job>| match job.number % 6 {
                 0 => Disposition::retry("always"),
                 1 if job.attempt() == 1 => Disposition::retry("once"),
-                // Several renewals of the pack.
+                // Together longer than half of the lease of the pack, which is renewed then.
                 2 => {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    tokio::time::sleep(Duration::from_secs(15)).await;
                     Disposition::complete()
                 }
                 _ => Disposition::complete(),

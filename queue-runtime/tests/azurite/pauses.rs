@@ -9,7 +9,7 @@ use queue_runtime::{ListenerEvent, ListenerEventKind, Message, QueueService, Rec
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 
-use crate::case::{PATIENCE, connect};
+use crate::case::{PATIENCE, connect, patient};
 
 use crate::proxy::Proxy;
 use crate::server::{SERVER, connection_string, runtime};
@@ -46,8 +46,8 @@ async fn next(events: &mut Receiver<ListenerEvent>, wanted: impl Fn(&ListenerEve
 #[test]
 fn a_paused_queue_costs_one_look_at_its_metadata_a_minute() {
     runtime().block_on(async {
-        let office = QueueService::connect(&connection_string()).await;
-        let office = office.expect("connect");
+        let office = patient(&connection_string()).await;
+        let office = office.connect().await.expect("connect");
         let orders = office.queue::<Order>();
         orders.any().create().await.expect("created");
         // Its waits are by this clock, other than those of the requests.

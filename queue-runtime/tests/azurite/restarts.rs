@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{Delivery, Queue, QueueService, Received, SubmitProblem};
+use queue_runtime::{Delivery, Queue, Received, SubmitProblem};
 use queue_tests::azurite::Azurite;
 use tokio::sync::watch;
 
-use crate::case::run;
+use crate::case::{patient, run};
 use crate::operation;
 use crate::proxy::GUARD;
 use crate::server::ACCOUNT;
@@ -97,8 +97,8 @@ impl Run {
 fn acknowledged_messages_are_handled_despite_restarts() {
     run(async {
         let mut server = durable();
-        let connected = QueueService::connect(&server.connection_string(ACCOUNT)).await;
-        let service = connected.expect("connect");
+        let service = patient(&server.connection_string(ACCOUNT)).await;
+        let service = service.connect().await.expect("connect");
         let named = |name| service.queue_named::<Order>(name).expect("a name");
         let (queue, kept) = (named("restarted-orders"), named("kept-orders"));
         let (power, up) = watch::channel(true);

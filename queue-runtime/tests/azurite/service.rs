@@ -12,11 +12,11 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::{ErrorKind, Message, Outcome, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{PATIENCE, connect};
+use crate::case::{PATIENCE, connect, patient};
 use crate::server::{ACCOUNT, SERVER, connection_string, runtime};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "whole-orders", visibility_timeout = "4s")]
+#[message(queue = "whole-orders", visibility_timeout = "5m")]
 struct Order {
     number: u32,
     note: String,
@@ -25,8 +25,8 @@ struct Order {
 #[test]
 fn a_submitted_message_is_accepted_and_completed() {
     runtime().block_on(async {
-        let connected = QueueService::connect(&connection_string()).await;
-        let service = connected.expect("connect");
+        let service = patient(&connection_string()).await;
+        let service = service.connect().await.expect("connect");
         let order = Order {
             number: 7,
             note: "Grüße\r\n\u{1} <&>".to_owned(),
@@ -42,7 +42,7 @@ fn a_submitted_message_is_accepted_and_completed() {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "returns", visibility_timeout = "4s")]
+#[message(queue = "returns", visibility_timeout = "5m")]
 struct Return {
     number: u32,
 }
@@ -50,8 +50,8 @@ struct Return {
 #[test]
 fn a_poison_queue_that_was_deleted_is_created_again() {
     runtime().block_on(async {
-        let connected = QueueService::connect(&connection_string()).await;
-        let service = connected.expect("connect");
+        let service = patient(&connection_string()).await;
+        let service = service.connect().await.expect("connect");
         let poison = service.any_queue("returns-poison").expect("a name");
         for number in 1..=2 {
             service.submit(Return { number }).await.expect("submit");
@@ -92,8 +92,8 @@ fn a_body_of_the_services_limit_is_moved_as_it_is() {
 #[test]
 fn messages_moved_at_once_create_their_poison_queue_once() {
     runtime().block_on(async {
-        let connected = QueueService::connect(&connection_string()).await;
-        let service = connected.expect("connect");
+        let service = patient(&connection_string()).await;
+        let service = service.connect().await.expect("connect");
         let returns = service.queue_named::<Return>("many-returns");
         let returns = returns.expect("a name");
         let mut deliveries = Vec::new();

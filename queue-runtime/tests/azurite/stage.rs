@@ -1,7 +1,6 @@
 //! A service that uses a proxy, and its messages.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::{Delivery, ListenerEvent, ListenerEventKind, Message, Queue, QueueService};
@@ -9,7 +8,7 @@ use queue_tests::azurite::Azurite;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
-use crate::case::{PATIENCE, connect};
+use crate::case::patient;
 use crate::proxy::{GUARD, Proxy};
 use crate::server::{ACCOUNT, SERVER, connection_string};
 
@@ -20,7 +19,7 @@ pub(crate) struct Order {
 }
 
 /// A visibility timeout that is short enough to wait for. Half of it exceeds the pauses of a busy machine.
-pub(crate) const LEASE: Duration = Duration::from_secs(20);
+pub(crate) const LEASE: Duration = Duration::from_secs(40);
 
 /// A service that uses a proxy, and one that does not.
 pub(crate) struct Stage {
@@ -33,13 +32,7 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) async fn on(queue: &'static str) -> Self {
         let proxy = Proxy::open(&SERVER).await;
-        let service = async |url: &str| {
-            let backend = Arc::new(connect(url, PATIENCE).await);
-            QueueService::with_backend(backend)
-                .connect()
-                .await
-                .expect("connect")
-        };
+        let service = async |url: &str| patient(url).await.connect().await.expect("connect");
         Self {
             proxied: service(&proxy.connection_string()).await,
             direct: service(&connection_string()).await,

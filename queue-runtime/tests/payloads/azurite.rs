@@ -22,8 +22,11 @@ const POINTS: usize = 16;
 async fn a_large_message_goes_through_all_on_azurite() {
     let server = Azurite::start(&["films"]).expect("starts");
     let url = server.connection_string("films");
-    let service = QueueService::builder(&url).payload_container(CONTAINER);
-    let service = service.connect().await.expect("connects");
+    let backend = AzureBackend::builder(&url, Arc::new(SystemClock::new()));
+    let backend = backend.deadline(Duration::from_secs(60)).open().await;
+    let service = QueueService::with_backend(Arc::new(backend.expect("opens")));
+    let service = service.payload_container(CONTAINER).connect().await;
+    let service = service.expect("connects");
     goes_through_all(&service, 5 * MIB).await;
     service
         .submit(long_film(63 * MIB))

@@ -78,7 +78,8 @@ pub(crate) async fn goes_through_all(service: &QueueService, length: usize) {
         })
     });
     let answering = answering.start().expect("starts");
-    let reply = service.request(shown.clone()).reply::<Trailer>().await;
+    let reply = service.request(shown.clone()).reply::<Trailer>();
+    let reply = reply.within(Duration::from_secs(300)).await;
     assert!(
         reply.expect("answered").frames == shown.frames,
         "another reply"
@@ -191,8 +192,8 @@ pub(crate) fn note(titles: &Mutex<Vec<String>>, title: &str) {
 }
 
 pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> {
-    let accepted = service.accept::<M>().await.expect("received");
-    accepted.expect("there is a message")
+    let accepted = service.accept::<M>().wait(Duration::from_secs(60)).await;
+    accepted.expect("received").expect("there is a message")
 }
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// A visibility timeout that ends soon after a kill.
 pub const LEASE: Duration = Duration::from_secs(1);
 
+/// That of consumers that are not stopped, on a machine that may stand still.
+pub const LONG_LEASE: Duration = Duration::from_secs(600);
+
 /// A message with a name, by which the ledgers know it.
 pub trait Named: Message + Clone + Sync {
     /// The name.

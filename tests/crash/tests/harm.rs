@@ -29,6 +29,9 @@ const VISIBILITY: Duration = Duration::from_secs(3);
 /// Of one request. Shorter than the delay of [`Harm::Delayed`].
 const DEADLINE: Duration = Duration::from_secs(3);
 
+/// Of one request that nothing harms.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// More submits of an order than harms can fail in a row.
 const ATTEMPTS: usize = 40;
 
@@ -193,7 +196,10 @@ async fn run(
 ) -> Result<Figures, Vec<Violation>> {
     let server = Azurite::start(&[ACCOUNT]).unwrap_or_else(|error| panic!("{error}"));
     let url = server.connection_string(ACCOUNT);
-    let direct = QueueService::connect(&url).await.expect("connect");
+    let backend = AzureBackend::builder(&url, Arc::new(SystemClock::new())).deadline(PATIENCE);
+    let backend = backend.open().await.expect("nothing is asked yet");
+    let direct = QueueService::with_backend(Arc::new(backend));
+    let direct = direct.connect().await.expect("connect");
     let proxy = HarmingProxy::start(server.queue_port(), plan::seed(), one_in, harms).await;
     let proxy = proxy.expect("a port");
     let harmed = url.replace(

@@ -1,11 +1,6 @@
-use std::time::Duration;
-
 use super::Desk;
-use crate::messages::Order;
+use crate::messages::{LONG_LEASE, Order};
 use crate::usage::Usage;
-
-/// Longer than the slowest run.
-const LEASE: Duration = Duration::from_secs(600);
 
 /// Completes orders, one by one, and prints what that has used: once before the first, and once after the last.
 pub(super) async fn run(desk: &Desk, orders: u32) {
@@ -14,7 +9,8 @@ pub(super) async fn run(desk: &Desk, orders: u32) {
     queue.any().properties().await.expect("the storage works");
     println!("{}", Usage::of_this_process());
     for _ in 0..orders {
-        let accept = desk.service.accept::<Order>().visibility_timeout(LEASE);
+        let accept = desk.service.accept::<Order>();
+        let accept = accept.visibility_timeout(LONG_LEASE);
         let accepted = accept.await.expect("the storage works");
         let delivery = accepted.expect("there are enough orders");
         delivery.complete().await.expect("the storage works");

@@ -117,7 +117,11 @@ fn start<M: Named + Sync>(
     let listener = match style {
         Style::Usual | Style::Batches => listener,
         Style::Packs => listener.handler_timeout(2 * LEASE).max_pack_hold(3 * LEASE),
-        Style::Alone => listener.max_in_flight(1).poison_threshold(packs::ATTEMPTS),
+        Style::Alone => {
+            let listener = listener.max_in_flight(1).poison_threshold(packs::ATTEMPTS);
+            // A process that stands still for a lease would pay for that with an attempt.
+            listener.visibility_timeout(10 * LEASE)
+        }
         Style::Keys { are_known } => {
             // Of two dequeue tasks, either may be the first to start what it has received.
             let listener = listener.max_in_flight(64).tasks(1);

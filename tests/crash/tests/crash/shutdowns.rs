@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use queue_crash::history::{Figures, History, Promise};
 use queue_crash::ledger::{self, Event, Lease, Ledger};
-use queue_crash::messages::{Class, Order};
+use queue_crash::messages::{Class, LONG_LEASE, Order};
 use queue_crash::plan;
 use queue_crash::process::{GUARD, Process};
 use queue_crash::worker::{Arguments, Role, Stopped, open};
@@ -100,7 +100,11 @@ impl Run {
 
     /// Receives what is on the queue at once, after a process has stopped. No handler has failed, and none has died.
     async fn complete_what_is_left(&self) {
-        let accept = || self.service.accept::<Order>();
+        let accept = || {
+            self.service
+                .accept::<Order>()
+                .visibility_timeout(LONG_LEASE)
+        };
         while let Some(order) = accept().await.expect("the storage works") {
             let (attempt, record) = (order.attempt(), &order.envelope().attempts);
             assert_eq!(

