@@ -65,7 +65,7 @@ impl Serialize for Event {
     }
 }
 
-/// As the JSON value as it was written (text, if it is nested too deeply or has a number that is out of range), or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items), `attached` (its size in
+/// By `serde_json`. As the JSON value as it was written (text, if it is nested too deeply or has a number that is out of range), or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items), `attached` (its size in
 /// bytes) or `dataref`, or null.
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::{Encoder, MessageEncoding};
-use queue_core::{ClientId, QueueName};
+use queue_core::{ClientId, Error, QueueName};
 use queue_sharded::ShardedBackend;
 use tokio::sync::Semaphore;
 
@@ -73,14 +73,14 @@ pub(crate) struct Storage {
 }
 
 impl Context {
-    /// Calls the storage until it answers, or as often as the service's policy allows. Not for what has repeats of its own,
-    /// or must not have any.
+    /// Calls the storage until it answers, or as often as the service's policy allows.
     pub(crate) async fn ask<T, F>(&self, operation: impl Fn() -> F) -> queue_core::Result<T>
     where
         F: Future<Output = queue_core::Result<T>>,
     {
         let repeats = Repeats::by(&self.storage_retry, &*self.clock);
-        repeats.ask(operation, |_| false).await
+        // A name that is being deleted is blocked for longer than anybody waits.
+        repeats.ask(operation, Error::is_queue_gone).await
     }
 
     pub(crate) fn new(

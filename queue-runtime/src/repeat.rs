@@ -108,7 +108,7 @@ impl<'a> Repeats<'a> {
     }
 
     /// Calls the storage until it answers, the repeats are over, or `is_final` says of an error that they are. What may have
-    /// been carried out is repeated only if twice is as good as once.
+    /// been carried out is repeated only if it reads, or creates a queue. The outcome of an error is that of all tries.
     pub(crate) async fn ask<T, F>(
         mut self,
         operation: impl Fn() -> F,
@@ -122,15 +122,16 @@ impl<'a> Repeats<'a> {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let is_idempotent = match error.operation() {
-                Operation::CreateQueue | Operation::SetMetadata => true,
-                operation => operation.only_reads(),
+            let operation = error.operation();
+            let may_be_done = error.outcome() == Outcome::Unknown && !operation.only_reads();
+            self.unanswered |= may_be_done;
+            let is_safe = !may_be_done || operation == Operation::CreateQueue;
+            let again = if is_safe && !is_final(&error) {
+                self.pause(error).await
+            } else {
+                Err(error)
             };
-            let is_safe = is_idempotent || error.outcome() == Outcome::NotDone;
-            if !is_safe || is_final(&error) {
-                return Err(error);
-            }
-            self.pause(error).await?;
+            again.map_err(|error| self.with_outcome(error))?;
         }
     }
 
@@ -144,13 +145,17 @@ impl<'a> Repeats<'a> {
             Outcome::Unknown if !self.policy.covers_unknown() => Err(error),
             _ => self.pause(error).await,
         };
-        // The error may be that of a later try, or of a creation.
+        again.map_err(|error| self.with_outcome(error))
+    }
+
+    /// The error may be that of a later try, or of a creation.
+    fn with_outcome(&self, error: Error) -> Error {
         let outcome = if self.unanswered {
             Outcome::Unknown
         } else {
             Outcome::NotDone
         };
-        again.map_err(|error| error.with_outcome(outcome))
+        error.with_outcome(outcome)
     }
 
     /// Records that a part of the operation was carried out, or a single one of a series.

@@ -1,7 +1,8 @@
 use queue_core::backend::{InvalidMetadata, Metadata};
-use queue_core::{Error, ErrorKind, Operation, Result, Timestamp};
+use queue_core::{Error, ErrorKind, Operation, Outcome, Result, Timestamp};
 
 use super::queue::AnyQueue;
+use crate::repeat::Repeats;
 use crate::settings::{PAUSED, PAUSED_REASON, Paused, paused};
 
 /// How often the mark is written, while other writers of the metadata overwrite it.
@@ -114,6 +115,7 @@ impl AnyQueue {
     ) -> Result<(Metadata, Metadata)> {
         let refused = |kind| Error::new(kind, Operation::SetMetadata).with_queue(&self.name);
         let (mut before, mut writes) = (None, 0);
+        let mut repeats = Repeats::by(&self.context.storage_retry, &*self.context.clock);
         loop {
             let is = self.metadata().await?;
             let mut wanted = is.clone();
@@ -129,8 +131,14 @@ impl AnyQueue {
                 return Err(refused(ErrorKind::Conflict).with_detail(why));
             }
             before.get_or_insert(is);
-            self.set_metadata(&wanted).await?;
             writes += 1;
+            match self.set_metadata(&wanted).await {
+                // It may have been written, and overwritten since: what is there decides.
+                Err(error) if error.outcome() == Outcome::Unknown => {
+                    repeats.pause(error.clone()).await.map_err(|_| error)?;
+                }
+                set => set?,
+            }
         }
     }
 }

@@ -306,7 +306,8 @@ impl QueueService {
         Ok(AnyQueue::new(Arc::clone(&self.context), name.parse()?))
     }
 
-    /// Returns the names of all queues of the account, sorted.
+    /// Returns the names of all queues of the account, sorted. A failed list is tried again according to the
+    /// [`StorageRetry`](crate::StorageRetry) of the service.
     ///
     /// # Errors
     /// The backend's error.
@@ -314,7 +315,7 @@ impl QueueService {
         self.queues_like("").await
     }
 
-    /// Returns the names of the queues whose names begin with this, sorted.
+    /// Returns the names of the queues whose names begin with this, sorted. Otherwise as [`queues`](Self::queues).
     ///
     /// # Errors
     /// The backend's error.

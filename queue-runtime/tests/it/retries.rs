@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, Metadata};
+use queue_runtime::backend::{Backend, Created, Metadata};
 use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::settings::POISON_THRESHOLD;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    AcceptError, Error, ErrorKind, Message, Operation, Outcome, QueueService, Received, Settled,
-    StorageRetry, SubmitProblem,
+    AcceptError, Error, ErrorKind, Message, MessageId, Operation, Outcome, QueueService, Received,
+    Settled, StorageRetry, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -344,27 +344,86 @@ async fn replaced_metadata_applies_to_the_next_receive() {
     assert!(matches!(settled, Settled::Poisoned(_)), "{settled:?}");
 }
 
+/// Each look at the queue, after a failure that tells nothing, and the creation of another one, whose answer is lost.
 #[tokio::test(start_paused = true)]
-async fn what_is_as_good_twice_as_once_is_tried_again_whatever_its_outcome() {
+async fn what_looks_at_queues_or_creates_them_is_tried_again_whatever_its_outcome() {
     let (service, faults) = with_queue().await;
     let letters = service.queue::<Letter>().any();
-    faults.fail_next(2, Operation::Properties, Fault::Refused(ErrorKind::Timeout));
-    assert_eq!(
-        letters.properties().await.expect("read").approximate_count,
-        0
-    );
-    assert_eq!(faults.calls(Operation::Properties), 3);
-    faults.fail_next(1, Operation::ListQueues, BUSY);
-    service.queues().await.expect("listed");
-    faults.fail_next(1, Operation::CreateQueue, Fault::AnswerLost);
-    let other = service.any_queue("other").expect("a name");
-    other.create().await.expect("it exists by then");
+    let id = MessageId::random();
+    let fail = |operation| {
+        let calls = faults.calls(operation);
+        faults.fail_next(1, operation, Fault::Refused(ErrorKind::Timeout));
+        let faults = faults.clone();
+        move || assert_eq!(faults.calls(operation), calls + 2, "{operation:?}")
+    };
+    let again = fail(Operation::Properties);
+    letters.properties().await.expect("read");
+    again();
+    let again = fail(Operation::Properties);
+    letters.paused().await.expect("read");
+    again();
+    let again = fail(Operation::ListQueues);
+    service.queues_like("l").await.expect("listed");
+    again();
+    let again = fail(Operation::Peek);
+    letters.peek(1).await.expect("peeked");
+    again();
+    let again = fail(Operation::Browse);
+    letters.browse(None, 1).await.expect("browsed");
+    again();
+    let again = fail(Operation::Browse);
+    letters.find(&id).await.expect("searched");
+    again();
+    let again = fail(Operation::Browse);
+    letters.archive(None, 1).await.expect("copied");
+    again();
+
+    let metadata = Metadata::new();
+    for with_metadata in [false, true] {
+        let name = format!("other-{with_metadata}");
+        let other = service.any_queue(&name).expect("a name");
+        faults.fail_next(1, Operation::CreateQueue, Fault::AnswerLost);
+        let created = if with_metadata {
+            other.create_with(&metadata).await
+        } else {
+            other.create().await
+        };
+        assert_eq!(created.expect("it exists by then"), Created::Existed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_done_is_not_done_once_more_over_what_others_did() {
+    let (service, faults) = with_queue().await;
+    let letters = service.queue::<Letter>().any();
+    let mut metadata = Metadata::new();
+    metadata.insert(POISON_THRESHOLD, "3").expect("allowed");
+    faults.fail_next(1, Operation::SetMetadata, BUSY);
     faults.fail_next(1, Operation::SetMetadata, Fault::AnswerLost);
-    letters
-        .pause(Some("stocktaking"))
+    let error = letters.set_metadata(&metadata).await.expect_err("lost");
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+    assert_eq!(faults.calls(Operation::SetMetadata), 2);
+
+    // They look first whether the mark is there, or gone.
+    faults.fail_next(1, Operation::SetMetadata, Fault::AnswerLost);
+    letters.pause(Some("stocktaking")).await.expect("marked");
+    assert_eq!(faults.calls(Operation::SetMetadata), 3);
+    faults.fail_next(1, Operation::SetMetadata, Fault::RequestLost);
+    letters.resume().await.expect("not marked");
+    assert_eq!(faults.calls(Operation::SetMetadata), 5);
+    assert!(letters.paused().await.expect("read").is_none());
+
+    // An error tells of all tries.
+    let other = service.any_queue("other").expect("a name");
+    let denied = Fault::Refused(ErrorKind::Denied);
+    faults.fail_next(1, Operation::CreateQueue, Fault::AnswerLost);
+    faults.fail_next(1, Operation::CreateQueue, denied);
+    let error = other
+        .create()
         .await
-        .expect("it is marked");
-    assert!(letters.paused().await.expect("read").is_some());
+        .expect_err("it is not allowed any more");
+    let found = (error.kind(), error.outcome());
+    assert_eq!(found, (ErrorKind::Denied, Outcome::Unknown));
 
     // The second deletion would report a queue that is missing.
     faults.fail_next(1, Operation::DeleteQueue, BUSY);

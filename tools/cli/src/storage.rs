@@ -1,16 +1,12 @@
 //! Opening the storage that a URL names.
 
 use std::path::Path;
-use std::time::Duration;
 
-use queue_runtime::{QueueService, StorageRetry};
+use queue_runtime::QueueService;
 
 use crate::arguments::General;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::note;
-
-/// How long a storage that does not answer is asked again: somebody is waiting.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What happens if the URL names a SQLite file that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +27,7 @@ pub(crate) async fn open(general: &General, missing: Missing) -> Result<QueueSer
     if url.starts_with("memory:") {
         note("`memory:` is this program's own memory: nothing is in it, and nothing stays there");
     }
-    let patience = StorageRetry::default().with_timeout(PATIENCE);
     let mut builder = QueueService::builder(url).client(client());
-    builder = builder.storage_retry(patience);
     if let Some(container) = &general.payload_container {
         builder = builder.payload_container(container);
     }

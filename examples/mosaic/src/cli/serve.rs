@@ -27,7 +27,10 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
     let (guard, listener) = bound.map_err(|error| {
         format!("listen at port {port} of 127.0.0.1: {error}; choose another with `--port`, 0 for a free one")
     })?;
-    let (service, store) = open(&data, location).await?;
+    let (service, store) = tokio::select! {
+        opened = open(&data, location) => opened?,
+        () = signals.next() => return Ok(()),
+    };
     let settings = Settings {
         pace: arguments.pace,
         ..Settings::default()

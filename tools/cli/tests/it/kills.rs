@@ -58,20 +58,21 @@ async fn moves_that_are_killed_lose_nothing() {
     let file = path.to_str().expect("text");
     let arguments = ["export", "orders", file, "--move", "--append", "--yes"];
     let length = || fs::metadata(&path).map_or(0, |file| file.len());
-    let mut in_the_middle = 0;
+    let (mut in_the_middle, mut submitted) = (0, ORDERS);
     for kill in 0..KILLS {
         let enough = length() + rand::random_range(1..100_000);
         let mut export = start(&storage, &arguments);
         kill_once(&mut export, || length() >= enough);
         let (written, waiting) = everywhere(&storage, file);
-        for number in 0..u64::from(ORDERS) {
+        for number in 0..u64::from(submitted) {
             let copies = written.get(&number).unwrap_or(&0) + waiting.get(&number).unwrap_or(&0);
             assert!(copies > 0, "order {number} is lost");
         }
         in_the_middle += u32::from(!written.is_empty() && !waiting.is_empty());
         if waiting.is_empty() && kill + 1 < KILLS {
             // It was faster than this process, which did not run meanwhile.
-            storage.submit(0..ORDERS).await;
+            storage.submit(submitted..submitted + ORDERS).await;
+            submitted += ORDERS;
         }
     }
     println!("{KILLS} kills, {in_the_middle} of them in the middle");

@@ -4,5 +4,6 @@ mod commands;
 mod hostile;
 mod kills;
 mod support;
+#[cfg(target_os = "linux")]
 mod terminal;
 mod transfer;

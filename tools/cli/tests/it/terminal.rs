@@ -2,14 +2,22 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::mem::take;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
 use queue_runtime::{Delivery, QueueService};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde_json::json;
 
 use crate::support::{Order, Storage};
+
+/// The time in which a program that waits for nobody writes something or ends.
+const GUARD: Timespec = Timespec {
+    tv_sec: 300,
+    tv_nsec: 0,
+};
 
 /// A run of the program whose input, output and errors are a terminal.
 struct Session {
@@ -21,7 +29,7 @@ struct Session {
 
 impl Session {
     fn start(storage: &Storage, editor: &str, arguments: &[&str]) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let terminal = openpt(flags).expect("a terminal");
         grantpt(&terminal).expect("ours");
         unlockpt(&terminal).expect("open");
@@ -45,6 +53,9 @@ impl Session {
 
     /// Reads on. Returns false at the end.
     fn read(&mut self) -> bool {
+        let mut awaited = [PollFd::new(&self.terminal, PollFlags::IN)];
+        let ready = poll(&mut awaited, Some(&GUARD)).expect("polled");
+        assert!(ready > 0, "nothing comes after {:?}", self.said);
         let mut some = [0; 4096];
         // An error means that the other end is closed.
         let read = self.terminal.read(&mut some).unwrap_or(0);
@@ -68,7 +79,15 @@ impl Session {
     fn end(mut self) -> (i32, String) {
         while self.read() {}
         let ended = self.program.wait().expect("it has ended");
-        (ended.code().expect("by itself"), self.said)
+        (ended.code().expect("by itself"), take(&mut self.said))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Both fail only if it has already ended.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
     }
 }
 
