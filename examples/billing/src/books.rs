@@ -14,7 +14,7 @@ use queue_runtime::{ErrorKind, Failure, QueueService, Received, SettleProblem};
 
 use crate::messages::{UsageRecord, WorkItem};
 
-/// A row of `repeats` is a record that came with another item too, which counts as priced there.
+/// A row of `counted` is a record that counts as priced in an item. It may have come with several, one after the other.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS items (
     item INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, month INTEGER NOT NULL, submitted_at INTEGER NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS items (
 CREATE TABLE IF NOT EXISTS records (
     tenant INTEGER NOT NULL, id INTEGER NOT NULL, item INTEGER NOT NULL, month INTEGER NOT NULL,
     amount INTEGER NOT NULL, invoice INTEGER, PRIMARY KEY (tenant, id)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS repeats (
+CREATE TABLE IF NOT EXISTS counted (
     item INTEGER NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (item, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS invoices (
     tenant INTEGER NOT NULL, month INTEGER NOT NULL, amount INTEGER, records INTEGER NOT NULL,
@@ -38,12 +38,7 @@ INSERT INTO records (tenant, id, item, month, amount) VALUES (?1, ?2, ?3, ?4, ?5
 ON CONFLICT (tenant, id) DO UPDATE SET item = excluded.item, month = excluded.month, amount = excluded.amount
 WHERE item != excluded.item AND invoice IS NULL AND item IN (SELECT item FROM items WHERE failed IS NOT NULL)";
 
-const REPEAT: &str = "
-INSERT OR IGNORE INTO repeats SELECT ?3, id FROM records WHERE tenant = ?1 AND id = ?2 AND item != ?3";
-
-/// Notes the item that a record has come with so far, so that it does not count there once more after it has moved.
-const KEEP: &str = "
-INSERT OR IGNORE INTO repeats SELECT item, id FROM records WHERE tenant = ?1 AND id = ?2 AND item != ?3";
+const COUNTED: &str = "INSERT OR IGNORE INTO counted VALUES (?1, ?2)";
 
 /// Counts priced records. Returns whether the item is complete and its month has no invoice yet.
 const COUNT: &str = "
@@ -148,17 +143,12 @@ pub(crate) fn enter(
     tx: &Transaction<'_>,
     priced: &[(&Received<UsageRecord>, i64)],
 ) -> Result<Vec<i64>, Failure> {
-    let (mut enter, mut repeat) = (tx.prepare_cached(ENTER)?, tx.prepare_cached(REPEAT)?);
-    let mut keep = tx.prepare_cached(KEEP)?;
+    let (mut enter, mut counted) = (tx.prepare_cached(ENTER)?, tx.prepare_cached(COUNTED)?);
     let mut counts = BTreeMap::<i64, usize>::new();
     for (record, amount) in priced {
         let (tenant, id, item) = (record.tenant, record.id, record.item);
-        keep.execute((tenant, id, item))?;
-        let mut new = enter.execute((tenant, id, item, record.usage.month, amount))?;
-        if new == 0 {
-            new = repeat.execute((tenant, id, item))?;
-        }
-        *counts.entry(item).or_default() += new;
+        enter.execute((tenant, id, item, record.usage.month, amount))?;
+        *counts.entry(item).or_default() += counted.execute((item, id))?;
     }
     let (mut count, mut complete) = (tx.prepare_cached(COUNT)?, Vec::new());
     for (item, new) in counts {

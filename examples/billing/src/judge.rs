@@ -6,6 +6,7 @@ use std::time::Instant;
 use queue_runtime::{Failure, QueueService};
 
 use crate::books::Books;
+use crate::processes::Processes;
 use crate::run::{LOOK, STANDSTILL};
 use crate::workload::{Bill, Expected};
 
@@ -58,11 +59,15 @@ pub(crate) fn judge(invoices: &[Invoice], expected: &Expected) -> Result<(), Fai
 }
 
 /// Waits until all queues but the poison queues are empty. Messages of killed processes come again after their lease.
-pub(crate) async fn emptied(service: &QueueService) -> Result<(), Failure> {
+pub(crate) async fn emptied(
+    service: &QueueService,
+    processes: &mut Processes,
+) -> Result<(), Failure> {
     let began = Instant::now();
     for name in "work-items usage-records priced-items failed-records".split(' ') {
         let queue = service.any_queue(name)?;
         loop {
+            processes.look()?;
             let left = queue.properties().await?.approximate_count;
             if left == 0 {
                 break;

@@ -80,7 +80,7 @@ pub(crate) async fn run(arguments: &Run) -> Result<(), Failure> {
         running.until_billed(phase).await?;
     }
     let took = running.began.elapsed().as_secs_f64();
-    emptied(&service).await?;
+    emptied(&service, &mut running.processes).await?;
     running.processes.end()?;
     let invoices = invoices(&books)?;
     judge(&invoices, &expected)?;

@@ -56,6 +56,13 @@ impl Provider {
         let reasons = written.into_iter().filter_map(|one| one.reason).collect();
         (invoices, reasons)
     }
+
+    /// How many records each item counts as priced.
+    fn done(&self) -> String {
+        let done = "SELECT group_concat(done) FROM (SELECT done FROM items ORDER BY item)";
+        let read = self.books.hold().query_row(done, [], |row| row.get(0));
+        read.expect("read")
+    }
 }
 
 /// Returns an item of tenant 7 whose records have these ids, months and quantities, at 0.087899 cents a unit.
@@ -121,10 +128,7 @@ async fn a_failed_item_says_why_and_its_records_are_billed_when_it_is_corrected(
     provider.bill(&[corrected]).await;
     // Its records come once more, and count no more.
     provider.bill(&[wrong]).await;
-    let done = "SELECT group_concat(done) FROM (SELECT done FROM items ORDER BY item)";
-    let read = |books: &Books| books.hold().query_row(done, [], |row| row.get(0));
-    let done: String = read(&provider.books).expect("read");
-    assert_eq!(done, "1,2");
+    assert_eq!(provider.done(), "1,2");
     let (invoices, _) = provider.bill(&[item(3, 2, &[(3, 2, 1_000)])]).await;
     assert_eq!(invoices[&(7, 2)], Some((176 + 88 + 88, 3)));
 }
@@ -144,4 +148,14 @@ async fn a_record_that_does_not_decode_fails_its_item() {
     let (invoices, reasons) = provider.bill(&[]).await;
     assert_eq!(invoices, BTreeMap::from([((7, 1), None)]));
     assert!(reasons[0].contains("expected i64"), "{reasons:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_two_failed_items_counts_once_in_each() {
+    let provider = Provider::start(true).await;
+    let items = [1, 2].map(|one| item(one, 1, &[(1, 1, 1_000), (1 + one, 1, -5)]));
+    for _ in 0..2 {
+        provider.bill(&items).await;
+    }
+    assert_eq!(provider.done(), "1,1");
 }
