@@ -87,9 +87,9 @@ fn items_fail_and_are_retried_alone_while_their_pack_is_renewed() {
             .listener(async |job: Received<Job>| match job.number % 6 {
                 0 => Disposition::retry("always"),
                 1 if job.attempt() == 1 => Disposition::retry("once"),
-                // Together longer than half of the lease of the pack, which is renewed then.
+                // Together longer than the lease of the pack.
                 2 => {
-                    tokio::time::sleep(Duration::from_secs(15)).await;
+                    tokio::time::sleep(Duration::from_secs(30)).await;
                     Disposition::complete()
                 }
                 _ => Disposition::complete(),

@@ -150,7 +150,7 @@ pub enum Role {
 
 /// How long a process may go without a heartbeat before others delete its reply queue: longer than the pauses of a busy
 /// machine.
-pub const REPLY_LEASE: Duration = Duration::from_secs(60);
+pub const REPLY_LEASE: Duration = Duration::from_secs(40);
 
 /// The arguments of a process.
 #[derive(Debug, Clone)]

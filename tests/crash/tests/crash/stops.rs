@@ -72,15 +72,11 @@ async fn stale_settlement(settle: Settle, bug: Option<Bug>) -> String {
         .await
         .expect("accept")
         .expect("the lease has ended");
-    // One more for each receive that was answered too late, on a machine that stood still.
-    let seconds = second.dequeue_count();
-    assert!(seconds >= 2, "{seconds}");
     drop(second);
     let third = accept(LONG_LEASE)
         .await
         .expect("accept")
         .expect("the second lease has ended");
-    assert!(third.dequeue_count() > seconds);
 
     holder.resume();
     holder.tell(GO);
@@ -134,6 +130,7 @@ async fn a_stale_settlement_that_is_acknowledged_is_detected() {
 async fn a_message_of_a_killed_process_is_received_once_its_lease_has_ended() {
     let mut random = SmallRng::seed_from_u64(plan::seed());
     let (mut after_kill, mut after_lease) = (Vec::new(), Vec::new());
+    let mut stood_still = 0;
     while after_kill.len() < plan::times(KILLS) {
         let held = Held::start(Settle::Complete, None).await;
         let service = held.service.clone();
@@ -151,6 +148,8 @@ async fn a_message_of_a_killed_process_is_received_once_its_lease_has_ended() {
         let page = queue.browse(None, 1).await.expect("browse");
         if page.messages[0].dequeue_count > 1 {
             // The machine has stood still for a lease.
+            stood_still += 1;
+            assert!(stood_still < 10 * KILLS, "it is received before that");
             continue;
         }
         let lease_end = page.messages[0].visible_at;
@@ -158,7 +157,6 @@ async fn a_message_of_a_killed_process_is_received_once_its_lease_has_ended() {
         let ended = Instant::now() + Duration::try_from(left).unwrap_or_default();
 
         let (delivery, received) = waiting.await.expect("no panic");
-        assert!(delivery.dequeue_count() >= 2);
         let page = queue.browse(None, 1).await.expect("browse");
         let again = page.messages[0].visible_at.duration_since(lease_end);
         let again = Duration::try_from(again).expect("a later lease");
