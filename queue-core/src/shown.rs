@@ -65,8 +65,9 @@ impl Serialize for Event {
     }
 }
 
-/// By `serde_json`. As the JSON value as it was written (text, if it is nested too deeply or has a number that is out of range), or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items), `attached` (its size in
-/// bytes) or `dataref`, or null.
+/// As the JSON value, or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items),
+/// `attached` (its size in bytes) or `dataref`, or null. `serde_json` writes the value as it is in the message: numbers of any
+/// length, and the order of members. One that it cannot parse, because it is nested too deeply, is shown as text.
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

@@ -181,6 +181,8 @@ debug_fields!(Queue<M> { name });
 /// An untyped handle to a queue, from [`QueueService::any_queue`](crate::QueueService::any_queue) or
 /// [`Queue::any`].
 ///
+/// Calls that fail are tried again for a while, as the service's [`StorageRetry`](crate::StorageRetry) says of each.
+///
 /// ```
 /// use queue_runtime::settings::POISON_THRESHOLD;
 /// use queue_runtime::{QueueService, backend::Metadata};
