@@ -19,7 +19,7 @@ use crate::{Kind, Place, Run, cost};
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// The time without any progress after which a run is given up.
-pub(crate) const STANDSTILL: Duration = Duration::from_secs(120);
+pub(crate) const STANDSTILL: Duration = Duration::from_secs(300);
 
 const PROGRESS: &str =
     "SELECT (SELECT coalesce(sum(done), 0) FROM items), (SELECT count(*) FROM invoices)";
