@@ -134,9 +134,7 @@ impl AnyQueue {
             writes += 1;
             match self.set_metadata(&wanted).await {
                 // It may have been written, and overwritten since: what is there decides.
-                Err(error) if error.outcome() == Outcome::Unknown => {
-                    repeats.pause(error.clone()).await.map_err(|_| error)?;
-                }
+                Err(error) if error.outcome() == Outcome::Unknown => repeats.pause(error).await?,
                 set => set?,
             }
         }
