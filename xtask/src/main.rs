@@ -12,6 +12,7 @@
 //! | `bench` | `cargo xtask bench` |
 //! | `crash` | `cargo xtask crash` |
 //! | `preload` | whether tests can record a program's writes |
+//! | `deny` | installs what checks the dependencies |
 //! | `mount` | whether tests can mount a file system of their own |
 //! | `cargo` | the cargo that runs all steps, and its target directory |
 //! | `program` | runs other programs, and checks whether they are installed |
@@ -21,6 +22,7 @@ mod bench;
 mod browser;
 mod cargo;
 mod crash;
+mod deny;
 mod mount;
 mod npm;
 mod preload;
@@ -44,7 +46,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Checks everything that CI checks; stops at the first failure.
+    /// Checks everything that CI checks, to the end.
     Test,
     /// Measures the framework against a bare engine, in a release build.
     Bench {

@@ -3,11 +3,7 @@ use std::process::{Command, Stdio};
 
 /// Returns whether a program is installed and runs.
 pub(crate) fn is_installed(program: impl AsRef<OsStr>) -> bool {
-    prints_version(&mut Command::new(program))
-}
-
-/// Returns whether a command succeeds with `--version`.
-pub(crate) fn prints_version(command: &mut Command) -> bool {
+    let mut command = Command::new(program);
     let status = command
         .arg("--version")
         .stdout(Stdio::null())

@@ -1,14 +1,15 @@
 use std::process::Command;
 
-use crate::program::{is_installed, prints_version};
-use crate::{azurite, browser, cargo, mount, preload, python};
+use crate::program::is_installed;
+use crate::{azurite, browser, cargo, deny, mount, preload, python};
 
 /// One step of `cargo xtask test`: a cargo command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     /// Its name in the summary.
     pub(crate) name: &'static str,
-    pub(crate) part: Part,
+    /// What it needs besides the toolchain. It is skipped where that is missing, which is a failure under CI.
+    pub(crate) need: Need,
     /// The arguments of cargo.
     pub(crate) arguments: &'static [&'static str],
     /// Additional environment variables.
@@ -17,21 +18,7 @@ pub(crate) struct Step {
     pub(crate) waits: bool,
 }
 
-/// The part that a step plays, which decides whether it may be skipped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// It needs the toolchain only, and is never skipped.
-    Check,
-    /// A cargo subcommand. It is skipped if it is not installed, also under CI.
-    Tool {
-        /// The crate that provides the subcommand.
-        install: &'static str,
-    },
-    /// Tests. They are skipped if what they need is not available, which is a failure under CI.
-    Suite(Need),
-}
-
-/// What tests need.
+/// What a step needs besides the toolchain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Nothing,
@@ -40,6 +27,8 @@ pub(crate) enum Need {
     AzuriteAndPython,
     /// Chromium, and what drives it.
     Browser,
+    /// `cargo-deny`, which checks the dependencies.
+    Deny,
     /// A NATS server.
     Nats,
     /// A C compiler, and a system that loads a library before a program.
@@ -49,24 +38,19 @@ pub(crate) enum Need {
 }
 
 impl Step {
-    /// Returns the reason if the step cannot run here. Installs what a suite needs if necessary.
+    /// Returns the reason if the step cannot run here. Installs what the step needs if necessary.
     pub(crate) fn obstacle(&self) -> Option<String> {
-        match self.part {
-            Part::Check | Part::Suite(Need::Nothing) => None,
-            Part::Suite(Need::Azurite) => azurite::ensure_installed().err(),
-            Part::Suite(Need::AzuriteAndPython) => azurite::ensure_installed()
+        match self.need {
+            Need::Nothing => None,
+            Need::Azurite => azurite::ensure_installed().err(),
+            Need::AzuriteAndPython => azurite::ensure_installed()
                 .and_then(|()| python::ensure_installed())
                 .err(),
-            Part::Suite(Need::Browser) => browser::ensure_installed().err(),
-            Part::Suite(Need::Nats) => nats_server_missing(),
-            Part::Suite(Need::Preload) => preload::obstacle(),
-            Part::Suite(Need::Mount) => mount::obstacle(),
-            Part::Tool { install } => {
-                let found = prints_version(cargo::command().arg(self.arguments[0]));
-                (!found).then(|| {
-                    format!("{install} is not installed; run `cargo install --locked {install}`")
-                })
-            }
+            Need::Browser => browser::ensure_installed().err(),
+            Need::Deny => deny::ensure_installed().err(),
+            Need::Nats => nats_server_missing(),
+            Need::Preload => preload::obstacle(),
+            Need::Mount => mount::obstacle(),
         }
     }
 
@@ -75,6 +59,9 @@ impl Step {
         command
             .args(self.arguments)
             .envs(self.environment.iter().copied());
+        if self.need == Need::Deny {
+            command.env("PATH", deny::path());
+        }
         command
     }
 
@@ -85,6 +72,9 @@ impl Step {
             .iter()
             .map(|(name, value)| format!("{name}={}", quoted(value)))
             .collect();
+        if self.need == Need::Deny {
+            words.push(format!("PATH={}:\"$PATH\"", deny::programs().display()));
+        }
         words.push("cargo".to_owned());
         words.extend(self.arguments.iter().map(|argument| quoted(argument)));
         words.join(" ")
@@ -118,32 +108,12 @@ mod tests {
     fn the_shell_line_can_be_pasted() {
         let step = Step {
             name: "docs",
-            part: Part::Check,
+            need: Need::Nothing,
             arguments: &["doc", "--no-deps"],
             environment: &[("RUSTDOCFLAGS", "-D warnings")],
             waits: false,
         };
         let line = step.shell_line();
         assert_eq!(line, "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
-    }
-
-    #[test]
-    fn the_obstacle_of_a_missing_tool_says_what_to_install() {
-        let tool = Step {
-            name: "made up",
-            part: Part::Tool {
-                install: "cargo-no-such-thing",
-            },
-            arguments: &["no-such-thing", "check"],
-            environment: &[],
-            waits: false,
-        };
-        let obstacle = tool.obstacle().expect("it is not installed");
-        assert!(obstacle.contains("cargo install --locked cargo-no-such-thing"));
-        let check = Step {
-            part: Part::Check,
-            ..tool
-        };
-        assert_eq!(check.obstacle(), None);
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::step::{Part, Step};
+use crate::step::Step;
 
 /// The outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,14 +9,12 @@ pub(crate) enum Outcome {
     Ran,
     Failed(String),
     Skipped(String),
-    /// An earlier step failed.
-    NotRun,
 }
 
 /// The outcomes of all steps.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    /// Under CI a skipped suite is a failure, since nobody reads the summary.
+    /// Under CI a skipped step is a failure, since nobody reads the summary.
     pub(crate) under_ci: bool,
     pub(crate) rows: Vec<(Step, Outcome, Duration)>,
     /// Of the whole run, in which some steps run beside each other.
@@ -26,20 +24,11 @@ pub(crate) struct Summary {
 impl Summary {
     /// Returns whether the run passed.
     pub(crate) fn passed(&self) -> bool {
-        !self.rows.iter().any(|(step, outcome, _)| match outcome {
+        !self.rows.iter().any(|(_, outcome, _)| match outcome {
             Outcome::Ran => false,
-            Outcome::Failed(_) | Outcome::NotRun => true,
-            Outcome::Skipped(_) => self.forbids_skipping(step),
+            Outcome::Failed(_) => true,
+            Outcome::Skipped(_) => self.under_ci,
         })
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        let mut rows = self.rows.iter();
-        rows.any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))
-    }
-
-    fn forbids_skipping(&self, step: &Step) -> bool {
-        self.under_ci && matches!(step.part, Part::Suite(_))
     }
 
     fn skipped(&self) -> usize {
@@ -60,31 +49,30 @@ impl fmt::Display for Summary {
                     writeln!(f, "   FAILED    {name} ({}): {why}", seconds(*took))?;
                 }
                 Outcome::Skipped(why) => writeln!(f, "   SKIPPED   {name}: {why}")?,
-                Outcome::NotRun => writeln!(f, "   not run   {name}")?,
             }
         }
         let total = seconds(self.took);
-        let failed = self
-            .rows
-            .iter()
-            .find(|row| matches!(row.1, Outcome::Failed(_)));
-        if let Some((step, ..)) = failed {
-            writeln!(f, "\nFAILED after {total}, at: {}", step.name)?;
-            return writeln!(f, "to run it alone: {}", step.shell_line());
-        }
         let skipped = match self.skipped() {
             0 => String::new(),
             1 => ", with 1 step SKIPPED (see above)".to_owned(),
             several => format!(", with {several} steps SKIPPED (see above)"),
         };
+        let failed = |row: &&(Step, Outcome, Duration)| matches!(row.1, Outcome::Failed(_));
+        let failed: Vec<_> = self.rows.iter().filter(failed).collect();
         if self.passed() {
-            writeln!(f, "\npassed in {total}{skipped}")
-        } else {
-            writeln!(
-                f,
-                "\nFAILED after {total}{skipped}: under CI every suite must run"
-            )
+            return writeln!(f, "\npassed in {total}{skipped}");
         }
+        if failed.is_empty() {
+            let why = "under CI every step must run";
+            return writeln!(f, "\nFAILED after {total}{skipped}: {why}");
+        }
+        let count = match failed.len() {
+            1 => "1 step".to_owned(),
+            several => format!("{several} steps"),
+        };
+        writeln!(f, "\nFAILED after {total}: {count}{skipped}; each alone:")?;
+        let mut failed = failed.iter();
+        failed.try_for_each(|(step, ..)| writeln!(f, "   {}", step.shell_line()))
     }
 }
 
@@ -100,10 +88,10 @@ mod tests {
     use super::*;
     use crate::step::Need;
 
-    fn summary(under_ci: bool, part: Part, outcome: Outcome) -> Summary {
+    fn summary(under_ci: bool, outcome: Outcome) -> Summary {
         let step = Step {
             name: "the step",
-            part,
+            need: Need::Azurite,
             arguments: &["test", "--workspace"],
             environment: &[],
             waits: false,
@@ -116,28 +104,25 @@ mod tests {
         }
     }
 
-    const TOOL: Part = Part::Tool { install: "a-tool" };
-
     #[test]
-    fn under_ci_a_skipped_suite_is_a_failure_and_a_skipped_tool_is_not() {
-        for (under_ci, part, passes) in [
-            (false, Part::Suite(Need::Azurite), true),
-            (true, Part::Suite(Need::Azurite), false),
-            (false, TOOL, true),
-            (true, TOOL, true),
-        ] {
-            let summary = summary(under_ci, part, Outcome::Skipped("no server".to_owned()));
-            assert_eq!(summary.passed(), passes, "{under_ci} {part:?}");
+    fn a_skipped_step_is_a_failure_under_ci() {
+        for under_ci in [false, true] {
+            let summary = summary(under_ci, Outcome::Skipped("no server".to_owned()));
+            assert_eq!(summary.passed(), !under_ci);
             let text = summary.to_string();
             assert!(text.contains("SKIPPED   the step: no server"), "{text}");
-            assert_eq!(text.contains("FAILED after"), !passes, "{text}");
+            assert_eq!(text.contains("FAILED after"), under_ci, "{text}");
             assert!(text.contains("with 1 step SKIPPED"), "{text}");
         }
     }
 
     #[test]
-    fn a_failure_says_how_to_run_the_step_alone() {
-        let summary = summary(false, Part::Check, Outcome::Failed("exit 101".to_owned()));
+    fn each_failure_says_how_to_run_the_step_alone() {
+        let mut summary = summary(false, Outcome::Failed("exit 101".to_owned()));
+        let mut other = summary.rows[0].clone();
+        other.0.arguments = &["fmt"];
+        let ran = (summary.rows[0].0, Outcome::Ran, Duration::ZERO);
+        summary.rows.extend([ran, other]);
         assert!(!summary.passed());
         let text = summary.to_string();
         assert!(
@@ -145,13 +130,8 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.ends_with("to run it alone: cargo test --workspace\n"),
+            text.ends_with(": 2 steps; each alone:\n   cargo test --workspace\n   cargo fmt\n"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn a_step_that_was_not_run_has_not_passed() {
-        assert!(!summary(false, Part::Check, Outcome::NotRun).passed());
     }
 }

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::process::{ExitCode, Output};
 use std::time::{Duration, Instant};
 
-use crate::step::{Need, Part, Step};
+use crate::step::{Need, Step};
 use crate::summary::{Outcome, Summary, seconds};
 
 const STEPS: &[Step] = &[
@@ -148,22 +148,30 @@ const STEPS: &[Step] = &[
             &["doc", "--workspace", "--all-features", "--no-deps"],
         )
     },
-    Step {
-        part: Part::Tool {
-            install: "cargo-deny",
-        },
-        ..check("dependencies", &["deny", "--all-features", "check"])
-    },
+    suite(
+        "dependencies",
+        Need::Deny,
+        // Not `advisories`, which come from the network.
+        &[
+            "deny",
+            "--all-features",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ],
+    ),
     suite(
         "tests",
         Need::Nothing,
-        &["test", "--workspace", "--all-features"],
+        &["test", "--no-fail-fast", "--workspace", "--all-features"],
     ),
     waiting(
         "a full disk and mounted files",
         Need::Mount,
         &[
             "test",
+            "--no-fail-fast",
             "--workspace",
             "--all-features",
             "--test",
@@ -187,6 +195,7 @@ const STEPS: &[Step] = &[
         Need::Azurite,
         &[
             "test",
+            "--no-fail-fast",
             "--workspace",
             "--all-features",
             "--test",
@@ -296,7 +305,7 @@ const STEPS: &[Step] = &[
     ),
 ];
 
-/// Runs the steps in order, up to the first that fails. Suites in a row that mostly wait run beside each other.
+/// Runs the steps in order, also after one that failed. Suites in a row that mostly wait run beside each other.
 pub(crate) fn run() -> ExitCode {
     let mut summary = Summary {
         under_ci: is_set("CI"),
@@ -306,26 +315,14 @@ pub(crate) fn run() -> ExitCode {
     let started = Instant::now();
     let together = |one: &Step, other: &Step| one.waits && other.waits;
     for steps in STEPS.chunk_by(together) {
-        if summary.has_failed() {
-            let not_run = steps.iter();
-            let not_run = not_run.map(|step| (*step, Outcome::NotRun, Duration::ZERO));
-            summary.rows.extend(not_run);
-            continue;
+        for (at, step) in (summary.rows.len() + 1..).zip(steps) {
+            let of = STEPS.len();
+            let line = step.shell_line();
+            eprintln!("\n── {at} of {of}: {} ── {line}", step.name);
         }
-        for step in steps {
-            let at = summary.rows.len() + 1;
-            eprintln!(
-                "\n── {at} of {}: {} ── {}",
-                STEPS.len(),
-                step.name,
-                step.shell_line()
-            );
-            summary.rows.push((*step, Outcome::NotRun, Duration::ZERO));
-        }
-        let at = summary.rows.len() - steps.len();
-        for (row, (outcome, took)) in summary.rows[at..].iter_mut().zip(run_steps(steps)) {
-            (row.1, row.2) = (outcome, took);
-        }
+        let ended = steps.iter().zip(run_steps(steps));
+        let ended = ended.map(|(step, (outcome, took))| (*step, outcome, took));
+        summary.rows.extend(ended);
     }
     summary.took = started.elapsed();
     eprint!("{summary}");
@@ -399,7 +396,7 @@ fn is_set(name: &str) -> bool {
 const fn check(name: &'static str, arguments: &'static [&'static str]) -> Step {
     Step {
         name,
-        part: Part::Check,
+        need: Need::Nothing,
         arguments,
         environment: &[],
         waits: false,
@@ -408,7 +405,7 @@ const fn check(name: &'static str, arguments: &'static [&'static str]) -> Step {
 
 const fn suite(name: &'static str, need: Need, arguments: &'static [&'static str]) -> Step {
     Step {
-        part: Part::Suite(need),
+        need,
         ..check(name, arguments)
     }
 }
