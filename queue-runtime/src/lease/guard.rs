@@ -226,6 +226,14 @@ impl Locked<'_> {
         }
     }
 
+    /// Renews the lease, with the body that [renewals write](Lease::write_with_renewals).
+    ///
+    /// # Errors
+    /// Those of [`renew_if_overdue`](Lease::renew_if_overdue).
+    pub(crate) async fn renew(&mut self) -> Result<(), Error> {
+        self.lease.0.extend(&mut self.turn, None).await
+    }
+
     /// Returns how long the lease can last at most.
     pub(crate) fn remaining(&self) -> Duration {
         let leased = &self.lease.0;

@@ -9,14 +9,22 @@ use queue_core::backend::{
     Backend as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt, TimeToLive,
 };
 use queue_core::wire::Body;
-use queue_core::{ErrorKind, Outcome, Result};
+use queue_core::{Error, ErrorKind, Outcome, Result};
 
 use super::backend::Packs;
 use super::open::{Counts, OpenPack, Status};
 use crate::lease::Locked;
+use crate::repeat::Repeats;
 
 /// How many requests are made at once for what cannot be in one operation.
 const AT_ONCE: usize = 8;
+
+/// After how many items that have become messages of their own the header of their pack tells so, even if nothing fails: as
+/// many as a crash puts again at most.
+const UNRECORDED: usize = 4 * AT_ONCE;
+
+/// How long giving back a pack is tried again: somebody waits for the end of its consumer.
+const GIVING_BACK: Duration = Duration::from_secs(2);
 
 /// An item that leaves its pack.
 pub(super) struct Leaving {
@@ -53,20 +61,30 @@ impl Packs {
     }
 
     /// Splits a pack before any of its items is handled: nobody knows which of them ended the process before. It stays
-    /// leased if that fails, and is split when it is received again.
+    /// leased if that fails, and what is left of it is split when it is received again.
     pub(super) async fn split_unexplained(&self, pack: &Arc<OpenPack>) {
         let (queue, id, count) = (pack.queue(), pack.id(), pack.message.dequeue_count);
         tracing::info!(%queue, %id, dequeue_count = count, "splitting a pack: an earlier receive of it ended without a record");
-        match self
-            .move_out(pack, |status| *status == Status::Waiting)
-            .await
-        {
-            Ok(()) => pack.lease.abandon(),
-            Err(error) => {
-                pack.lease.abandon();
-                tracing::warn!(%queue, %id, %error, "failed to split a pack; it is received again");
+        let mut repeats = self.repeats(pack);
+        loop {
+            let waiting = pack.counts().waiting;
+            let Err(error) = self.move_out(pack, |it| *it == Status::Waiting).await else {
+                break;
+            };
+            if pack.counts().waiting < waiting {
+                repeats.succeeded();
+            }
+            let is_final = error.outcome() == Outcome::Unknown || error.is_lease_gone();
+            let again = match is_final {
+                true => Err(error),
+                false => repeats.pause(error).await,
+            };
+            if let Err(error) = again {
+                tracing::warn!(%queue, %id, %error, "failed to split a pack; what is left of it is received again");
+                break;
             }
         }
+        pack.lease.abandon();
     }
 
     /// Makes messages of their own of the items with such a status. What is held stays hidden for as long as its lease
@@ -96,7 +114,7 @@ impl Packs {
         let moved = if self.is_atomic() {
             self.move_at_once(pack, &leaving, &receipt).await
         } else {
-            self.move_one_by_one(pack, &leaving).await
+            self.move_one_by_one(pack, &mut locked, &leaving).await
         };
         pack.state().end_leaving();
         if moved.is_ok() {
@@ -148,19 +166,69 @@ impl Packs {
         Ok(())
     }
 
-    /// Of several errors, returns one whose outcome is unknown, if there is any: such an item may have left its pack.
-    async fn move_one_by_one(&self, pack: &OpenPack, leaving: &[Leaving]) -> Result<()> {
-        let mut moved: Result<()> = Ok(());
+    /// Puts each item by itself, unless the storage refuses several in a row. What was put is recorded in the header before
+    /// this returns an error, so that whoever tries again, or receives the pack next, puts none of it again.
+    ///
+    /// # Errors
+    /// Of several, one whose outcome is unknown, if there is any: such an item may have left its pack.
+    async fn move_one_by_one(
+        &self,
+        pack: &OpenPack,
+        locked: &mut Locked<'_>,
+        leaving: &[Leaving],
+    ) -> Result<()> {
+        let (mut unrecorded, mut failed) = (0, None);
         for some in leaving.chunks(AT_ONCE) {
             let puts = some.iter().map(|one| self.move_one(pack, one));
+            let (mut moved, mut ended) = (0, false);
             for put in join_all(puts).await {
-                moved = match (moved, put) {
-                    (Err(known), Err(error)) if known.outcome() != Outcome::Unknown => Err(error),
-                    (moved, put) => moved.and(put),
-                };
+                match put {
+                    Ok(()) => moved += 1,
+                    Err(error) => {
+                        ended |= error.is_lease_gone();
+                        failed = Some(graver(failed, error));
+                    }
+                }
+            }
+            unrecorded += moved;
+            if ended || moved == 0 {
+                break;
+            }
+            if unrecorded >= UNRECORDED {
+                self.record(pack, locked, failed.clone()).await?;
+                unrecorded = 0;
             }
         }
-        moved
+        if let Some(error) = failed {
+            if unrecorded > 0 {
+                self.record(pack, locked, Some(error.clone())).await?;
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Writes into the header of a pack what has left it.
+    ///
+    /// # Errors
+    /// `before`, if its outcome is unknown, or that of the write.
+    async fn record(
+        &self,
+        pack: &OpenPack,
+        locked: &mut Locked<'_>,
+        before: Option<Error>,
+    ) -> Result<()> {
+        let mut repeats = self.repeats(pack);
+        while let Err(error) = locked.renew().await {
+            // The receipt is not known any more.
+            let is_unknown = error.outcome() == Outcome::Unknown;
+            let again = match is_unknown {
+                true => Err(error),
+                false => repeats.pause(error).await,
+            };
+            again.map_err(|error| graver(before.clone(), error))?;
+        }
+        Ok(())
     }
 
     async fn move_one(&self, pack: &OpenPack, one: &Leaving) -> Result<()> {
@@ -202,13 +270,33 @@ impl Packs {
             return Ok(());
         }
         if !self.is_atomic() {
-            let receipt = locked.receipt()?;
-            self.storage
-                .delete(pack.queue(), pack.id(), &receipt)
-                .await?;
+            self.delete(pack, &locked.receipt()?).await?;
         }
         locked.settled();
         Ok(())
+    }
+
+    /// Deletes a pack. Received again, it would repeat what its header does not tell.
+    async fn delete(&self, pack: &OpenPack, receipt: &PopReceipt) -> Result<()> {
+        let (mut repeats, mut unanswered) = (self.repeats(pack), false);
+        loop {
+            match self.storage.delete(pack.queue(), pack.id(), receipt).await {
+                Err(error) if unanswered && error.is_lease_gone() => return Ok(()),
+                Err(error) => {
+                    unanswered |= error.outcome() == Outcome::Unknown;
+                    repeats.pause(error).await?;
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Returns the repeats of an operation on a pack: for half of the time that its lease lasts, so that what was received
+    /// with it does not wait for longer.
+    fn repeats(&self, pack: &OpenPack) -> Repeats<'_> {
+        let now = self.clock.monotonic();
+        let until = now.saturating_add(pack.lease.lasts_for(now) / 2);
+        Repeats::within_lease(until, &*self.clock)
     }
 
     /// Gives packs back, several at once.
@@ -233,10 +321,14 @@ impl Packs {
         let given_back = match locked.receipt() {
             Ok(receipt) => {
                 let (queue, id) = (pack.queue(), pack.id());
-                let update = self
-                    .storage
-                    .update(queue, id, &receipt, Duration::ZERO, Some(body));
-                update.await.map(drop)
+                let update = || {
+                    let body = Some(body.clone());
+                    self.storage
+                        .update(queue, id, &receipt, Duration::ZERO, body)
+                };
+                let until = self.clock.monotonic().saturating_add(GIVING_BACK);
+                let repeats = Repeats::within_lease(until, &*self.clock);
+                repeats.ask(update, Error::is_lease_gone).await.map(drop)
             }
             Err(error) => Err(error),
         };
@@ -252,4 +344,10 @@ impl Packs {
         drop(locked);
         self.forget(pack);
     }
+}
+
+/// Returns the error to report of two: one whose outcome is unknown, if there is any, since the item may have left its pack.
+fn graver(one: Option<Error>, other: Error) -> Error {
+    one.filter(|one| one.outcome() == Outcome::Unknown)
+        .unwrap_or(other)
 }

@@ -277,8 +277,12 @@ impl Packs {
         let refused = |error| ApplyError::new(at, Vec::new(), error);
         locked.receipt().map_err(refused)?;
         ops[at] = self.put_of(pack, &leaving).map_err(refused)?;
-        let mut outcomes = self.storage.apply(ops).await?;
-        self.take_outcome(pack, &leaving, &mut outcomes[at]);
+        let mut applied = self.storage.apply(ops).await;
+        // Also if a later one failed.
+        if let Some(outcome) = done(&mut applied).get_mut(at) {
+            self.take_outcome(pack, &leaving, outcome);
+        }
+        let outcomes = applied?;
         if let Err(error) = self.delete_if_done(pack, &mut locked).await {
             let (queue, id) = (pack.queue(), pack.id());
             tracing::warn!(%queue, %id, %error, "failed to delete a pack whose items are all gone; it is received again");
@@ -302,17 +306,18 @@ impl Packs {
             Op::Update { visibility, .. } => *visibility,
             _ => Duration::ZERO,
         };
-        let mut outcomes = self.storage.apply(ops).await?;
-        match outcomes.get_mut(at) {
+        let mut applied = self.storage.apply(ops).await;
+        match done(&mut applied).get_mut(at) {
             Some(OpOutcome::Updated(lease)) => {
                 let receipt = mem::replace(&mut lease.receipt, pack.receipt.clone());
                 let until = self.clock.monotonic().saturating_add(visibility);
                 let id = own;
                 pack.set(number, Status::Moved { id, receipt, until });
             }
-            _ => pack.set(number, Status::Gone),
+            Some(_) => pack.set(number, Status::Gone),
+            None => {}
         }
-        Ok(outcomes)
+        applied
     }
 
     /// Returns the item as it leaves the pack, if this operation has it do that.
@@ -424,5 +429,13 @@ impl Packs {
 
     pub(super) fn is_atomic(&self) -> bool {
         self.storage.capabilities().atomicity == Atomicity::Atomic
+    }
+}
+
+/// Returns the outcomes of what was done, also if one of the operations failed.
+fn done(applied: &mut Result<Vec<OpOutcome>, ApplyError>) -> &mut Vec<OpOutcome> {
+    match applied {
+        Ok(outcomes) => outcomes,
+        Err(failed) => &mut failed.completed,
     }
 }

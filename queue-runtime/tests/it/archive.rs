@@ -7,7 +7,9 @@ use queue_runtime::send::UntypedMessage;
 use queue_runtime::service::ArchivedMessage;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Body, Payload};
-use queue_runtime::{AnyQueue, Delivery, ErrorKind, MessageId, Operation, QueueService, RequestId};
+use queue_runtime::{
+    AnyQueue, Delivery, ErrorKind, MessageId, Operation, Outcome, QueueService, RequestId,
+};
 use queue_tests::incompressible;
 use serde_json::{Value, json};
 
@@ -321,6 +323,23 @@ async fn puts_that_fail_are_repeated_and_those_that_cannot_be_are_counted() {
         (refused.restored, refused.error.kind()),
         (0, ErrorKind::Denied)
     );
+}
+
+/// Otherwise each lost answer would put all of them once more.
+#[tokio::test(start_paused = true)]
+async fn puts_that_may_be_done_are_not_repeated() {
+    let (service, faults) = testing::service_with_faults().await;
+    service
+        .submit_all((1..=3).map(order))
+        .await
+        .expect("submitted");
+    let queue = service.any_queue("orders").expect("a name");
+    let page = queue.archive(None, 10).await.expect("copied");
+    let copies = created(&service, "copies").await;
+    faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+    let lost = copies.restore(&page.messages).await.expect_err("unknown");
+    assert_eq!(lost.error.outcome(), Outcome::Unknown);
+    assert_eq!(count(&service, "copies").await, 3);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod holding;
 mod hostile;
 mod looking;
 mod sending;
+mod splitting;
 mod stopped;
 mod support;
 #[cfg(feature = "sqlite")]

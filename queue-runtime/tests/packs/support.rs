@@ -71,6 +71,7 @@ impl World {
 
     pub(crate) async fn process(&self) -> Process {
         let faults = FaultInjector::new(Arc::clone(&self.storage));
+        println!("seed of the faults: {}", faults.seed());
         let storage: Arc<dyn Backend> = Arc::new(faults.clone());
         let mut service = QueueService::with_backend(storage)
             .clock(Arc::clone(&self.clock))

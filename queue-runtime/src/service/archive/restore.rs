@@ -94,8 +94,11 @@ impl AnyQueue {
                     done += completed;
                     ops.drain(..completed);
                     ops.extend(rest);
-                    let paused = repeats.pause(failure.error).await;
-                    paused.map_err(|error| (done, error))?;
+                    if completed > 0 {
+                        repeats.succeeded();
+                    }
+                    let again = repeats.put_again(failure.error).await;
+                    again.map_err(|error| (done, error))?;
                 }
             }
         }
