@@ -75,9 +75,10 @@ impl Packs {
                 repeats.succeeded();
             }
             let is_final = error.outcome() == Outcome::Unknown || error.is_lease_gone();
-            let again = match is_final {
-                true => Err(error),
-                false => repeats.pause(error).await,
+            let again = if is_final {
+                Err(error)
+            } else {
+                repeats.pause(error).await
             };
             if let Err(error) = again {
                 tracing::warn!(%queue, %id, %error, "failed to split a pack; what is left of it is received again");
@@ -222,9 +223,10 @@ impl Packs {
         while let Err(error) = locked.renew().await {
             // The receipt is not known any more.
             let is_unknown = error.outcome() == Outcome::Unknown;
-            let again = match is_unknown {
-                true => Err(error),
-                false => repeats.pause(error).await,
+            let again = if is_unknown {
+                Err(error)
+            } else {
+                repeats.pause(error).await
             };
             again.map_err(|error| graver(before.clone(), error))?;
         }
