@@ -59,6 +59,9 @@ struct Run {
     /// Greatest number of worker processes
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u16).range(1..=64))]
     workers: u16,
+    /// Seconds from its submission within which 99 of 100 invoices are written; otherwise the run fails
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    within: u32,
     /// Seed of the usage and of the kills; by default a random one
     #[arg(long, value_name = "N")]
     seed: Option<u64>,

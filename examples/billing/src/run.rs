@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 
 use crate::books::{self, Books};
 use crate::chart::{self, Course};
-use crate::judge::{Invoice, describe, emptied, invoices, judge};
+use crate::judge::{Invoice, describe, emptied, invoices, judge, objective};
 use crate::processes::{Processes, victims};
 use crate::role::connect;
 use crate::workload::{Expected, MIN_RECORDS, Workload};
@@ -96,6 +96,7 @@ pub(crate) async fn run(arguments: &Run) -> Result<(), Failure> {
     let drawn = chart::draw(&course, &title, &arguments.plot);
     drawn.map_err(|error| format!("failed to draw the chart `{plot}`: {error}"))?;
     println!("{title}: every invoice is exact to the cent; {plot} shows the course");
+    println!("{}", objective(&invoices, arguments.within)?);
     Ok(())
 }
 

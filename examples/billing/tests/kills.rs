@@ -14,7 +14,8 @@ fn is_exact(most: u64, url: impl Fn(u64) -> Option<String>) {
         println!("CRASH_SEED={}", seed + run);
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(env!("CARGO_BIN_EXE_billing"));
-        command.args("--records 3000 --tenants 20 --kills 8 --workers 2".split(' '));
+        // However slow the machine is.
+        command.args("--records 3000 --tenants 20 --kills 8 --workers 2 --within 36000".split(' '));
         command.arg(format!("--seed={}", seed + run)).arg("--plot");
         command.arg(folder.path().join("billing.svg"));
         command.args(url(run).map(|url| format!("--url={url}")));
@@ -28,6 +29,21 @@ fn is_exact(most: u64, url: impl Fn(u64) -> Option<String>) {
 #[test]
 fn every_invoice_is_exact_when_processes_are_killed() {
     is_exact(u64::MAX, |_| None);
+}
+
+#[test]
+fn a_run_that_misses_its_objective_fails_with_the_figures() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_billing"));
+    command.args("--records 400 --tenants 4 --kills 0 --workers 1 --within 0 --plot".split(' '));
+    command.arg(folder.path().join("billing.svg"));
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("every invoice is exact"), "{said}{error}");
+    assert_eq!(output.status.code(), Some(1), "{said}{error}");
+    let missed = "s; the objective of 0 s is missed by ";
+    assert!(error.contains(missed), "{error}");
 }
 
 #[cfg(feature = "azure")]
