@@ -22,7 +22,8 @@ const LARGE: Listener = Listener {
     handler: Duration::from_millis(10),
 };
 
-/// One message to a task, so that the number of tasks is how many messages are handled at a time.
+/// As many messages in flight as there can be tasks, each received by itself. A task receives the next while handlers run, so
+/// that even one task can have all of them in flight.
 const SINGLY: Listener = Listener {
     tasks: 100,
     batch: 1,

@@ -435,3 +435,18 @@ fn issued(id: &StorageId, limits: &Limits<'_>) -> Result<String> {
     }
     Ok(id.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_the_service_are_those_that_the_pages_name() {
+        let capabilities = capabilities();
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        assert_eq!(capabilities.max_receive, 32);
+        assert_eq!(capabilities.max_visibility, week);
+        // As Base64: 48 KiB.
+        assert_eq!(capabilities.max_body, 64 * 1024);
+    }
+}

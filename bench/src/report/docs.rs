@@ -4,23 +4,32 @@ use std::path::Path;
 use super::{Report, Table, plot};
 use crate::Outcome;
 
+/// The page of all tables.
 const PAGE: &str = "benchmark-figures.md";
+/// A page that has some of them, where its marks are.
+const PAPERS: &str = "seeds.md";
 const PLOTS: &str = "plots";
 
-/// Writes the plots of a run into the folder, and its tables into the page of figures there: each between
-/// its marks, or at the end of the page if it has none. The rest of the page stays as it is.
+/// Writes the plots of a run into the folder, and its tables into the pages of figures there: each between
+/// its marks, or at the end of the page of all tables if it has none. The rest of the pages stays as it is.
 pub(crate) fn write_docs(report: &Report, docs: &Path) -> Outcome<()> {
-    let path = docs.join(PAGE);
-    let read = fs::read_to_string(&path);
-    let mut page = read.map_err(|error| format!("{}: {error}", path.display()))?;
+    let read = |name| {
+        let read = fs::read_to_string(docs.join(name));
+        read.map_err(|error| format!("{}: {error}", docs.join(name).display()))
+    };
+    let (mut page, mut papers) = (read(PAGE)?, read(PAPERS)?);
     fs::create_dir_all(docs.join(PLOTS))?;
     for table in &report.tables {
         let plot = format!("{PLOTS}/{}.svg", table.name);
         let plotted = plot::draw(table, &docs.join(&plot))?;
-        let part = part(report, table, plotted.then_some(plot.as_str()));
-        page = placed(&page, table, &part)?;
+        let plot = plotted.then_some(plot.as_str());
+        if papers.contains(&marks(table).0) {
+            papers = placed(&papers, table, &part(report, table, None))?;
+        }
+        page = placed(&page, table, &part(report, table, plot))?;
     }
-    fs::write(&path, page)?;
+    fs::write(docs.join(PAPERS), papers)?;
+    fs::write(docs.join(PAGE), page)?;
     Ok(())
 }
 
@@ -47,7 +56,7 @@ fn placed(page: &str, table: &Table, part: &str) -> Outcome<String> {
     };
     let (_, after) = rest
         .split_once(&end)
-        .ok_or_else(|| format!("{PAGE} has no `{}` after `{}`", end.trim(), start.trim()))?;
+        .ok_or_else(|| format!("a page has no `{}` after `{}`", end.trim(), start.trim()))?;
     Ok(format!("{before}{marked}{after}"))
 }
 
@@ -72,8 +81,10 @@ mod tests {
         let docs = tempfile::tempdir().expect("a folder");
         let page = docs.path().join(PAGE);
         fs::write(&page, "# Benchmarks\n\nBefore.\n").expect("write");
+        let (mut report, papers) = (report(), docs.path().join(PAPERS));
+        let (start, end) = marks(&report.tables[0]);
+        fs::write(&papers, format!("Papers.\n\n{start}\n{end}\nAfter.\n")).expect("write");
 
-        let mut report = report();
         write_docs(&report, docs.path()).expect("add");
         let mut written = fs::read_to_string(&page).expect("read");
         assert!(written.starts_with("# Benchmarks\n\nBefore.\n\n### The first\n\n<!-- "));
@@ -85,6 +96,9 @@ mod tests {
         write_docs(&report, docs.path()).expect("replace");
         let replaced = fs::read_to_string(&page).expect("read");
         assert_eq!(replaced, written.replace("11111", "22222"));
+        let papers = fs::read_to_string(&papers).expect("read");
+        assert!(papers.starts_with("Papers.") && papers.ends_with("After.\n"));
+        assert!(papers.contains("22222") && !papers.contains("11111"));
         let plot = docs.path().join("plots/one.svg");
         let plot = fs::read_to_string(plot).expect("a plot");
         assert!(

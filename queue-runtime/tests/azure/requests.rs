@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Backend, PopReceipt, StorageId};
+use queue_core::backend::{Backend, NewMessage, PopReceipt, StorageId};
 use queue_runtime::ErrorKind;
 
 use crate::responder::{ACCOUNT, KEY, Reply, Responder, answer, queue, with};
@@ -37,6 +37,17 @@ fn an_update_sends_its_receipt_and_returns_a_new_one() {
     ] {
         assert_eq!(request.matches(header).count(), 1, "{header} in {request}");
     }
+}
+
+#[test]
+fn a_message_without_a_time_to_live_is_put_without_an_end() {
+    let responder = Responder::always(Reply::Send(answer("403 Forbidden", "", "")));
+    let put = with(&responder.with_key(), PATIENCE, async |backend| {
+        backend.put(&queue(), NewMessage::new("a body")).await
+    });
+    put.expect_err("refused");
+    let request = responder.requests()[0].to_lowercase();
+    assert!(request.contains("messagettl=-1"), "{request}");
 }
 
 #[test]
@@ -134,7 +145,7 @@ fn invalid_ids_and_bodies_are_not_sent() {
             assert_eq!(kind, ErrorKind::MessageNotFound, "{id}");
         }
         for body in [&b"\xff"[..], b"\0", b"\x01", b"a\rb"] {
-            let body = queue_core::backend::NewMessage::new(body);
+            let body = NewMessage::new(body);
             let error = backend.put(&queue(), body).await.expect_err("not text");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains("Base64"), "{error}");

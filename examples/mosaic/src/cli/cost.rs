@@ -25,86 +25,83 @@ const WAITS: u32 = 200;
 pub(crate) async fn cost(arguments: Cost) -> Result<(), Failure> {
     let prices = prices(arguments.prices.as_deref())?;
     let print = move || {
-        print_idle(&arguments, &prices)?;
-        print_waits(&arguments)?;
-        print_traffic(&arguments, &prices)
+        println!("{}", idle(&arguments, &prices)?);
+        println!("{}", waiting(&arguments)?);
+        println!("{}", traffic(&arguments, &prices)?);
+        Ok(())
     };
     spawn_blocking(print).await?
 }
 
-fn print_idle(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
+fn idle(arguments: &Cost, prices: &PriceTable) -> Result<String, Failure> {
     let (instances, tasks) = (arguments.instances, usize::from(arguments.tasks));
-    let hours = u32::from(arguments.idle_hours);
-    println!(
+    let (hours, source) = (u32::from(arguments.idle_hours), &prices.source);
+    let mut text = format!(
         "{instances} instances of up to {tasks} dequeue tasks, without a message for {hours} hours a day, in simulated time.\n\
-         Prices in {}: {}.\n",
-        prices.currency, prices.source,
+         Prices in {}: {source}.\n\n| | transactions a day | {DAYS} days |\n|---|---:|---:|\n",
+        prices.currency,
     );
-    let fleet = |instances, polling| Fleet {
-        instances,
-        tasks,
-        polling,
-    };
-    // Every hour and every instance is like the other.
-    let hour = simulate(fleet(1, Polling::EverySecond), HOUR)?;
-    let naive = (0..instances * hours).map(|_| hour).sum();
-    let backoff = simulate(fleet(instances, Polling::Backoff), hours * HOUR)?;
-    let capped = simulate(fleet(instances, Polling::Capped(CAP)), hours * HOUR)?;
-    let announced = simulate(fleet(instances, Polling::Announced), hours * HOUR)?;
-    println!("{:48} {:>14} {:>16}", "", "transactions", "price of");
-    println!("{:48} {:>14} {:>16}", "", "a day", format!("{DAYS} days"));
-    for (polling, day) in [
-        ("each task polls once a second".to_owned(), naive),
-        (
-            format!("tasks(1..={tasks}): one polls, backoff up to {CAP:?}"),
-            capped,
-        ),
-        (
-            format!("tasks(1..={tasks}): one polls, with backoff"),
-            backoff,
-        ),
-        (
-            format!("tasks(0..={tasks}): none, messages are announced"),
-            announced,
-        ),
-    ] {
+    let mut row = |name: &str, (instances, tasks), polling, hours| -> Result<(), Failure> {
+        let fleet = Fleet {
+            instances: 1,
+            tasks,
+            polling,
+        };
+        // Every instance is like the other, and where nothing changes, every hour.
+        let simulated = simulate(fleet, hours * HOUR)?;
+        let times = instances * u32::from(arguments.idle_hours) / hours;
+        let day: TransactionCounts = (0..times).map(|_| simulated).sum();
         let month: TransactionCounts = (0..DAYS).map(|_| day).sum();
-        let cost = prices.cost(&month).to_string();
-        println!("{polling:48} {:>14} {cost:>16}", day.total());
-    }
-    println!("\nwith backoff: {backoff}\nannounced: {announced}");
-    Ok(())
+        let (day, month) = (day.total(), prices.cost(&month));
+        text += &format!("| {name} | {day} | {month} |\n");
+        Ok(())
+    };
+    let (fleet, every_second) = ((instances, tasks), Polling::EverySecond);
+    row(
+        "one task in all, which polls once a second",
+        (1, 1),
+        every_second,
+        1,
+    )?;
+    row("each task polls once a second", fleet, every_second, 1)?;
+    let name = format!("`tasks(1..={tasks})`: one polls, backoff up to {CAP:?}, as on SQLite");
+    row(&name, fleet, Polling::Capped(CAP), hours)?;
+    let name = format!("`tasks(1..={tasks})`: one polls, backoff up to 30s, as on Azure");
+    row(&name, fleet, Polling::Backoff, hours)?;
+    let name = format!("`tasks(0..={tasks})` with a notifier: none polls");
+    row(&name, fleet, Polling::Announced, hours)?;
+    Ok(text)
 }
 
-fn print_waits(arguments: &Cost) -> Result<(), Failure> {
+fn waiting(arguments: &Cost) -> Result<String, Failure> {
     let tasks = usize::from(arguments.tasks);
-    println!(
-        "\nFrom put to handler on the idle queue of one instance, in simulated time: storage and notifier take none.\n"
+    let mut text = format!(
+        "From put to handler, {WAITS} messages on the idle queue of one instance, in simulated time: storage and notifier take \
+         none.\n\n| | median | longest |\n|---|---:|---:|\n"
     );
-    println!("{:48} {:>14} {:>16}", "", "median", "longest");
     for (name, polling, arrival) in [
         (
-            "each task polls once a second".to_owned(),
+            "each task polls once a second",
             Polling::EverySecond,
             Arrival::Quiet,
         ),
         (
-            format!("tasks(1..={tasks}): one polls, backoff up to {CAP:?}"),
+            "one task polls, backoff up to 1s",
             Polling::Capped(CAP),
             Arrival::Quiet,
         ),
         (
-            format!("tasks(1..={tasks}): one polls, with backoff"),
+            "one task polls, backoff up to 30s",
             Polling::Backoff,
             Arrival::Quiet,
         ),
         (
-            format!("tasks(1..={tasks}), messages are announced"),
+            "one task polls, messages are announced",
             Polling::Backoff,
             Arrival::Pushed,
         ),
         (
-            format!("tasks(0..={tasks}), messages are announced"),
+            "none polls, messages are announced",
             Polling::Announced,
             Arrival::Pushed,
         ),
@@ -115,40 +112,36 @@ fn print_waits(arguments: &Cost) -> Result<(), Failure> {
             polling,
         };
         let Waits { median, longest } = waits(fleet, arrival, WAITS)?;
-        let [median, longest] =
-            [median, longest].map(|wait| format!("{:.2} s", wait.as_secs_f64()));
-        println!("{name:48} {median:>14} {longest:>16}");
+        let [median, longest] = [median, longest].map(|wait| wait.as_secs_f64());
+        text += &format!("| {name} | {median:.2} s | {longest:.2} s |\n");
     }
-    Ok(())
+    Ok(text)
 }
 
-fn print_traffic(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
+fn traffic(arguments: &Cost, prices: &PriceTable) -> Result<String, Failure> {
     let (messages, together) = (arguments.messages, arguments.together);
-    println!(
-        "\n{messages} messages a day, each put, received and deleted, in simulated time.\n\
-         Notifications are those of a broker that announces them, at {} for 10,000.\n",
+    let mut text = format!(
+        "{messages} messages a day, each put, received and deleted, in simulated time: the counts of {SAMPLE}, times {}. All of \
+         those wait when a listener starts.\nNotifications are those of a broker that announces them, at {} for 10,000.\n\n\
+         | | transactions a day | notifications a day | {DAYS} days |\n|---|---:|---:|---:|\n",
+        f64::from(messages) / f64::from(SAMPLE),
         arguments.notifications
     );
-    println!(
-        "{:34} {:>14} {:>13} {:>16}",
-        "", "transactions", "notifications", "price of"
-    );
-    println!(
-        "{:34} {:>14} {:>13} {:>16}",
-        "",
-        "a day",
-        "a day",
-        format!("{DAYS} days")
-    );
     for (name, sending) in [
-        ("submit, received one by one".to_owned(), Sending::OneByOne),
-        ("submit".to_owned(), Sending::Single),
         (
-            format!("submit_all of {together}"),
+            "`submit`, received one by one".to_owned(),
+            Sending::OneByOne,
+        ),
+        (
+            "`submit`, up to 32 received together".to_owned(),
+            Sending::Single,
+        ),
+        (
+            format!("`submit_all` of {together}, up to 32 received together"),
             Sending::Together(together),
         ),
         (
-            format!("submit_all of {together}, packed"),
+            format!("`submit_all` of {together}, packed"),
             Sending::Packed(together),
         ),
     ] {
@@ -161,16 +154,12 @@ fn print_traffic(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
         let month = days * DAYS as f64;
         let price = prices.cost(&transactions).amount * month
             + arguments.notifications * notifications as f64 / 10_000.0 * month;
-        println!(
-            "{name:34} {:>14} {:>13} {price:>12.2} {}",
-            a_day(transactions.total()),
-            a_day(notifications),
-            prices.currency,
-        );
+        let (used, announced) = (a_day(transactions.total()), a_day(notifications));
+        let currency = &prices.currency;
+        text += &format!("| {name} | {used} | {announced} | {price:.2} {currency} |\n");
     }
-    Ok(())
+    Ok(text)
 }
-
 pub(super) fn prices(file: Option<&Path>) -> Result<PriceTable, Failure> {
     let Some(file) = file else {
         let source = "an assumption, 0.01 for 10,000 transactions";
@@ -187,5 +176,77 @@ pub(super) fn prices(file: Option<&Path>) -> Result<PriceTable, Failure> {
         serde_json::from_str(&text).map_err(|error| problem(&error))
     } else {
         toml::from_str(&text).map_err(|error| problem(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs};
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        cost: Cost,
+    }
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/seeds.md");
+
+    /// Whether two texts differ in figures only, and those by no more than a part of them, as jitter does.
+    fn is_alike(one: &str, other: &str, by: f64) -> bool {
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let (one, other) = (words(one), words(other));
+        let alike = |(one, other): (&String, &String)| match (one.parse::<f64>(), other.parse()) {
+            (Ok(one), Ok(other)) => f64::abs(one - other) <= by * f64::max(one, other),
+            _ => one == other,
+        };
+        one.len() == other.len() && one.iter().zip(&other).all(alike)
+    }
+
+    /// With `WRITE_FIGURES=1`, writes them there.
+    #[test]
+    fn the_page_of_the_papers_has_the_figures_that_the_command_prints() {
+        let arguments = Arguments::parse_from(["cost"]).cost;
+        let prices = prices(None).expect("prices");
+        let mut page = fs::read_to_string(PAGE).expect("the page");
+        for (name, printed, by) in [
+            ("idle", idle(&arguments, &prices), 0.05),
+            ("waiting", waiting(&arguments), 0.5),
+            ("traffic", traffic(&arguments, &prices), 0.05),
+        ] {
+            let printed = printed.expect(name);
+            let start = format!("<!-- figures of mosaic cost: {name} -->\n");
+            let (before, rest) = page.split_once(&start).expect(name);
+            let (written, after) = rest.split_once("\n<!-- end of figures -->").expect(name);
+            if env::var_os("WRITE_FIGURES").is_some() {
+                page = format!("{before}{start}\n{printed}\n<!-- end of figures -->{after}");
+            } else {
+                let differs =
+                    format!("{name}: the page has\n{written}\nand the command prints\n{printed}");
+                assert!(is_alike(written, &printed, by), "{differs}");
+            }
+        }
+        if env::var_os("WRITE_FIGURES").is_some() {
+            fs::write(PAGE, page).expect("written");
+        }
+    }
+
+    #[test]
+    fn figures_are_alike_within_jitter_and_words_are_equal() {
+        assert!(is_alike(
+            "| polls | 100 | 0.00 s |",
+            "| polls | 104 | 0.00 s |",
+            0.05
+        ));
+        assert!(!is_alike("| polls | 100 |", "| polls | 110 |", 0.05));
+        assert!(!is_alike("| polls | 100 |", "| receives | 100 |", 0.05));
+        assert!(!is_alike("| polls | 100 |", "| polls | 100 | 2 |", 0.05));
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, sleep};
 
 use super::traffic::requests;
-use super::{Fleet, connect, empty_queue, in_simulated_time};
+use super::{Fleet, Polling, connect, empty_queue, in_simulated_time};
 use crate::workflow::messages::SliceRequest;
 
 /// How a message reaches the queue.
@@ -33,7 +33,13 @@ pub struct Waits {
 }
 
 /// What idle listeners need to reach their longest pauses after a message.
-const IDLE: Duration = Duration::from_secs(180);
+fn idle(polling: Polling) -> Duration {
+    match polling {
+        Polling::EverySecond => Duration::from_secs(2),
+        Polling::Capped(cap) => 20 * cap,
+        Polling::Backoff | Polling::Announced => Duration::from_secs(180),
+    }
+}
 
 /// The moments of the messages are spread over this, the longest of these pauses.
 const SPREAD: Duration = Duration::from_secs(36);
@@ -64,7 +70,7 @@ async fn run(fleet: Fleet, arrival: Arrival, messages: u32) -> Result<Waits, Fai
     }
     let mut waits = Vec::new();
     for (number, body) in bodies(&clock, messages).await?.into_iter().enumerate() {
-        sleep(IDLE + SPREAD * number as u32 / messages).await;
+        sleep(idle(fleet.polling) + SPREAD * number as u32 / messages).await;
         let (queue, put) = (SliceRequest::TYPE.queue(), Instant::now());
         backend.put(&queue, body).await?;
         if let (Arrival::Pushed, Some(notifier)) = (arrival, backend.notifier()) {
@@ -91,7 +97,7 @@ async fn bodies(clock: &Arc<TokioClock>, messages: u32) -> Result<Vec<NewMessage
     service.shutdown(Duration::ZERO).await;
     let (queue, mut bodies) = (SliceRequest::TYPE.queue(), Vec::new());
     while bodies.len() < messages as usize {
-        let stored = elsewhere.receive(&queue, 32, IDLE).await?;
+        let stored = elsewhere.receive(&queue, 32, SPREAD).await?;
         bodies.extend(
             stored
                 .into_iter()
@@ -104,7 +110,6 @@ async fn bodies(clock: &Arc<TokioClock>, messages: u32) -> Result<Vec<NewMessage
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::Polling;
 
     /// Returns the waits of sixty messages on the queue of one instance.
     fn of(polling: Polling, arrival: Arrival) -> Waits {
