@@ -108,8 +108,8 @@ impl ListenerHandle {
     /// [`ListenerBuilder::tasks`](super::ListenerBuilder::tasks) does. With a range, the scale policy chooses
     /// from now on.
     ///
-    /// Each task keeps the share of the messages in flight that it had at the start, and all together at most
-    /// `max_in_flight`. Surplus tasks end before their next receive; handlers continue.
+    /// `max_in_flight` stays, and bounds the messages of all tasks together. Surplus tasks end before their next receive;
+    /// handlers continue.
     ///
     /// ```
     /// # use queue_runtime::{Message, Received, testing};

@@ -40,8 +40,8 @@ const INSTANCES: &str = "queue.wanted_instances";
 const TRANSACTIONS: &str = "queue.transactions.total";
 
 const COUNTERS: [(&str, &str); 4] = [
-    (SENT, "Messages that were put on the queue"),
-    (CONSUMED, "Messages that were received"),
+    (SENT, "Messages that were put on the queue; a pack is one"),
+    (CONSUMED, "Messages that were received; a pack is one"),
     (SETTLED, "Received messages, by how they were settled"),
     (TRANSACTIONS, "Storage transactions, by kind"),
 ];
@@ -69,10 +69,7 @@ const GAUGES: [(&str, &str); 5] = [
         POISON_DEPTH,
         "Approximate number of messages on the queue's poison queue when it was last read",
     ),
-    (
-        INSTANCES,
-        "Instances of the program that are wanted, as the listener advises",
-    ),
+    (INSTANCES, "Instances of the program that an agent wants"),
 ];
 
 /// Tells the recorder, if there is one, what the metrics mean, and their units.

@@ -13,8 +13,9 @@ impl AnyQueue {
     /// machine's time, and keeps the other entries. A queue that is paused stays as it is, with its first time; a new
     /// reason replaces the old one. Calling it again is safe, also after an error.
     ///
-    /// The listeners of this service stop receiving at once, those of other services within 5 seconds in memory and on
-    /// SQLite, and within a minute on Azure. What is in flight is finished. They go on when the queue is
+    /// The listeners of this service stop receiving at once, those of other services that receive messages within 5 seconds
+    /// in memory and on SQLite, and within a minute on Azure. One that is idle reads no metadata: it stops at the first
+    /// messages that it finds, and hands them back. What is in flight is finished. They go on when the queue is
     /// [resumed](Self::resume). Consumers that are not listeners are not affected: [`accept`](Self::accept), `messages`,
     /// redrives.
     ///

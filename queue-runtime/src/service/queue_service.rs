@@ -414,7 +414,7 @@ impl QueueService {
     }
 
     /// Clears the cached metadata of all queues, so that a change by another program takes effect at once
-    /// instead of within a minute. Listeners of a [paused](crate::AnyQueue::pause) queue still read it when they would
+    /// instead of within 5 seconds in memory and on SQLite, or a minute on Azure. Listeners of a [paused](crate::AnyQueue::pause) queue still read it when they would
     /// anyway.
     pub fn refresh_metadata(&self) {
         self.context.settings.clear();

@@ -30,7 +30,7 @@ pub(crate) struct Submit {
     #[arg(conflicts_with = "file")]
     payload: Option<String>,
 
-    /// The kind of the message, as its type declares it: by default the name of the type in `snake_case`.
+    /// The kind of the message, as its type declares it: by default the name of the type in `kebab-case`.
     #[arg(long, required_unless_present = "bare", conflicts_with = "bare")]
     kind: Option<String>,
 
