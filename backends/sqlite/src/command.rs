@@ -15,6 +15,7 @@ use super::attachments::{Attaching, Staging};
 use super::checksum::checksum;
 use super::failure::{Failure, Result};
 use super::receipt::{self, Handle};
+use super::results::MessageRef;
 use super::stored::{Placed, Stored};
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
@@ -293,6 +294,14 @@ impl Step {
 }
 
 impl StepDone {
+    /// The message that was put, if it was a put.
+    pub(super) fn put(&self) -> Option<MessageRef> {
+        match self {
+            Self::Put(placed) => Some((placed.seq, placed.salt)),
+            _ => None,
+        }
+    }
+
     pub(super) fn into_outcome(self) -> OpOutcome {
         match self {
             Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),

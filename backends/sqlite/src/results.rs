@@ -29,6 +29,9 @@ use super::recorded::Start;
 const SWEEP: usize = 500;
 /// The scope of the records of transactions.
 const TRANSACTIONS: &str = "transaction";
+/// The results that are over.
+const OVER: &str =
+    "SELECT id FROM queue_results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2)";
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
 const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
@@ -184,7 +187,12 @@ struct Row {
     owner: i64,
     ends_at: i64,
     result: Option<(Bytes, i64)>,
+    /// The message with which it ends.
+    message: Option<MessageRef>,
 }
+
+/// The number and the salt of a message.
+pub(super) type MessageRef = (i64, i64);
 
 impl Row {
     /// Returns the result, unless the work is in flight.
@@ -222,45 +230,72 @@ impl Results<'_> {
         }
     }
 
-    /// Returns what is recorded under the key of a swap, if it is not what the swap expects.
+    /// Returns what is recorded under the key of a swap, if it is not what the swap expects. A value whose message is not
+    /// stored any more counts as none, too.
     pub(super) fn differs(self, swap: &Swap) -> failure::Result<Option<Option<Bytes>>> {
-        let found = self.find(&swap.key)?;
-        let current = match found.filter(|row| row.ends_at > self.now) {
+        let found = self.find(&swap.key)?.filter(|row| row.ends_at > self.now);
+        let current = match &found {
             Some(row) => row.recorded()?,
             None => None,
         };
-        Ok((current != swap.expected).then_some(current))
+        if current == swap.expected {
+            return Ok(None);
+        }
+        match found.and_then(|row| row.message) {
+            Some(message) if !self.is_stored(message)? => {
+                Ok(swap.expected.is_some().then_some(None))
+            }
+            _ => Ok(Some(current)),
+        }
     }
 
-    /// Carries out a swap as part of a step. A value that is damaged is not the one that it expects.
-    pub(super) fn swap_in_step(self, new: &Swap) -> failure::Result<()> {
+    /// Whether a message is neither deleted nor expired. One that cannot be read is stored.
+    fn is_stored(self, (seq, salt): MessageRef) -> failure::Result<bool> {
+        let mut find = self.connection.prepare_cached(
+            "SELECT 1 FROM queue_messages JOIN queue_queues ON queue_queues.id = queue_messages.queue \
+             WHERE seq = ?1 AND salt = ?2 AND (expires_at IS NULL OR expires_at > ?3) \
+             AND seq NOT IN (SELECT seq FROM queue_discarded)",
+        )?;
+        match find
+            .exists(params![seq, salt, self.now])
+            .map_err(Failure::from)
+        {
+            Err(failure) if failure.is_damage() => Ok(true),
+            found => found,
+        }
+    }
+
+    /// Carries out a swap as part of a step, after the put of a message. A value that is damaged is not the one that it
+    /// expects.
+    pub(super) fn swap_in_step(self, new: &Swap, put: Option<MessageRef>) -> failure::Result<()> {
         match self.differs(new) {
-            Ok(None) => self.swap(new),
+            Ok(None) => self.swap(new, put),
             Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Records the value of a swap, and sweeps: nobody else may do so.
-    pub(super) fn swap(self, swap: &Swap) -> failure::Result<()> {
+    /// Records the value of a swap, after the put of a message.
+    pub(super) fn swap(self, swap: &Swap, put: Option<MessageRef>) -> failure::Result<()> {
         if swap.retention.is_zero() {
             return self.remove(&swap.key);
         }
-        self.sweep()?;
         let mut upsert = self.connection.prepare_cached(
-            "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3) \
-             ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3 RETURNING id",
+            "INSERT INTO queue_results (scope, key, owner, ends_at, message, message_salt) VALUES (?1, ?2, 0, ?3, ?4, ?5) \
+             ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3, message = ?4, message_salt = ?5 RETURNING id",
         )?;
         let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
         let ends_at = after(self.now, swap.retention);
-        let id: i64 = upsert.query_row(params![scope, key, ends_at], |row| row.get(0))?;
+        let (message, salt) = put.filter(|_| swap.ends_with_message).unzip();
+        let row = params![scope, key, ends_at, message, salt];
+        let id: i64 = upsert.query_row(row, |row| row.get(0))?;
         self.set_result(id, &swap.value, ends_at)
     }
 
     /// Records that the transaction of a completion was committed, if it will be.
     pub(super) fn record(self, token: Token) -> failure::Result<()> {
         let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
-        match self.swap_in_step(&record) {
+        match self.swap_in_step(&record, None) {
             Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
             recorded => recorded,
         }
@@ -402,12 +437,20 @@ impl Results<'_> {
         Ok(())
     }
 
+    /// Whether there are results that a sweep removes.
+    pub(super) fn any_over(&self) -> failure::Result<bool> {
+        let find = format!("{OVER} LIMIT 1");
+        let abandoned = self.now.saturating_sub(ABANDONED);
+        Ok(self
+            .connection
+            .prepare_cached(&find)?
+            .exists([self.now, abandoned])?)
+    }
+
     /// Removes results whose retention is over. A claim whose lease has ended stays: its owner may still finish.
     pub(super) fn sweep(&self) -> failure::Result<Swept> {
-        let mut delete = self.connection.prepare_cached(
-            "DELETE FROM queue_results WHERE id IN \
-             (SELECT id FROM queue_results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2) LIMIT ?3)",
-        )?;
+        let delete = format!("DELETE FROM queue_results WHERE id IN ({OVER} LIMIT ?3)");
+        let mut delete = self.connection.prepare_cached(&delete)?;
         let abandoned = self.now.saturating_sub(ABANDONED);
         let removed = delete.execute(params![self.now, abandoned, SWEEP as i64])?;
         Ok(Swept::new(removed as u64, removed == SWEEP))
@@ -415,7 +458,7 @@ impl Results<'_> {
 
     fn find(&self, key: &WorkKey) -> failure::Result<Option<Row>> {
         let mut find = self.connection.prepare_cached(
-            "SELECT id, owner, ends_at, result, checksum FROM queue_results WHERE scope = ?1 AND key = ?2",
+            "SELECT id, owner, ends_at, result, checksum, message, message_salt FROM queue_results WHERE scope = ?1 AND key = ?2",
         )?;
         let found = find.query_row(params![key.scope(), key.key().as_bytes()], |row| {
             let result: Option<Vec<u8>> = row.get(3)?;
@@ -425,6 +468,7 @@ impl Results<'_> {
                 owner: row.get(1)?,
                 ends_at: row.get(2)?,
                 result: result.map(|result| (result.into(), sum.unwrap_or(-1))),
+                message: row.get::<_, Option<i64>>(5)?.zip(row.get(6)?),
             })
         });
         Ok(found.optional()?)

@@ -8,7 +8,7 @@ use super::command::{Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::queues::Queues;
-use super::results::Results;
+use super::results::{MessageRef, Results};
 
 /// The statements on the tables of a connection, within its transaction.
 pub(super) struct Tables<'c> {
@@ -37,8 +37,13 @@ impl<'c> Tables<'c> {
         self.queues.clear(queue)
     }
 
-    /// Executes a step.
-    pub(super) fn step(&mut self, step: &Step, now: i64) -> Result<StepDone> {
+    /// Executes a step, after the put of a message.
+    pub(super) fn step(
+        &mut self,
+        step: &Step,
+        put: Option<MessageRef>,
+        now: i64,
+    ) -> Result<StepDone> {
         match step {
             Step::Put { queue, parcel } => {
                 let queue = self.queues.id(queue)?;
@@ -81,7 +86,7 @@ impl<'c> Tables<'c> {
                 deleted.map(|()| StepDone::Deleted)
             }
             Step::Swap { swap, .. } => {
-                let swapped = self.results(now).swap_in_step(swap);
+                let swapped = self.results(now).swap_in_step(swap, put);
                 swapped.map(|()| StepDone::Swapped)
             }
         }
@@ -105,9 +110,13 @@ impl<'c> Tables<'c> {
         connection.execute_batch("SAVEPOINT apply")?;
         let saved = self.messages.counts.save();
         let mut done = Vec::with_capacity(steps.len());
+        let mut put = None;
         for (index, step) in steps.iter().enumerate() {
-            match self.step(step, now) {
-                Ok(step) => done.push(step),
+            match self.step(step, put, now) {
+                Ok(step) => {
+                    put = step.put().or(put);
+                    done.push(step);
+                }
                 Err(failure) if failure.is_refusal() => {
                     connection.execute_batch("ROLLBACK TO apply; RELEASE apply")?;
                     self.messages.counts.roll_back(saved);

@@ -86,7 +86,6 @@ impl SqliteTransactions {
             if let Some(completion) = &completion {
                 guest.complete(completion)?;
                 let results = guest.tables.results(guest.now);
-                results.sweep()?;
                 for token in &forgotten {
                     results.forget(*token)?;
                 }
@@ -397,7 +396,7 @@ impl<'c> Guest<'c> {
         let results = self.tables.results(self.now);
         results.record(completion.token)?;
         if let Some(release) = &completion.release {
-            match results.swap_in_step(release) {
+            match results.swap_in_step(release, None) {
                 Ok(()) | Err(Failure::Conflict) => {}
                 Err(failure) => return Err(failure),
             }

@@ -17,7 +17,7 @@ use rusqlite::{Connection, Statement};
 
 use super::attachments::Staging;
 use super::batch::{Answers, Pace, Pending};
-use super::command::{Answer, Command, Request, Step};
+use super::command::{Answer, Command, Request, Step, StepDone};
 use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
@@ -38,6 +38,8 @@ const MAX_PAUSE: Duration = Duration::from_micros(250);
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 
+use upkeep::Chore;
+
 /// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
@@ -57,10 +59,8 @@ pub(super) struct Writer<'c> {
     tables: Tables<'c>,
     purge: Purge<'c>,
     purged_at: Instant,
-    /// Whether there may be more attachments to remove at once.
-    has_unused: bool,
-    /// When attachments may be removed again, after a failure.
-    keeps_attachments_until: i64,
+    attachments: Chore,
+    results: Chore,
     probe: Rc<Probe>,
     begin: Statement<'c>,
     commit: Statement<'c>,
@@ -101,8 +101,8 @@ impl<'c> Writer<'c> {
             tables: Tables::new(connection),
             purge: Purge::prepare(connection)?,
             purged_at: Instant::now(),
-            has_unused: false,
-            keeps_attachments_until: 0,
+            attachments: Chore::default(),
+            results: Chore::default(),
             probe: Rc::new(probe),
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
@@ -171,7 +171,7 @@ impl<'c> Writer<'c> {
                 continue;
             }
             let now = self.store_clock.now();
-            if (self.has_unused || self.purge.is_due(now))
+            if (self.has_work() || self.purge.is_due(now))
                 && (pending.is_empty() || self.purged_at.elapsed() >= PURGE_INTERVAL)
             {
                 self.purge();
@@ -375,7 +375,7 @@ impl<'c> Writer<'c> {
                 self.purge.expect_work();
                 self.tables.clear(queue).map(|()| Answer::Done)
             }
-            Request::Step(step) => self.tables.step(step, now).map(Answer::Step),
+            Request::Step(step) => self.tables.step(step, None, now).map(Answer::Step),
             Request::Stage(staging) => {
                 if let Staging::Begin { queue, .. } = staging {
                     self.tables.queues.id(queue)?;
@@ -406,8 +406,10 @@ impl<'c> Writer<'c> {
         if let Some(current) = self.tables.results(now).differs(swap)? {
             return Ok(Answer::Differs(current));
         }
-        let put = step.map(|step| self.tables.step(step, now)).transpose()?;
-        self.tables.results(now).swap(swap)?;
+        let put = step.map(|step| self.tables.step(step, None, now));
+        let put = put.transpose()?;
+        let message = put.as_ref().and_then(StepDone::put);
+        self.tables.results(now).swap(swap, message)?;
         Ok(Answer::Swapped(put))
     }
 

@@ -30,6 +30,11 @@ pub struct Swap {
     pub value: Bytes,
     /// How long the new value is kept, in the storage's time. With zero, nothing is recorded afterwards.
     pub retention: Duration,
+    /// Whether the new value counts as none as soon as the message is gone that is put with it: by the same
+    /// [`put_if`](super::Backend::put_if), or by the last put before it in an [`apply`](super::Op::Swap). It does not matter how
+    /// the message goes: it is deleted or expires, or its queue is cleared or deleted. A swap that expects the value still
+    /// replaces it.
+    pub ends_with_message: bool,
 }
 
 /// The answer to a [conditional put](super::Backend::put_if).
@@ -50,6 +55,7 @@ impl Swap {
             expected: None,
             value: value.into(),
             retention,
+            ends_with_message: false,
         }
     }
 
@@ -57,6 +63,13 @@ impl Swap {
     #[must_use]
     pub fn forget(key: WorkKey) -> Self {
         Self::new(key, Bytes::new(), Duration::ZERO)
+    }
+
+    /// Has the new value end with the [message](Self::ends_with_message) that is put with it.
+    #[must_use]
+    pub fn ending_with_message(mut self) -> Self {
+        self.ends_with_message = true;
+        self
     }
 
     /// Sets the expected value.

@@ -247,7 +247,8 @@ pub enum Op {
     /// Record a value in place of the expected one, as [`put_if`](super::Backend::put_if) does. Fails with
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another value or none is recorded, and with
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
-    /// [`conditional_puts`](super::Capabilities::conditional_puts).
+    /// [`conditional_puts`](super::Capabilities::conditional_puts). A value that
+    /// [ends with its message](Swap::ends_with_message) ends with the last one that is put before it in the list.
     Swap {
         /// The queue that errors name. It need not exist.
         queue: QueueName,

@@ -108,6 +108,10 @@ impl idempotency::Store for Open {
         results(&*self.store.client())
     }
 
+    fn sweeps_itself(&self) -> bool {
+        true
+    }
+
     async fn second_client(&self) -> Arc<dyn IdempotencyStore> {
         results(&*self.second_client().await)
     }

@@ -64,7 +64,8 @@ pub(super) async fn send_if_first(
     until_settled: bool,
 ) -> Result<Submitted, Error> {
     let record = Record::new(&outgoing.id, &outgoing.request, key.put.clone());
-    let swap = Swap::new(key.work_key(), record.value(), duration);
+    let mut swap = Swap::new(key.work_key(), record.value(), duration);
+    swap.ends_with_message = until_settled;
     // Settled during a pause, the message releases its key.
     match put_if(sending, outgoing, &swap, !until_settled).await? {
         SubmittedIf::Submitted(submitted) => Ok(submitted),

@@ -125,7 +125,8 @@ pub struct Submitted {
     /// When the message becomes visible.
     pub visible_at: Timestamp,
     /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this one stored nothing. Id,
-    /// request and time are those of the earlier message, which may have been handled since.
+    /// request and time are those of the earlier message. If the key is unique for a time, that message may have been handled,
+    /// cleared or expired since; if it is unique [until it is settled](Submit::unique_until_settled), the message is stored.
     pub duplicate: bool,
 }
 

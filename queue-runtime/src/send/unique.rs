@@ -26,7 +26,7 @@ impl<M> Submit<M> {
     ///
     /// The key consists of the message's kind and its key fields; the request id is no part of it, whatever the type's
     /// [`KeyScope`](crate::message::KeyScope). The duration counts from the first submission, in the storage's time, also if
-    /// that message has a delay, has been completed, or has expired since. The second submission puts nothing, and
+    /// that message has a delay, has been completed, or has expired since, or its queue was cleared or deleted. The second submission puts nothing, and
     /// returns the [receipt](Submitted) of the first, with [`duplicate`](Submitted::duplicate) set.
     ///
     /// | the key is unique | |
@@ -34,7 +34,7 @@ impl<M> Submit<M> {
     /// | among the messages of the queue | by default |
     /// | among the messages of several queues, such as lanes | [`unique_scope`](Self::unique_scope) |
     /// | for this duration | by default |
-    /// | until the message is completed or poison, and for this duration at most | [`unique_until_settled`](Self::unique_until_settled) |
+    /// | while the message is neither completed, poison nor gone, and for this duration at most | [`unique_until_settled`](Self::unique_until_settled) |
     /// | until it is released | [`release_unique`](Self::release_unique) |
     ///
     /// In memory and on SQLite the promise is exact: the key is recorded in one step with the put, for all processes,
@@ -93,9 +93,9 @@ impl<M> Submit<M> {
     /// have been handled, and its key released, meanwhile: another try would put it a second time. That is up to the
     /// caller, or to [`retry_unknown`](Self::retry_unknown).
     ///
-    /// Where the message ends otherwise, because it expires or its queue is cleared or deleted, the key is released at
-    /// the latest after the duration of [`unique_for`](Self::unique_for), which is 7 days unless it is set, and 7 days
-    /// after a redrive.
+    /// The key does not outlive its message: it is free as soon as the message is removed or has expired, or its queue was
+    /// cleared or deleted. The duration of [`unique_for`](Self::unique_for) ends it, too, which is 7 days unless it is set,
+    /// and 7 days after a redrive.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -227,7 +227,7 @@ impl<M> Submit<M> {
     ///
     /// The promise is weaker: the message is put first and recorded then. It may be put again, with another id unless
     /// [`id`](Self::id) sets it, if the process is killed in between, if the outcome of the put is unknown, or if the
-    /// store fails just then, which is logged. While another process submits the same key, this waits for up to a
+    /// store fails just then, which is logged. The key is held for the duration, whatever becomes of the message. While another process submits the same key, this waits for up to a
     /// minute.
     ///
     /// ```

@@ -110,7 +110,7 @@ pub(crate) fn take_again(context: &Context, queue: &QueueName, body: &Bytes) -> 
     }
     Some(Op::Swap {
         queue: queue.clone(),
-        swap: Swap::new(key.work_key(), value, DEFAULT_RETENTION),
+        swap: Swap::new(key.work_key(), value, DEFAULT_RETENTION).ending_with_message(),
     })
 }
 

@@ -300,7 +300,8 @@ impl AnyQueue {
         self.context.ask(create).await
     }
 
-    /// Deletes the queue and all its messages.
+    /// Deletes the queue and all its messages. Keys of [unique](crate::Submit::unique_for) submissions are as after a
+    /// [clear](Self::clear).
     ///
     /// # Errors
     /// The backend's error. A missing queue is an error. If the [outcome](crate::Error::outcome) is unknown, it may be gone.
@@ -310,6 +311,9 @@ impl AnyQueue {
     }
 
     /// Deletes all messages, including invisible ones.
+    ///
+    /// A key that is unique [until its message is settled](crate::Submit::unique_until_settled) is free then. One that is
+    /// unique [for a time](crate::Submit::unique_for) stays for that time: a submission of it puts nothing.
     ///
     /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them.
     /// It is then asked again, for up to ten minutes. Other failures are tried again according to the

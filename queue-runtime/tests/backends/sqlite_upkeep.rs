@@ -4,7 +4,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use queue_core::QueueName;
-use queue_core::backend::{Backend, Metadata, NewMessage, Op, TimeToLive};
+use queue_core::backend::{Backend, Metadata, NewMessage, Op, Swap, TimeToLive};
+use queue_core::idempotency::WorkKey;
 
 use crate::place::{LEASE, PATIENCE, Place, put_op};
 use crate::threads;
@@ -109,6 +110,38 @@ fn a_sweep_visits_all_queues_whose_messages_expire() {
                 assert!(start.elapsed() < PATIENCE, "it is still there");
             }
         }
+    });
+}
+
+#[test]
+fn keys_and_results_whose_time_is_over_are_removed() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.orders().await;
+        let connection = place.connection();
+        let fill =
+            "WITH RECURSIVE row (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM row LIMIT 100000)
+            INSERT INTO queue_results (scope, key, owner, ends_at, result)
+            SELECT 'unique on orders', CAST(id AS BLOB), 0, id, x'00' FROM row";
+        connection.execute(fill, []).expect("filled");
+        let lasting = Swap::new(WorkKey::new("test", "lasting"), "value", LEASE * 1000);
+        let put = backend.put_if(&place.queue, None, &lasting).await;
+        put.expect("recorded");
+        place.clock.advance(LEASE * 2);
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        put.expect("put");
+        // The backend removes them in the background.
+        let start = Instant::now();
+        let count = || -> i64 {
+            let count = "SELECT count(*) FROM queue_results";
+            let count = connection.query_row(count, [], |row| row.get(0));
+            count.expect("count")
+        };
+        while count() > 1 {
+            assert!(start.elapsed() < PATIENCE, "they are still there");
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(count(), 1);
     });
 }
 

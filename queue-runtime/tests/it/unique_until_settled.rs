@@ -324,24 +324,65 @@ async fn a_message_that_is_removed_releases_its_key() {
     }
 }
 
+#[tokio::test]
+async fn a_key_does_not_outlive_its_message() {
+    for Place { service, .. } in places().await {
+        let queue = service.any_queue("orders").expect("a name");
+        submit(&service, 1).await;
+        queue.clear().await.expect("cleared");
+        assert!(!is_held(&service, 1).await, "cleared");
+        queue.delete().await.expect("deleted");
+        assert!(!is_held(&service, 1).await, "its queue is deleted");
+        assert!(is_held(&service, 1).await);
+
+        // Also as the last of a key that a redrive has taken again.
+        let rejected = accepted::<Order>(&service).await.reject("closed").await;
+        rejected.expect("moved");
+        let poison = service.any_queue("orders-poison").expect("a name");
+        assert_eq!(poison.redrive().run().await.expect("moved").redriven, 1);
+        assert!(is_held(&service, 1).await);
+        queue.clear().await.expect("cleared");
+        assert!(!is_held(&service, 1).await, "cleared after a redrive");
+
+        // And one of another queue of the scope.
+        let lanes = || unique(&service, 2).unique_scope("lanes");
+        let lane = QueueName::from_static("orders-bulk");
+        let first = lanes().to(lane.clone()).await.expect("submitted");
+        assert!(lanes().await.expect("answered").duplicate);
+        let bulk = service.any_queue(lane.as_str()).expect("a name");
+        bulk.delete().await.expect("deleted");
+        let second = lanes().await.expect("submitted");
+        assert!(!second.duplicate && second.id != first.id);
+
+        // A key for a time is held for that time.
+        let timed = || service.submit(order(3)).unique_for(DAY);
+        timed().await.expect("submitted");
+        queue.clear().await.expect("cleared");
+        assert!(timed().await.expect("answered").duplicate);
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn where_a_message_ends_otherwise_its_key_is_held_for_the_duration_at_most() {
+async fn a_key_ends_when_its_message_expires_or_its_time_is_over() {
     let service = testing::service().await;
-    let brief = |number| unique(&service, number).unique_for(DAY);
-    unique(&service, 1)
-        .time_to_live(DAY / 2)
-        .await
-        .expect("submitted");
-    brief(2).time_to_live(DAY / 2).await.expect("submitted");
-    advance(DAY - Duration::from_secs(1)).await;
-    assert!(service.accept::<Order>().await.expect("no error").is_none());
-    assert!(is_held(&service, 1).await && is_held(&service, 2).await);
-    advance(Duration::from_secs(2)).await;
-    assert!(!brief(2).await.expect("submitted").duplicate);
-    advance(6 * DAY - Duration::from_secs(2)).await;
+    let brief = unique(&service, 1).time_to_live(DAY / 2);
+    brief.await.expect("submitted");
+    let timed = || unique(&service, 2).unique_for(DAY);
+    timed().await.expect("submitted");
+    submit(&service, 3).await;
+    let second = Duration::from_secs(1);
+    advance(DAY / 2 - second).await;
     assert!(is_held(&service, 1).await);
-    advance(Duration::from_secs(2)).await;
-    assert!(!is_held(&service, 1).await, "7 days");
+    advance(2 * second).await;
+    assert!(!is_held(&service, 1).await, "expired");
+    advance(DAY / 2 - 2 * second).await;
+    assert!(timed().await.expect("answered").duplicate);
+    advance(2 * second).await;
+    assert!(!timed().await.expect("submitted").duplicate);
+    advance(6 * DAY - 2 * second).await;
+    assert!(is_held(&service, 3).await);
+    advance(2 * second).await;
+    assert!(!is_held(&service, 3).await, "7 days");
 }
 
 #[tokio::test(start_paused = true)]

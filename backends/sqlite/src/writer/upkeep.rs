@@ -14,8 +14,40 @@ use crate::purge::Found;
 /// the lock.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The pause after a failure to remove attachments, in microseconds.
+/// The pause after a failure, in microseconds.
 const PAUSE_AFTER_FAILURE: i64 = 1_000_000;
+
+/// Something that is removed in steps.
+#[derive(Default)]
+pub(super) struct Chore {
+    /// Whether there may be more to remove at once.
+    more: bool,
+    /// When it may be tried again, after a failure.
+    rests_until: i64,
+}
+
+impl Chore {
+    /// Begins a step, if it may be tried at this time.
+    fn begin(&mut self, now: i64) -> bool {
+        self.more = false;
+        now >= self.rests_until
+    }
+
+    /// Tries again: at once if another process is writing, not before the file is opened again if it is damaged, and in a
+    /// second otherwise.
+    fn failed(&mut self, failure: &Failure, now: i64, what: &str) {
+        if failure.is_busy() {
+            self.more = true;
+            return;
+        }
+        self.rests_until = if failure.is_damage() {
+            i64::MAX
+        } else {
+            now.saturating_add(PAUSE_AFTER_FAILURE)
+        };
+        tracing::error!(?failure, "failed to remove {what}");
+    }
+}
 
 impl Writer<'_> {
     /// Removes some of what can no longer be received, in a transaction of its own.
@@ -37,35 +69,24 @@ impl Writer<'_> {
             tracing::error!(?failure, "failed to remove expired or deleted messages");
         }
         if let Err(failure) = self.remove_attachments(now) {
-            self.attachments_failed(&failure, now);
+            let what = "attachments that no message has";
+            self.attachments.failed(&failure, now, what);
+        }
+        if let Err(failure) = self.sweep_results(now) {
+            let what = "results and keys whose time is over";
+            self.results.failed(&failure, now, what);
         }
         self.purged_at = Instant::now();
     }
 
     /// Whether there may be more to remove at once.
     pub(super) fn has_work(&self) -> bool {
-        self.has_unused || self.purge.has_work()
-    }
-
-    /// Tries again: at once if another process is writing, not before the file is opened again if it is damaged, and in a
-    /// second otherwise.
-    fn attachments_failed(&mut self, failure: &Failure, now: i64) {
-        if failure.is_busy() {
-            self.has_unused = true;
-            return;
-        }
-        self.keeps_attachments_until = if failure.is_damage() {
-            i64::MAX
-        } else {
-            now.saturating_add(PAUSE_AFTER_FAILURE)
-        };
-        tracing::error!(?failure, "failed to remove attachments that no message has");
+        self.attachments.more || self.results.more || self.purge.has_work()
     }
 
     /// Removes some of an attachment that no message has, in a transaction of its own.
     fn remove_attachments(&mut self, now: i64) -> Result<()> {
-        self.has_unused = false;
-        if now < self.keeps_attachments_until {
+        if !self.attachments.begin(now) {
             return Ok(());
         }
         let Some(unused) = self.tables.messages.attachments.unused(now)? else {
@@ -83,8 +104,24 @@ impl Writer<'_> {
             self.roll_back();
             return removed;
         }
-        self.has_unused = true;
+        self.attachments.more = true;
         self.tables.messages.forget();
+        self.transact(&[]).map(drop)
+    }
+
+    /// Removes some of the results that are over, in a transaction of its own.
+    fn sweep_results(&mut self, now: i64) -> Result<()> {
+        if !self.results.begin(now) || !self.tables.results(now).any_over()? {
+            return Ok(());
+        }
+        self.begin.execute([])?;
+        match self.tables.results(now).sweep() {
+            Ok(swept) => self.results.more = swept.more,
+            Err(failure) => {
+                self.roll_back();
+                return Err(failure);
+            }
+        }
         self.transact(&[]).map(drop)
     }
 

@@ -8,7 +8,9 @@ use futures_util::future::join_all;
 
 use super::fixture::{Fixture, LONG, assert_refused};
 use super::harness::{Harness, Survival};
-use crate::backend::{ConditionalPuts, NewMessage, Op, OpOutcome, PutIf, Swap, TimeToLive};
+use crate::backend::{
+    BackendExt as _, ConditionalPuts, NewMessage, Op, OpOutcome, PutIf, Swap, TimeToLive,
+};
 use crate::error::{ErrorKind, Result};
 use crate::idempotency::WorkKey;
 use crate::name::QueueName;
@@ -271,4 +273,70 @@ pub(super) async fn a_forgotten_value_is_not_recorded_any_more(harness: &dyn Har
     }
     assert_swapped(&f, "3", &swap("key", "3")).await;
     assert_eq!(f.drain().await, ["1", "2", "3"]);
+}
+
+pub(super) async fn a_value_ends_with_its_message(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let swap = |value| swap("key", value).ending_with_message();
+    // However it goes.
+    assert_swapped(&f, "deleted", &swap("1")).await;
+    let leased = f.receive_one().await;
+    for held in [swap("2"), swap("2").in_place_of("0")] {
+        let put = put_if(&f, "no", &held).await.expect("answered");
+        assert_eq!(put, differs("1"));
+    }
+    let deleted = f.backend.delete(&f.queue, &leased.id, &leased.receipt);
+    deleted.await.expect("deleted");
+    let stale = put_if(&f, "stale", &swap("2").in_place_of("0")).await;
+    assert_eq!(stale.expect("answered"), PutIf::Differs(None));
+    assert_swapped(&f, "cleared", &swap("2")).await;
+    f.backend.clear(&f.queue).await.expect("cleared");
+    assert_swapped(&f, "queue deleted", &swap("3")).await;
+    f.backend.delete_queue(&f.queue).await.expect("deleted");
+    f.backend.ensure_queue(&f.queue).await.expect("created");
+    let brief = NewMessage::new("expired").with_time_to_live(TimeToLive::After(2 * f.lease));
+    let put = f.backend.put_if(&f.queue, Some(brief), &swap("4")).await;
+    assert!(matches!(put, Ok(PutIf::Swapped(Some(_)))), "{put:?}");
+    f.advance(2 * f.lease + Duration::from_millis(1)).await;
+
+    // The put before it in a step; in the step that deletes the message, its value is still what is expected.
+    let put = |body| Op::Put {
+        queue: f.queue.clone(),
+        message: NewMessage::new(body),
+    };
+    let op = |swap: Swap| Op::Swap {
+        queue: f.queue.clone(),
+        swap,
+    };
+    let done = f.backend.apply(vec![put("own"), op(swap("5"))]).await;
+    done.expect("applied");
+    f.backend.apply(vec![put("other")]).await.expect("applied");
+    let held = put_if(&f, "no", &swap("6")).await.expect("answered");
+    assert_eq!(held, differs("5"));
+    let own = loop {
+        let one = f.receive_one().await;
+        if one.body == "own" {
+            break one;
+        }
+    };
+    let release = Swap::forget(WorkKey::new("conformance", "key")).in_place_of("5");
+    let delete = Op::Delete {
+        queue: f.queue.clone(),
+        id: own.id,
+        receipt: own.receipt,
+        moved: false,
+    };
+    let done = f.backend.apply(vec![delete, op(release)]).await;
+    assert_eq!(
+        done.expect("applied"),
+        [OpOutcome::Deleted, OpOutcome::Swapped]
+    );
+    // One without a message is not ended by any.
+    let alone = f.backend.put_if(&f.queue, None, &swap("6")).await;
+    assert_eq!(alone.expect("answered"), PutIf::Swapped(None));
+    f.backend.clear(&f.queue).await.expect("cleared");
+    let held = put_if(&f, "no", &swap("7")).await.expect("answered");
+    assert_eq!(held, differs("6"));
 }

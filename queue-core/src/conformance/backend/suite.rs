@@ -116,6 +116,7 @@ suite! { $ conformance_tests backend
         a_refused_put_records_nothing
         a_swap_is_one_step_with_the_operations_beside_it
         a_forgotten_value_is_not_recorded_any_more
+        a_value_ends_with_its_message
         one_of_many_conditional_puts_wins
         recorded_values_survive_like_messages
     }

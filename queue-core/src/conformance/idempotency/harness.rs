@@ -54,6 +54,11 @@ pub trait Store: Send + Sync {
         Retention::Exact
     }
 
+    /// Whether the store also sweeps by itself.
+    fn sweeps_itself(&self) -> bool {
+        false
+    }
+
     /// Whether single records can be listed, looked up and forgotten.
     fn listing(&self) -> Listing {
         Listing::Supported

@@ -205,12 +205,13 @@ impl Backend for MemoryBackend {
             if message.is_some() {
                 state.queue(queue)?;
             }
-            if let Some(current) = results.differs(swap) {
+            if let Some(current) = results.differs(swap, |place| state.is_stored(place, now)) {
                 return Ok(PutIf::Differs(current));
             }
             let put = message.map(|message| state.put(queue, &message, now));
             let put = put.transpose()?;
-            drop(results.record(swap));
+            let place = put.as_ref().map(|put| (queue, put.number()));
+            drop(results.record(swap, place));
             Ok(PutIf::Swapped(put.as_ref().map(Message::placed)))
         })
     }
@@ -347,8 +348,9 @@ fn apply(
 ) -> Result<Vec<OpOutcome>, ApplyError> {
     let mut outcomes = Vec::with_capacity(ops.len());
     let mut done = Vec::with_capacity(ops.len());
+    let mut last_put = None;
     for (index, op) in ops.iter().enumerate() {
-        match step(state, results, op, now) {
+        match step(state, results, op, &mut last_put, now) {
             Ok((outcome, undo)) => {
                 outcomes.push(outcome);
                 done.push(undo);
@@ -369,6 +371,7 @@ fn step<'a>(
     state: &mut State,
     results: &'a MemoryResults,
     op: &'a Op,
+    last_put: &mut Option<(&'a QueueName, u64)>,
     now: i64,
 ) -> Result<(OpOutcome, Undo<'a>), (ErrorKind, &'a QueueName)> {
     match op {
@@ -376,6 +379,7 @@ fn step<'a>(
             let put = state.put(queue, message, now);
             let put = put.map_err(|kind| (kind, queue))?;
             let outcome = OpOutcome::Put(put.placed());
+            *last_put = Some((queue, put.number()));
             Ok((outcome, Box::new(move |state| state.undo_put(queue, &put))))
         }
         Op::Update {
@@ -411,10 +415,11 @@ fn step<'a>(
             Ok((OpOutcome::Deleted, Box::new(undo)))
         }
         Op::Swap { queue, swap } => {
-            if results.differs(swap).is_some() {
+            let differs = results.differs(swap, |place| state.is_stored(place, now));
+            if differs.is_some() {
                 return Err((ErrorKind::Conflict, queue));
             }
-            let before = results.record(swap);
+            let before = results.record(swap, *last_put);
             let undo = move |_: &mut State| results.restore(&swap.key, before);
             Ok((OpOutcome::Swapped, Box::new(undo)))
         }

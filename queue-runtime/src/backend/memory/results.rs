@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::Result;
 use queue_core::backend::{PageMark, Swap};
 use queue_core::clock::{Clock, Timestamp};
 use queue_core::idempotency::{
@@ -12,6 +12,7 @@ use queue_core::idempotency::{
     Recorded, RecordedPage, Swept, WorkKey,
 };
 use queue_core::internal::{LockExt, debug_fields, later, record_mark, record_start};
+use queue_core::{QueueName, Result};
 
 /// Results in this process, for tests and for programs of one process. They are lost with it.
 ///
@@ -54,7 +55,12 @@ pub(super) struct Entry {
     /// The end of the lease or of the retention, on the monotonic clock.
     ends_at: Duration,
     result: Option<Bytes>,
+    /// The message with which it ends.
+    message: Option<Place>,
 }
+
+/// Where a message is stored: its queue and its number.
+pub(super) type Place = (QueueName, u64);
 
 impl Entry {
     /// Whether it is a result whose retention is over.
@@ -65,6 +71,9 @@ impl Entry {
 
 /// The most entries that one sweep removes.
 const SWEEP: usize = 1000;
+
+/// The entries that one step of the upkeep looks at.
+const STEP: usize = 1000;
 
 impl MemoryResults {
     /// Creates an empty store.
@@ -101,17 +110,29 @@ impl MemoryResults {
         change(&mut entries, self.clock.monotonic())
     }
 
-    /// Returns what is recorded under the key of a swap, if it is not what the swap expects.
-    pub(super) fn differs(&self, swap: &Swap) -> Option<Option<Bytes>> {
-        let current = self.with(|entries, now| {
+    /// Returns what is recorded under the key of a swap, if it is not what the swap expects. A value whose message is not
+    /// stored any more counts as none, too.
+    pub(super) fn differs(
+        &self,
+        swap: &Swap,
+        is_stored: impl FnOnce(&Place) -> bool,
+    ) -> Option<Option<Bytes>> {
+        self.with(|entries, now| {
             let entry = entries.get(&swap.key).filter(|entry| entry.ends_at > now);
-            entry.and_then(|entry| entry.result.clone())
-        });
-        (current != swap.expected).then_some(current)
+            let current = entry.and_then(|entry| entry.result.clone());
+            if current == swap.expected {
+                return None;
+            }
+            let message = entry.and_then(|entry| entry.message.as_ref());
+            if message.is_none_or(is_stored) {
+                return Some(current);
+            }
+            swap.expected.is_some().then_some(None)
+        })
     }
 
-    /// Records the value of a swap. Returns what was there before.
-    pub(super) fn record(&self, swap: &Swap) -> Option<Entry> {
+    /// Records the value of a swap, and the message with which it ends. Returns what was there before.
+    pub(super) fn record(&self, swap: &Swap, put: Option<(&QueueName, u64)>) -> Option<Entry> {
         self.with(|entries, now| {
             if swap.retention.is_zero() {
                 return entries.remove(&swap.key);
@@ -120,13 +141,31 @@ impl MemoryResults {
                 owner: Owner::from_u64(0),
                 ends_at: now.saturating_add(swap.retention),
                 result: Some(swap.value.clone()),
+                message: put
+                    .filter(|_| swap.ends_with_message)
+                    .map(|(queue, number)| (queue.clone(), number)),
             };
-            // Nobody else may sweep. Each time that the number doubles is often enough.
-            let before = entries.insert(swap.key.clone(), entry);
-            if before.is_none() && entries.len().is_power_of_two() {
-                entries.retain(|_, entry| entry.result.is_none() || entry.ends_at > now);
+            entries.insert(swap.key.clone(), entry)
+        })
+    }
+
+    /// Removes the results that are over of the next entries after a key: nobody else may do so. Moves the key on, and
+    /// returns whether there were any, so that there may be more.
+    pub(super) fn sweep_on(&self, after: &mut Option<WorkKey>) -> bool {
+        self.with(|entries, now| {
+            let start = after.take().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut next = entries.range((start, Bound::Unbounded));
+            let step = next.by_ref().take(STEP);
+            let (mut last, mut over) = (None, Vec::new());
+            for (key, entry) in step {
+                last = Some(key);
+                over.extend(entry.is_over(now).then(|| key.clone()));
             }
-            before
+            *after = next.next().and(last).cloned();
+            for key in &over {
+                entries.remove(key);
+            }
+            !over.is_empty()
         })
     }
 
@@ -180,6 +219,7 @@ impl IdempotencyStore for MemoryResults {
                 owner,
                 ends_at: now.saturating_add(lease),
                 result: None,
+                message: None,
             };
             entries.insert(key.clone(), begun);
             ClaimOutcome::Fresh(Claim::new(owner, 0))
@@ -286,3 +326,30 @@ impl IdempotencyStore for MemoryResults {
 }
 
 debug_fields!(MemoryResults {});
+
+#[cfg(test)]
+mod tests {
+    use queue_core::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn values_that_are_over_are_removed_in_steps() {
+        let clock = ManualClock::new();
+        let results = MemoryResults::new(Arc::new(clock.clone()));
+        let number = 5 * STEP / 2;
+        for number in 0..number {
+            let key = WorkKey::new("test", format!("{number:06}"));
+            let retention = Duration::from_secs(if number % 2 == 0 { 1 } else { 100 });
+            drop(results.record(&Swap::new(key, "value", retention), None));
+        }
+        let left = || results.with(|entries, _| entries.len());
+        let mut after = None;
+        assert!(!results.sweep_on(&mut after), "none is over");
+        clock.advance(Duration::from_secs(2));
+        assert!(results.sweep_on(&mut after));
+        assert_eq!(left(), number - STEP / 2, "one step");
+        while results.sweep_on(&mut after) {}
+        assert_eq!(left(), number / 2);
+    }
+}

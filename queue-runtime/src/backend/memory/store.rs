@@ -10,13 +10,17 @@ use queue_core::backend::{
     Attachment, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt,
     PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId,
 };
+use queue_core::idempotency::WorkKey;
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
 use queue_core::store_clock::{StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use super::history::History;
-use super::results::MemoryResults;
+use super::results::{MemoryResults, Place};
+
+/// The interval between two sweeps for results that are over, in microseconds.
+const SWEEP_INTERVAL: i64 = 1_000_000;
 
 /// An error of which only the kind is known; the backend adds operation and queue.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
@@ -34,6 +38,9 @@ pub(super) struct Store {
 pub(super) struct State {
     queues: BTreeMap<QueueName, Queue>,
     last_number: u64,
+    /// When results are swept next, and after which key.
+    sweeps_at: i64,
+    swept: Option<WorkKey>,
     /// `None` unless it is wanted.
     pub(super) history: Option<History>,
 }
@@ -76,6 +83,14 @@ impl Store {
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, i64) -> T) -> T {
         let mut state = self.state.hold();
         let now = self.store_clock.now();
+        if now >= state.sweeps_at {
+            let more = self.results.sweep_on(&mut state.swept);
+            state.sweeps_at = if more {
+                now
+            } else {
+                now.saturating_add(SWEEP_INTERVAL)
+            };
+        }
         call(&mut state, now)
     }
 }
@@ -259,6 +274,15 @@ impl State {
             });
         }
         Ok(before)
+    }
+
+    /// Whether a message is neither deleted nor expired.
+    pub(super) fn is_stored(&self, (queue, number): &Place, now: i64) -> bool {
+        let message = self
+            .queues
+            .get(queue)
+            .and_then(|queue| queue.messages.get(number));
+        message.is_some_and(|message| message.is_alive(now))
     }
 
     /// Removes a message that was put, also from the history.

@@ -88,4 +88,5 @@ planted! {
     NamesNoQueueInUri => names_at_both_edges_work;
     NamesClientInUri => a_second_client_sees_the_same;
     ForgetsNothing => a_forgotten_value_is_not_recorded_any_more;
+    OutlivesItsMessage => a_value_ends_with_its_message;
 }

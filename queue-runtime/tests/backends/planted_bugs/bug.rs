@@ -64,6 +64,7 @@ pub(super) enum Bug {
     AppliesWithoutSwap,
     SwapsBeforeApplying,
     ForgetsNothing,
+    OutlivesItsMessage,
     GivesIdsAgain,
     NamesNoQueueInUri,
     NamesClientInUri,

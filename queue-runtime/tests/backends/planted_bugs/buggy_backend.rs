@@ -199,6 +199,7 @@ impl Backend for Buggy {
                 swap.retention = Duration::from_secs(60);
             }
             Bug::SwapsOnlyOnce => swap.expected = None,
+            Bug::OutlivesItsMessage => swap.ends_with_message = false,
             Bug::NeedsQueueToSwap => drop(self.inner.metadata(queue).await?),
             _ => {}
         }
