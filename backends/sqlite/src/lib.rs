@@ -76,6 +76,6 @@ pub use connection::Synchronous;
 pub use file_check::{CheckProgress, CheckReport, FileCheck, Problem, ProblemKind};
 pub use results::SqliteResults;
 pub use salvage::{Salvaged, salvage};
-pub use transactions::{SqliteTransactions, check, connect};
+pub use transactions::{Mark, SqliteTransactions, check, connect};
 
 pub use rusqlite;

@@ -475,6 +475,25 @@ impl Results<'_> {
     }
 }
 
+/// Writes the mark of a transaction, which is removed before its commit.
+pub(super) fn mark(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
+    let key = key_of(token);
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO main.queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3)",
+    )?;
+    let ends_at = after(now, RECORD_RETENTION);
+    insert.execute(params![key.scope(), key.key().as_bytes(), ends_at])?;
+    Ok(())
+}
+
+/// Removes the mark of a transaction. Returns whether it was there.
+pub(super) fn unmark(connection: &Connection, token: Token) -> rusqlite::Result<bool> {
+    let key = key_of(token);
+    let mut delete = connection
+        .prepare_cached("DELETE FROM main.queue_results WHERE scope = ?1 AND key = ?2")?;
+    Ok(delete.execute(params![key.scope(), key.key().as_bytes()])? == 1)
+}
+
 fn key_of(token: Token) -> WorkKey {
     WorkKey::new(TRANSACTIONS, format!("{:016x}", token.to_u64()))
 }

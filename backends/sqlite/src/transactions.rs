@@ -25,6 +25,7 @@ use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;
+use super::results;
 use super::schema;
 use super::space::{self, Change};
 use super::store_time::StoreTime;
@@ -123,12 +124,12 @@ impl SqliteTransactions {
         let done = Guest::enter(connection, &self.store_clock).and_then(|mut guest| {
             let done = work(&mut guest)?;
             guest.tables.messages.counts.write()?;
-            Ok(done)
-        });
-        if done.is_ok() {
             connection
                 .prepare_cached("RELEASE queue_runtime")?
                 .execute([])?;
+            Ok(done)
+        });
+        if done.is_ok() {
             return done;
         }
         // SQLite itself ends the transaction after some errors.
@@ -321,6 +322,40 @@ pub fn check(backend: &dyn Backend, connection: &mut Connection) -> queue_core::
         .map_err(Failure::from)
         .and_then(|transaction| engine.check(&transaction));
     checked.map_err(|failure| failure.into_error(Operation::Open, None, &engine.settings.path))
+}
+
+/// Tells the transaction that was begun from all that follow it on its connection: by a row that no other one sees. SQLite ends
+/// a transaction by itself after some errors, and what is written then, in a savepoint for example, is another one.
+#[derive(Debug)]
+pub struct Mark(Token);
+
+impl Mark {
+    /// Marks a transaction that has just begun, after the checks of [`check`].
+    ///
+    /// # Errors
+    /// Those of [`check`], and if the file cannot be written.
+    pub fn set(
+        backend: &dyn Backend,
+        transaction: &rusqlite::Transaction<'_>,
+    ) -> queue_core::Result<Self> {
+        let (engine, mark) = (engine(backend)?, Self(Token::random()));
+        let set = engine
+            .check(transaction)
+            .and_then(|()| results::mark(transaction, mark.0, engine.store_clock.now()));
+        set.map(|()| mark)
+            .map_err(|failure| failure.into_error(Operation::Apply, None, &engine.settings.path))
+    }
+
+    /// Removes the mark. Returns whether this is the transaction that was marked.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn clear(self, transaction: &rusqlite::Transaction<'_>) -> rusqlite::Result<bool> {
+        if transaction.is_autocommit() {
+            return Ok(false);
+        }
+        results::unmark(transaction, self.0)
+    }
 }
 
 fn engine(backend: &dyn Backend) -> queue_core::Result<Arc<SqliteTransactions>> {

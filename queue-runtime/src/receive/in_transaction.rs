@@ -1,13 +1,17 @@
 //! Handlers whose rows, follow-ups and acknowledgement are one transaction.
 //!
 //! ```text
-//! message ─► prepare (async) ─► one at a time: BEGIN IMMEDIATE ─► function ─► acknowledgement, follow-ups ─► COMMIT
+//! message ─► prepare (async) ─► one at a time: connect ─► BEGIN IMMEDIATE, mark ─► function ─► is the mark there?
+//!     ─► acknowledgement, follow-ups ─► COMMIT
 //! ```
+//!
+//! The mark is a row that only the transaction sees that was begun. SQLite ends a transaction by itself after some errors, and a
+//! function can end it too; what the function then begins is not acknowledged, whatever it looks like.
 
 use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
@@ -15,6 +19,7 @@ use queue_core::{
     DecodeError, Disposition, Error, ErrorKind, Failure, FollowUp, IntoDisposition, Message,
     MessageType, Operation,
 };
+use queue_sqlite::Mark;
 use queue_sqlite::rusqlite::{
     self, Connection, ErrorCode, InterruptHandle, Transaction, TransactionBehavior,
 };
@@ -169,6 +174,10 @@ impl<P> Prepare<P> {
 /// reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its handler timeout, which begins with the
 /// transaction, its statement is interrupted. Work that takes long goes before it: [`prepare`].
 ///
+/// Each transaction has a connection of its own, so that no setting, temporary table or attached file of one reaches the next. A
+/// function that ends the transaction, or goes on after SQLite has ended it, completes nothing, also within a transaction or
+/// savepoint of its own; the attempt has failed.
+///
 /// If the file cannot be written, because its disk is full or another process writes for too long, that is logged, and the message
 /// is postponed: the attempt does not count. That is so also if the function returns such an error of SQLite or of a submission.
 ///
@@ -179,15 +188,16 @@ impl<P> Prepare<P> {
 #[must_use = "a handler does nothing until it is given to a listener"]
 pub struct InTransaction<M> {
     steps: Arc<Steps<M>>,
-    own: Arc<Mutex<Own>>,
-    /// Of the connection, once it is open. Beside it, because that is locked during a transaction.
-    interrupt: Arc<OnceLock<InterruptHandle>>,
+    set_up: Option<Arc<SetUp>>,
 }
 
-/// The connection of a handler.
-#[derive(Default)]
+/// What the application sets on a connection before its transaction.
+type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
+
+/// The connection of one transaction. When it is dropped, no transaction is left open, also after a panic: a rollback may have
+/// been interrupted, and would keep the file from all others.
 struct Own {
-    connection: Option<Connection>,
+    connection: Connection,
     /// Whether a commit is that of a completed message. Others are refused: SQLite itself ends a transaction after some errors,
     /// and each further statement of a function that goes on would be committed by itself.
     commits: Arc<AtomicBool>,
@@ -209,21 +219,31 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
     ) -> Self {
         Self {
             steps: Arc::new(steps),
-            own: Arc::default(),
-            interrupt: Arc::default(),
+            set_up: None,
         }
     }
 
-    /// Sets the connection, for an application that needs settings of its own, such as `PRAGMA foreign_keys`, or functions.
-    /// Open it with [`sqlite::connect`](crate::sqlite::connect). By default, the listener opens one when it starts. A
-    /// commit hook of the connection is replaced.
-    pub fn connection(self, connection: Connection) -> Self {
-        let own = Own {
-            connection: Some(connection),
-            ..Own::default()
-        };
+    /// Sets up each connection before its transaction begins, for an application that needs functions, attached files or settings
+    /// such as `PRAGMA foreign_keys`. The connection is one of [`sqlite::connect`](crate::sqlite::connect). Its commit hook
+    /// cannot be set.
+    ///
+    /// ```
+    /// # use queue_runtime::{Message, Received, in_transaction};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// let handler = in_transaction(|tx, order: &Received<Order>| {
+    ///     tx.execute("INSERT INTO shipped VALUES (?1)", [order.number]).map(drop)
+    /// });
+    /// let handler = handler.on_connect(|connection| connection.pragma_update(None, "foreign_keys", true));
+    /// ```
+    pub fn on_connect(
+        self,
+        set_up: impl Fn(&Connection) -> rusqlite::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         Self {
-            own: Arc::new(Mutex::new(own)),
+            set_up: Some(Arc::new(set_up)),
             ..self
         }
     }
@@ -231,14 +251,24 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
     fn prepared(&self, received: Received<M>) -> Prepared {
         let received = Arc::new(received);
         let work = (self.steps)(Arc::clone(&received));
-        let (own, interrupt) = (Arc::clone(&self.own), Arc::clone(&self.interrupt));
+        let set_up = self.set_up.clone();
         Box::pin(async move {
             let work = work.await?;
+            let opened = Arc::new(OnceLock::<InterruptHandle>::new());
+            let interrupt = Arc::clone(&opened);
             Ok(Transact {
                 run: Box::new(move |may_begin| {
-                    // A panic has rolled its transaction back.
-                    let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
-                    own.transact(&received, work, may_begin)
+                    match Own::open(received.context(), set_up.as_deref()) {
+                        Ok(mut own) => {
+                            opened.get_or_init(|| own.connection.get_interrupt_handle());
+                            own.transact(&received, work, may_begin)
+                        }
+                        // A message that was made by hand.
+                        Err(error) if error.kind() == ErrorKind::Unsupported => {
+                            Some(Disposition::retry(error))
+                        }
+                        Err(error) => Some(put_back(&received, Failure::retry(error))),
+                    }
                 }),
                 interrupt: Box::new(move || {
                     if let Some(handle) = interrupt.get() {
@@ -248,30 +278,19 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
             })
         })
     }
-
-    fn open(&self, context: &Context) -> Result<(), Error> {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let interrupt = own.open(context)?;
-        self.interrupt.get_or_init(|| interrupt);
-        Ok(())
-    }
 }
-
-/// A connection of which no transaction is left open, also after a panic: a rollback may have been interrupted, and would keep the
-/// file from all others.
-struct Ends<'c>(&'c mut Connection);
 
 /// How often the end of a transaction is tried.
 const ROLLBACKS: u32 = 100;
 
-impl Drop for Ends<'_> {
+impl Drop for Own {
     fn drop(&mut self) {
         for _ in 0..ROLLBACKS {
-            if self.0.is_autocommit() {
+            if self.connection.is_autocommit() {
                 return;
             }
             // An error shows in the next round.
-            let _ = self.0.execute_batch("ROLLBACK");
+            let _ = self.connection.execute_batch("ROLLBACK");
         }
         log_caught(|| {
             tracing::error!(
@@ -282,55 +301,51 @@ impl Drop for Ends<'_> {
 }
 
 impl Own {
-    /// Opens the connection, unless the application has, checks it, and guards its commits.
-    fn open(&mut self, context: &Context) -> Result<InterruptHandle, Error> {
-        if self.connection.is_none() {
-            self.connection = Some(queue_sqlite::connect(&*context.backend)?);
-        }
-        let connection = self.connection.as_mut().expect("it is there by now");
-        queue_sqlite::check(&*context.backend, connection)?;
-        let commits = Arc::clone(&self.commits);
-        let refuses = move || !commits.load(Ordering::Relaxed);
-        let guarded = connection.commit_hook(Some(refuses));
+    /// Opens a connection, sets it up, and guards its commits.
+    fn open(context: &Context, set_up: Option<&SetUp>) -> Result<Self, Error> {
+        let mut connection = queue_sqlite::connect(&*context.backend)?;
+        let commits = Arc::new(AtomicBool::new(false));
+        let is_allowed = Arc::clone(&commits);
+        let refuses = move || !is_allowed.load(Ordering::Relaxed);
+        let set_up = set_up.map_or(Ok(()), |set_up| set_up(&connection));
+        let guarded = set_up.and_then(|()| connection.commit_hook(Some(refuses)));
         guarded.map_err(|error| {
-            Error::new(ErrorKind::Unsupported, Operation::Open).with_source(error)
+            let failed = Error::new(ErrorKind::Storage, Operation::Open);
+            failed
+                .with_detail("a connection could not be set up")
+                .with_source(error)
         })?;
-        Ok(connection.get_interrupt_handle())
+        Ok(Self {
+            connection,
+            commits,
+        })
     }
 
+    /// Whatever fails before the function is called is not the message's failure.
     fn transact<M>(
         &mut self,
         received: &Received<M>,
         work: Work,
         may_begin: &dyn Fn() -> bool,
     ) -> Option<Disposition> {
-        let connection = self.connection.as_mut().expect("it is opened before");
-        let ends = Ends(connection);
-        Self::transaction(ends.0, &self.commits, received, work, may_begin)
-    }
-
-    fn transaction<M>(
-        connection: &mut Connection,
-        commits: &AtomicBool,
-        received: &Received<M>,
-        work: Work,
-        may_begin: &dyn Fn() -> bool,
-    ) -> Option<Disposition> {
-        commits.store(false, Ordering::Relaxed);
-        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let tx = match begun {
+        let behavior = TransactionBehavior::Immediate;
+        let tx = match self.connection.transaction_with_behavior(behavior) {
             Ok(tx) => tx,
-            Err(error) => return Some(failed(received, Failure::retry(error))),
+            Err(error) => return Some(put_back(received, Failure::retry(error))),
+        };
+        let mark = match Mark::set(&*received.context().backend, &tx) {
+            Ok(mark) => mark,
+            Err(error) => return Some(put_back(received, Failure::retry(error))),
         };
         if !may_begin() {
             return None;
         }
         Some(match work(&tx) {
             Disposition::Complete(follow_ups) => {
-                if let Err(disposition) = complete(received, &tx, follow_ups) {
+                if let Err(disposition) = complete(received, &tx, mark, follow_ups) {
                     return Some(disposition);
                 }
-                commits.store(true, Ordering::Relaxed);
+                self.commits.store(true, Ordering::Relaxed);
                 match tx.commit() {
                     Ok(()) => Disposition::complete(),
                     Err(error) => failed(received, Failure::retry(error)),
@@ -346,15 +361,21 @@ impl Own {
 fn complete<M>(
     received: &Received<M>,
     tx: &Transaction<'_>,
+    mark: Mark,
     follow_ups: Vec<FollowUp>,
 ) -> Result<(), Disposition> {
     if received.is_completed_in() {
         let why = "the function has completed the message itself; a handler of `in_transaction` returns what follows instead";
         return Err(Disposition::retry(why));
     }
-    if tx.is_autocommit() {
-        let why = "SQLite has ended the transaction after an error, and the function has gone on";
-        return Err(Disposition::retry(why));
+    match mark.clear(tx) {
+        Ok(true) => {}
+        Ok(false) => {
+            let why = "the transaction ended before the function returned: SQLite has rolled it back after an error, or the function \
+                       has ended it";
+            return Err(Disposition::retry(why));
+        }
+        Err(error) => return Err(failed(received, Failure::retry(error))),
     }
     let Err(problem) = received.complete_in(tx, follow_ups) else {
         return Ok(());
@@ -418,6 +439,8 @@ fn is_of_the_storage(error: &Error) -> bool {
         && !matches!(
             error.kind(),
             ErrorKind::Corrupt
+                // The mark was written, so the function has made its connection read-only.
+                | ErrorKind::Denied
                 | ErrorKind::InvalidInput
                 | ErrorKind::QueueNotFound
                 | ErrorKind::TooLarge
@@ -431,9 +454,6 @@ impl<M: Send + Sync + 'static> Handler<M> for InTransaction<M> {
 
     /// Handles one message. Blocks its thread during the transaction.
     async fn call(&self, received: Received<M>) -> Disposition {
-        if let Err(error) = self.open(received.context()) {
-            return Disposition::retry(error);
-        }
         match self.prepared(received).await {
             Ok(transact) => (transact.run)(&|| true).expect("it may begin"),
             Err(disposition) => disposition,
@@ -463,7 +483,10 @@ impl<M: Message + Sync> Erased for InTransaction<M> {
     }
 
     fn check(&self, context: &Context) -> Result<(), Unfit> {
-        self.open(context).map_err(Unfit::Transactions)
+        let opened = Own::open(context, self.set_up.as_deref());
+        let checked =
+            opened.and_then(|mut own| queue_sqlite::check(&*context.backend, &mut own.connection));
+        checked.map_err(Unfit::Transactions)
     }
 }
 

@@ -359,7 +359,9 @@ impl<M> Received<M> {
     /// # Errors
     /// Nothing was written by this call, and the transaction can be rolled back or go on. But after a full disk, an I/O
     /// error or a lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each
-    /// further statement would be committed by itself. [`SettleProblem::LeaseLost`]
+    /// further statement would be committed by itself. This method refuses a transaction that has ended, and cannot tell it
+    /// from one that was begun since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
+    /// [`SettleProblem::LeaseLost`]
     /// if another consumer has received the message, its queue was deleted, or the claim of its key was lost;
     /// [`SettleProblem::Expired`] if the message has expired. [`SettleProblem::NotDone`] with
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or

@@ -210,12 +210,15 @@ async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
         .to_string();
     assert!(source.contains("`sqlite:PATH`"), "{source}");
 
-    // Nor with a connection to a file that is not that of the queues.
-    let (bank, other) = (Bank::in_real_time().await, Bank::in_real_time().await);
-    for service in [&*service, &other.service] {
-        let connection = queue_runtime::sqlite::connect(bank.service.backend()).expect("opened");
-        let handler = in_transaction(deposit).connection(connection);
-        let refused = service.listener(handler).start();
+    // Nor with connections that cannot be set up, or whose commits may be lost.
+    let bank = Bank::in_real_time().await;
+    for set_up in [
+        "ATTACH '/nowhere/at.all' AS other",
+        "PRAGMA synchronous = OFF",
+    ] {
+        let handler =
+            in_transaction(deposit).on_connect(move |connection| connection.execute_batch(set_up));
+        let refused = bank.service.listener(handler).start();
         assert!(
             matches!(refused, Err(StartError::Transactions { .. })),
             "{refused:?}"
@@ -224,7 +227,7 @@ async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
 }
 
 #[tokio::test]
-async fn a_connection_of_the_applications_own_is_used() {
+async fn a_connection_is_set_up_by_the_application() {
     let bank = Bank::in_real_time().await;
     bank.connection
         .execute_batch(
@@ -234,14 +237,13 @@ async fn a_connection_of_the_applications_own_is_used() {
         .expect("created");
     bank.submit(1).await;
     bank.submit(2).await;
-    let connection = queue_runtime::sqlite::connect(bank.service.backend()).expect("opened");
-    let on = connection.pragma_update(None, "foreign_keys", true);
-    on.expect("set");
     let handler = in_transaction(|tx, deposit: &Received<Deposit>| {
         tx.execute("INSERT INTO entries VALUES (?1)", [deposit.number])
             .map(drop)
     });
-    let listener = bank.service.listener(handler.connection(connection));
+    let handler =
+        handler.on_connect(|connection| connection.pragma_update(None, "foreign_keys", true));
+    let listener = bank.service.listener(handler);
     // The commit itself fails for the second, which is its own fault.
     let report = drain(listener.poison_threshold(2)).await;
     let found = (
