@@ -19,7 +19,7 @@
 //! | `conformance` | the test suites for what an engine implements (feature `conformance`) |
 //!
 //! Data flows `message → encoder → wire → backend` on sending, and back on receiving. No module does I/O
-//! (except `golden`, which reads files in tests), waits, or depends on a runtime.
+//! (except `golden`, which reads files in tests, and the error of a file that may not be used, which asks whose it is), waits, or depends on a runtime.
 
 pub mod backend;
 pub mod clock;
@@ -29,6 +29,7 @@ pub mod disposition;
 pub mod encoder;
 pub mod envelope;
 pub mod error;
+mod file_access;
 pub mod golden;
 pub mod idempotency;
 #[doc(hidden)]

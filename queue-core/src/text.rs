@@ -43,6 +43,16 @@ pub fn escape_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// Whether a text that names something begins or ends with what a mistake leaves there, or contains what nobody types: a
+/// carriage return of an environment file, a space, the quote of a shell that was none.
+#[must_use]
+pub fn has_stray_ends(text: &str) -> bool {
+    let is_stray = |c: char| {
+        c.is_whitespace() || "\"'`\u{201c}\u{201d}\u{2018}\u{2019}\u{200b}\u{feff}".contains(c)
+    };
+    text.starts_with(is_stray) || text.ends_with(is_stray) || text.contains(char::is_control)
+}
+
 /// Whether the text contains a character that CloudEvents forbids in attributes.
 #[must_use]
 pub(crate) fn has_forbidden(text: &str) -> bool {

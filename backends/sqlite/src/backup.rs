@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use super::backend::SqliteBackend;
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
-use super::{files, threads};
+use super::files::{self, FileId};
+use super::threads;
 
 /// The interval between two checks whether the copy is still wanted, in instructions of SQLite's virtual
 /// machine.
@@ -26,6 +27,10 @@ impl SqliteBackend {
     /// changes meanwhile: all of it was committed at one moment. It is one file without a log, compact, synced
     /// to the disk, and with the permissions 0600. It appears under its name when it is complete.
     ///
+    /// A body that does not match its checksum is copied with that checksum, as it is, so that it is received as
+    /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too. A [`FileCheck`](super::FileCheck) finds
+    /// such bodies.
+    ///
     /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the
     /// copy is in it, and is received again after it was restored. Leases are those of the original: in the
     /// copy, a message that is leased at that moment is hidden until its lease would have ended.
@@ -34,8 +39,8 @@ impl SqliteBackend {
     ///
     /// # Errors
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot
-    /// be written; [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if a page of the original is damaged
-    /// (see [`salvage`](super::salvage)). The error names the path. Then no copy remains.
+    /// be written, or its name is so long that it could not be opened; [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt)
+    /// if a page of the original is damaged (see [`salvage`](super::salvage)). The error names the path. Then no copy remains.
     ///
     /// # Cancel safety
     /// Dropping the future stops the copying soon, and no copy remains, unless it was already complete.
@@ -82,6 +87,13 @@ impl SqliteBackend {
     }
 }
 
+/// What tells a copy from another file, and from itself with another length.
+type Mark = (FileId, u64);
+
+fn mark_of(file: &fs::Metadata) -> Mark {
+    (files::id_of(file), file.len())
+}
+
 /// Tells the copying thread that nobody waits any more.
 struct CancelOnDrop(Arc<AtomicBool>);
 
@@ -96,19 +108,32 @@ fn copy(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Result<()>
     if to.exists() {
         return Err(Failure::Exists);
     }
-    let mut unfinished = to.clone().into_os_string();
-    unfinished.push(format!(".{:016x}.unfinished", rand::random::<u64>()));
-    let unfinished = PathBuf::from(unfinished);
+    files::check_name(&to)?;
+    let unfinished = to.with_file_name(unfinished_name(&to));
     files::create(&unfinished)?;
+    let created = fs::metadata(&unfinished)?;
     let copied = vacuum_into(settings, &unfinished, Arc::clone(&unwanted)).and_then(|()| {
         if unwanted.load(Ordering::Relaxed) {
-            Err(Failure::Lost)
-        } else {
-            put_in_place(&unfinished, &to, sync_directory)
+            return Err(Failure::Lost);
         }
+        let written = (files::id_of(&created), fs::metadata(&unfinished)?.len());
+        put_in_place(&unfinished, &to, written, sync_directory)
     });
     remove_copy(&unfinished);
     copied
+}
+
+/// Returns a name for a copy that is not complete: as much of its later name as leaves room for what is added.
+fn unfinished_name(to: &Path) -> String {
+    const ROOM: usize = 200;
+
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let begin: String = name
+        .char_indices()
+        .take_while(|(at, c)| at + c.len_utf8() <= ROOM)
+        .map(|(_, c)| c)
+        .collect();
+    format!("{begin}.{:016x}.unfinished", rand::random::<u64>())
 }
 
 /// Copies all tables to an empty file, as they are at one moment.
@@ -129,16 +154,20 @@ fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Res
     }
 }
 
-/// Syncs a file, gives it its name unless a file has that already, and syncs the name. The former name may remain. If
-/// the name cannot be synced, it is removed again.
+/// Syncs the file that was written, gives it its name unless a file has that already, and syncs the name. The former name
+/// may remain. If the name cannot be synced, it is removed again. Any other file is refused.
 fn put_in_place(
     unfinished: &Path,
     to: &Path,
+    written: Mark,
     sync_directory: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> Result<()> {
     // Windows syncs only what is open for writing.
-    let file = OpenOptions::new().write(true).open(unfinished);
-    file.and_then(|file| file.sync_all())?;
+    let file = OpenOptions::new().write(true).open(unfinished)?;
+    file.sync_all()?;
+    if mark_of(&file.metadata()?) != written {
+        return Err(Failure::Replaced(unfinished.to_owned()));
+    }
     match give_name(unfinished, to) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
@@ -148,8 +177,12 @@ fn put_in_place(
     let synced = to.parent().map_or(Ok(()), sync_directory);
     synced.map_err(|error| {
         remove_copy(to);
-        error.into()
-    })
+        Failure::from(error)
+    })?;
+    match fs::metadata(to) {
+        Ok(found) if mark_of(&found) == written => Ok(()),
+        _ => Err(Failure::Replaced(to.to_owned())),
+    }
 }
 
 /// Gives a file a name that no file has. It has one at each moment: the copy is refused while it has two.
@@ -249,6 +282,56 @@ mod tests {
         assert_eq!(names, ["copy.db", "queue.db"]);
     }
 
+    fn page(path: &Path) -> Mark {
+        fs::write(path, [7; 4096]).expect("written");
+        mark_of(&fs::metadata(path).expect("metadata"))
+    }
+
+    #[test]
+    fn a_copy_that_is_not_the_one_that_was_written_gets_no_name() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        let (copy, other, to) = (path("copy"), path("other"), path("to"));
+        type Harm = fn(&Path, &Path);
+        let harms: [Harm; 3] = [
+            |copy, other| fs::rename(other, copy).expect("replaced"),
+            |copy, _| {
+                let file = OpenOptions::new().write(true).open(copy).expect("opened");
+                file.set_len(4000).expect("shortened");
+            },
+            |copy, _| fs::write(copy, "").expect("emptied"),
+        ];
+        for harm in &harms[usize::from(cfg!(not(unix)))..] {
+            let created = page(&copy);
+            page(&other);
+            harm(&copy, &other);
+            put_in_place(&copy, &to, created, sync_directory).expect_err("it is another one");
+            assert!(!to.exists());
+        }
+        let created = page(&copy);
+        let replaced = put_in_place(&copy, &to, created, |_| {
+            page(&other);
+            fs::rename(&other, &to)
+        });
+        let replaced = replaced.map_err(|failure| matches!(failure, Failure::Replaced(_)));
+        assert!(cfg!(not(unix)) || replaced == Err(true));
+        assert!(to.exists(), "it is somebody else's");
+    }
+
+    #[test]
+    fn a_copy_of_a_long_name_is_named_before_it_is_complete() {
+        for (name, begin) in [
+            ("copy.db", "copy.db."),
+            (&"\u{fc}".repeat(123), &"\u{fc}".repeat(100)),
+        ] {
+            let unfinished = unfinished_name(Path::new(name));
+            assert!(
+                unfinished.starts_with(begin) && unfinished.len() <= 247,
+                "{unfinished}"
+            );
+        }
+    }
+
     #[test]
     fn a_copy_whose_name_cannot_be_synced_is_removed() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -256,8 +339,8 @@ mod tests {
             directory.path().join("unfinished"),
             directory.path().join("to"),
         );
-        fs::write(&copy, "a copy").expect("written");
-        let failure = put_in_place(&copy, &to, |directory| {
+        let created = page(&copy);
+        let failure = put_in_place(&copy, &to, created, |directory| {
             assert!(to.exists(), "it has its name in {}", directory.display());
             assert_eq!(copy.exists(), cfg!(windows), "it has one name");
             Err(ErrorKind::StorageFull.into())
@@ -272,17 +355,21 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         type Place = fn(&Path, &Path) -> Result<()>;
-        let link: Place = |from, to| put_in_place(from, to, sync_directory);
+        let link: Place = |from, to| {
+            let written = mark_of(&fs::metadata(from).expect("metadata"));
+            put_in_place(from, to, written, sync_directory)
+        };
         for (name, place) in [("link", link), ("rename", rename_to_new)] {
             let (copy, to) = (path(&format!("{name}.unfinished")), path(name));
-            fs::write(&copy, "a copy").expect("written");
+            page(&copy);
+            let copied = fs::read(&copy).expect("read");
             fs::write(&to, "appeared").expect("written");
             let refused = place(&copy, &to).expect_err("there is a file");
             assert!(matches!(refused, Failure::Exists), "{refused:?}");
             assert_eq!(fs::read(&to).expect("it is still there"), b"appeared");
             fs::remove_file(&to).expect("removed");
             place(&copy, &to).expect("there is none");
-            assert_eq!(fs::read(&to).expect("placed"), b"a copy");
+            assert_eq!(fs::read(&to).expect("placed"), copied);
         }
     }
 }

@@ -50,6 +50,11 @@ pub(super) enum Failure {
     },
     ReadOnly,
     NoDirectory,
+    /// The name of the file has so many bytes, and can have so many at most.
+    LongName {
+        name: usize,
+        most: usize,
+    },
     /// It is something else.
     NoFile(&'static str),
     /// Or it is a damaged one.
@@ -231,6 +236,7 @@ impl Failure {
                         "`{file}` is locked by another connection, of this process or another; to prepare a database for \
                          the queues, no transaction on it may be open"
                     ),
+                    _ if is_of_access(code) => format!("on `{file}`{}", refused_access(path)),
                     _ => format!("on `{file}`"),
                 };
                 error(kind, detail).with_retry(retry).with_source(source)
@@ -250,7 +256,13 @@ impl Failure {
                      are, so that those that are stored can be received and settled"
                 ),
             ),
-            Self::ReadOnly => error(ErrorKind::Denied, format!("`{file}` is read-only")),
+            Self::ReadOnly => error(
+                ErrorKind::Denied,
+                format!("`{file}` is read-only{}", refused_access(path)),
+            ),
+            Self::LongName { name, most } => unusable(format!(
+                "the name of `{file}` has {name} bytes, and {most} are allowed, because SQLite adds `-journal` to it"
+            )),
             Self::NoDirectory => unusable(format!("the directory of `{file}` does not exist")),
             Self::NoFile(what) => {
                 unusable(format!("`{file}` is {what}; the path of a file is needed"))
@@ -287,7 +299,13 @@ impl Failure {
                 "SQLite {version} can corrupt a file that several connections use; 3.51.3 or later \
                  is required"
             )),
-            Self::Io(source) => unusable(format!("on `{file}`")).with_source(source),
+            Self::Io(source) => {
+                let access = match source.kind() {
+                    std::io::ErrorKind::PermissionDenied => refused_access(path),
+                    _ => String::new(),
+                };
+                unusable(format!("on `{file}`{access}")).with_source(source)
+            }
             Self::Replaced(file) => unusable(format!(
                 "`{}` was deleted, moved or replaced while it was open; restart the program, which opens the file at \
                  this path or creates one",
@@ -319,6 +337,13 @@ impl Failure {
 /// What to do about damage.
 const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";
 
+/// Whether this process may not use a file.
+fn is_of_access(code: Option<ErrorCode>) -> bool {
+    use ErrorCode::{CannotOpen, PermissionDenied, ReadOnly};
+
+    matches!(code, Some(CannotOpen | PermissionDenied | ReadOnly))
+}
+
 fn classify(error: &rusqlite::Error) -> (ErrorKind, RetryAdvice) {
     use {ErrorKind::*, RetryAdvice::*};
 
@@ -342,4 +367,40 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, RetryAdvice) {
 fn is_of_schema(error: &rusqlite::Error) -> bool {
     let extended = error.sqlite_error().map(|error| error.extended_code);
     extended == Some(ffi::SQLITE_ERROR)
+}
+
+/// Returns whose the file is that this process may not use, of a database, those that SQLite keeps beside it, and their
+/// folder. Empty if it may use them all.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn refused_access(path: &Path) -> String {
+    use queue_core::internal::owner_and_user;
+    use rustix::fs::{Access, access};
+    use rustix::io::Errno;
+
+    let beside = ["", "-wal", "-shm"].map(|suffix| {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        PathBuf::from(file)
+    });
+    let files = beside
+        .iter()
+        .map(|file| (file.as_path(), Access::READ_OK | Access::WRITE_OK));
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    for (file, needed) in files.chain([(folder, Access::WRITE_OK | Access::EXEC_OK)]) {
+        match access(file, needed) {
+            Err(Errno::ACCESS | Errno::PERM) => return owner_and_user(file),
+            Err(Errno::ROFS) => return ": its file system is mounted read-only".to_owned(),
+            _ => {}
+        }
+    }
+    String::new()
+}
+
+/// Elsewhere, files have no such owner.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn refused_access(_: &Path) -> String {
+    String::new()
 }

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use super::failure::{Failure, Result};
 
+/// The bytes that the name of a file can have on all common file systems.
+const LONGEST_NAME: usize = 255;
+
 /// Refuses a file on a network file system: processes on several machines cannot share the memory that the log
 /// needs, and locks are unreliable.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -26,6 +29,22 @@ pub(super) fn check(path: &Path) -> Result<()> {
         Some(name) => Err(Failure::Network(name)),
         None => Ok(()),
     }
+}
+
+/// Returns how many bytes the name of a file can have in the folder of `path`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn longest_name(path: &Path) -> usize {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let found = rustix::fs::statvfs(folder.unwrap_or(Path::new(".")));
+    found.map_or(LONGEST_NAME, |found| found.f_namemax as usize)
+}
+
+/// Elsewhere, all common file systems allow as many.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn longest_name(_: &Path) -> usize {
+    LONGEST_NAME
 }
 
 /// Elsewhere, they are not recognised.

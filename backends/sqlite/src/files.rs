@@ -13,9 +13,13 @@ use super::failure::{Failure, Result};
 use super::turn::Turn;
 use super::{file_system, space};
 
+/// What SQLite adds to the name of a database, at most.
+const LONGEST_SUFFIX: &str = "-journal";
+
 /// Creates an empty database file, which only this user may read and write, unless there is a file. SQLite
 /// gives its other files the same permissions. Returns whether it created the file.
 pub(super) fn create(path: &Path) -> Result<bool> {
+    check_name(path)?;
     match try_create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
@@ -39,6 +43,16 @@ fn try_create(path: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path).map(drop)
+}
+
+/// Refuses a name that leaves no room for what SQLite adds to it: its other files could not be created.
+pub(super) fn check_name(path: &Path) -> Result<()> {
+    let name = path.file_name().map_or(0, |name| name.len());
+    let most = file_system::longest_name(path).saturating_sub(LONGEST_SUFFIX.len());
+    if name > most {
+        return Err(Failure::LongName { name, most });
+    }
+    Ok(())
 }
 
 /// Returns the identity of a file that is to be opened by `path`, or refuses what is no database, and what has another
@@ -208,14 +222,14 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 #[cfg(unix)]
-fn id_of(metadata: &Metadata) -> FileId {
+pub(super) fn id_of(metadata: &Metadata) -> FileId {
     use std::os::unix::fs::MetadataExt;
 
     Some((metadata.dev(), metadata.ino()))
 }
 
 #[cfg(not(unix))]
-fn id_of(_: &Metadata) -> FileId {
+pub(super) fn id_of(_: &Metadata) -> FileId {
     None
 }
 

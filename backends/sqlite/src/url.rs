@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use queue_core::internal::has_stray_ends;
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
 use super::backend::SqliteBackend;
@@ -27,7 +28,8 @@ impl SqliteBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if it names no file, or an option is unknown.
+    /// [`ErrorKind::InvalidInput`] if it names no file, the path begins or ends with white space or a quote or has a control
+    /// character, or an option is unknown.
     pub fn from_url(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
         let refused = |problem: String| {
             Error::new(ErrorKind::InvalidInput, Operation::Open)
@@ -41,6 +43,12 @@ impl SqliteBuilder {
             return Err(refused(
                 "the URL of a SQLite file is `sqlite:PATH`".to_owned(),
             ));
+        }
+        if has_stray_ends(path) {
+            return Err(refused(format!(
+                "the path {path:?} begins or ends with white space or a quote, or has a control character, as a mistake in a \
+                 script or an environment file leaves it; `SqliteBackend::builder` takes any path"
+            )));
         }
         if is_in_memory(path) {
             return Err(refused(
@@ -57,7 +65,7 @@ impl SqliteBuilder {
                 "synchronous=normal" => builder.synchronous(Synchronous::Normal),
                 other => {
                     return Err(refused(format!(
-                        "the option `{other}` is unknown; the options of `sqlite:PATH` are `adopt`, `synchronous=full` \
+                        "the option {other:?} is unknown; the options of `sqlite:PATH` are `adopt`, `synchronous=full` \
                          and `synchronous=normal`"
                     )));
                 }
@@ -99,7 +107,7 @@ mod tests {
         }
         let text = refused("sqlite:queue.db?adopt&cache=shared");
         assert!(
-            text.contains("`cache=shared`") && text.contains("`adopt`"),
+            text.contains("\"cache=shared\"") && text.contains("`adopt`"),
             "{text}"
         );
         for url in [
@@ -110,6 +118,35 @@ mod tests {
             "sqlite:data/:memory:",
         ] {
             assert!(refused(url).contains("use `memory:`"), "{url}");
+        }
+        for path in [
+            "queue.db\r",
+            "queue.db\n",
+            " queue.db",
+            "queue.db ",
+            "queue.db\t?adopt",
+            "\"queue.db\"",
+            "queue.db\"",
+            "'queue.db'",
+            "`queue.db`",
+            "a\u{0}b.db",
+            "data\r/queue.db",
+            "queue.db\u{a0}",
+            "\u{feff}queue.db",
+            "\u{201c}queue.db\u{201d}",
+            "//queue.db\r",
+        ] {
+            let text = refused(&format!("sqlite:{path}"));
+            assert!(
+                text.contains("begins or ends with white space or a quote"),
+                "{text}"
+            );
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
+        for path in ["/var/my data/queue.db", "it's \"mine\".db", "queue.db"] {
+            let built =
+                SqliteBuilder::from_url(&format!("sqlite:{path}"), Arc::new(ManualClock::new()));
+            assert_eq!(built.expect("a path").path(), std::path::Path::new(path));
         }
         for path in ["memory:", "a:memory:", ":memory", ":memory:.db"] {
             assert!(!is_in_memory(path), "{path}");

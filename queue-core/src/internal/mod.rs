@@ -19,8 +19,11 @@ pub fn json_error(error: &serde_json::Error) -> crate::JsonError {
     crate::JsonError::new(error)
 }
 
+pub use crate::file_access::{file_access, owner_and_user};
 pub use crate::idempotency::recorded::{record_mark, record_start};
-pub use crate::text::{canonical, clip, error_chain, escape_text, is_forbidden, str_eq};
+pub use crate::text::{
+    canonical, clip, error_chain, escape_text, has_stray_ends, is_forbidden, str_eq,
+};
 pub use crate::timestamp::{between, later};
 pub use crate::wire::base64::{to_base64, unwrap_base64};
 pub use crate::wire::writer::{rewrite, with_payload};

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use queue_clock::SystemClock;
 use queue_core::backend::Backend;
 use queue_core::clock::{BoxFuture, Clock};
+use queue_core::internal::has_stray_ends;
 use queue_core::{Error, ErrorKind, Operation};
 
 use super::memory::MemoryBackend;
@@ -108,6 +109,10 @@ pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn B
     }
     match &*lower {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
+        "memory" if has_stray_ends(rest) => Err(refused(
+            &url,
+            "its name begins or ends with white space or a quote, or has a control character",
+        )),
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
         "sqlite" => sqlite::open(&url, clock).await,
         scheme @ ("azure" | "https" | "http") => {

@@ -140,3 +140,45 @@ fn a_damaged_file_is_not_copied() {
         assert!(place.others().is_empty(), "{:?}", place.others());
     });
 }
+
+#[test]
+fn an_altered_body_is_copied_as_it_is_and_told_by_the_copy() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.filled(3).await;
+        let alter = "UPDATE queue_messages SET body = x'00' WHERE seq = 2";
+        assert_eq!(place.connection().execute(alter, []).expect("altered"), 1);
+        let copy = place.path("copy.db");
+        backend.backup(&copy).await.expect("copied");
+        let copy = place.open(&copy).await;
+        let received = copy.receive(&place.queue, 32, LEASE).await;
+        let received = received.expect("received");
+        let damaged = received.iter().map(|message| message.damage.is_some());
+        assert_eq!(damaged.collect::<Vec<_>>(), [false, true, false]);
+    });
+}
+
+#[test]
+fn a_copy_may_have_any_name_that_can_be_opened() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.filled(1).await;
+        for length in [200, 227, 228, 247] {
+            let to = place.path(&"c".repeat(length));
+            backend.backup(&to).await.expect("copied");
+            let copy = place.open(&to).await;
+            assert_eq!(place.receive_all(&copy).await.len(), 1);
+        }
+        for length in [248, 255, 256] {
+            let refused = backend.backup(place.path(&"d".repeat(length))).await;
+            let said = refused.expect_err("too long").to_string();
+            assert!(said.contains("247 are allowed"), "{said}");
+        }
+        let left: Vec<_> = place
+            .others()
+            .into_iter()
+            .filter(|name| !name.starts_with('c'))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    });
+}

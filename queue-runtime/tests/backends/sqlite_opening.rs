@@ -86,6 +86,36 @@ fn a_missing_directory_is_named() {
     });
 }
 
+/// SQLite adds up to eight bytes to the name, and file systems allow 255.
+#[test]
+fn a_name_is_refused_that_leaves_no_room_for_the_files_beside_it() {
+    threads::block_on(async {
+        for length in 240..=256 {
+            let place = Place::new();
+            let path = place.directory.path().join("q".repeat(length));
+            if length <= 247 {
+                let backend = place.open(&path).await;
+                let created = backend.create_queue(&place.queue, &Metadata::new()).await;
+                created.expect("created");
+                let put = backend.put(&place.queue, NewMessage::new("one")).await;
+                put.expect("put");
+                backend.close().await;
+                continue;
+            }
+            let refused = place.refusal(&path).await;
+            assert_eq!(refused.kind(), ErrorKind::Storage);
+            assert_eq!(refused.retry(), RetryAdvice::Permanent);
+            let said = refused.to_string();
+            assert!(
+                said.contains(&format!("{length} bytes, and 247 are allowed")),
+                "{said}"
+            );
+            let left = fs::read_dir(place.directory.path()).expect("read").count();
+            assert_eq!(left, 0, "{length}: no file is left");
+        }
+    });
+}
+
 #[test]
 fn a_view_in_place_of_a_table_is_refused_for_good() {
     threads::block_on(async {
