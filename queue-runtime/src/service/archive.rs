@@ -1,5 +1,6 @@
 //! Messages outside of their queues: copied or taken from one, kept as text, and put back.
 
+mod file;
 mod restore;
 mod take;
 
@@ -7,14 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{BrowsedMessage, PageMark, StorageId};
-use queue_core::internal::{between, debug_fields, to_base64};
+use queue_core::internal::{between, debug_fields, error_chain, to_base64};
 use queue_core::wire::{Body, Payload};
-use queue_core::{Result, Timestamp};
+use queue_core::{ErrorKind, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::file::ArchiveFile;
 pub use self::restore::RestoreError;
-pub use self::take::{Taken, TakenOff};
+pub use self::take::{DeleteError, Taken, TakenOff};
 use super::queue::AnyQueue;
 use crate::attachment::{Unread, read_attachment};
 
@@ -172,6 +174,10 @@ impl AnyQueue {
                     let data = read_attachment(context, &self.name, id, &body, attached).await;
                     match data {
                         Ok(data) => archived.attachment = Some(to_base64(&data)),
+                        // What this service lacks does not keep the others from being copied.
+                        Err(Unread::Failed(error)) if error.kind() == ErrorKind::Unsupported => {
+                            return Ok(Copied::Left(error_chain(&error)));
+                        }
                         Err(Unread::Failed(error)) => return Err(error),
                         Err(Unread::Gone) => return Ok(Copied::Gone),
                         Err(Unread::Done) => {

@@ -241,8 +241,8 @@ impl AnyQueue {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not have been deleted.
     pub async fn remove(&self, message: &Browsed) -> Result<()> {
-        self.delete_held(&message.id, &message.receipt, &message.body)
-            .await
+        let remove = || self.delete_held(&message.id, &message.receipt, &message.body);
+        self.context.ask(remove).await
     }
 
     /// Deletes a message by a receipt, and releases the key that it holds.
@@ -269,7 +269,11 @@ impl AnyQueue {
             match backend.apply(vec![delete, swap]).await {
                 Ok(_) => return Ok(()),
                 // The key is another message's by now, or nobody's.
-                Err(failed) if failed.error.kind() == ErrorKind::Conflict => {}
+                Err(failed) if failed.error.kind() == ErrorKind::Conflict => {
+                    if !failed.completed.is_empty() {
+                        return Ok(());
+                    }
+                }
                 Err(failed) => return Err(failed.error),
             }
         }

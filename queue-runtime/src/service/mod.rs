@@ -15,7 +15,9 @@ mod shutdown;
 mod signals;
 mod target;
 
-pub use archive::{ArchivedMessage, ArchivedPage, Left, RestoreError, Taken, TakenOff};
+pub use archive::{
+    ArchiveFile, ArchivedMessage, ArchivedPage, DeleteError, Left, RestoreError, Taken, TakenOff,
+};
 pub use browse::{Browsed, BrowsedPage};
 pub use builder::ServiceBuilder;
 pub use error::ConnectError;

@@ -8,6 +8,7 @@ mod agent_processes;
 mod announcing;
 mod answered_once;
 mod archive;
+mod archive_faults;
 mod attachments;
 mod batches;
 mod checkpoints;

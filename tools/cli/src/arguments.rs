@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use clap::{Args, ColorChoice, Parser, Subcommand};
 
 use crate::commands::{
@@ -37,6 +39,17 @@ pub(crate) struct General {
         hide_short_help = true
     )]
     pub(crate) payload_container: Option<String>,
+
+    /// The folder with the payloads that programs store beside their messages, if they do.
+    #[arg(
+        long,
+        env = "QUEUE_PAYLOAD_FOLDER",
+        value_name = "FOLDER",
+        global = true,
+        hide_short_help = true,
+        conflicts_with = "payload_container"
+    )]
+    pub(crate) payload_folder: Option<PathBuf>,
 
     /// Write JSON for programs: one value a line.
     #[arg(long, global = true)]

@@ -3,11 +3,12 @@ use std::process::ExitCode;
 
 use queue_runtime::name::InvalidName;
 use queue_runtime::redrive::RedriveError;
+use queue_runtime::service::DeleteError;
 use queue_runtime::{
     AcceptError, ConnectError, Error, ErrorKind, Operation, SubmitError, SubmitProblem,
 };
 
-use crate::output::escape;
+use crate::output::{count, escape};
 
 /// A `Result` whose error is a [`Failure`].
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -18,6 +19,8 @@ pub(crate) struct Failure {
     exit: Exit,
     text: String,
     help: Option<String>,
+    /// That of the storage's error.
+    kind: Option<ErrorKind>,
 }
 
 /// The exit codes. The guide and the help list them.
@@ -43,12 +46,27 @@ pub(crate) enum Exit {
 
 impl Failure {
     pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
-        let (text, help) = (text.into(), None);
-        Self { exit, text, help }
+        Self {
+            exit,
+            text: text.into(),
+            help: None,
+            kind: None,
+        }
     }
 
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(Exit::Usage, text)
+    }
+
+    /// That of a file of an export, which names the file.
+    pub(crate) fn of_export(error: io::Error) -> Self {
+        let (exit, help) = match error.kind() {
+            io::ErrorKind::AlreadyExists => (Exit::Failed, "name another one, or --append to it"),
+            io::ErrorKind::InvalidData => (Exit::Usage, "name another file"),
+            io::ErrorKind::NotFound => (Exit::NotFound, "check the folder"),
+            _ => return Self::new(Exit::Failed, error.to_string()),
+        };
+        Self::new(exit, error.to_string()).with_help(help)
     }
 
     /// The error of reading standard input.
@@ -80,6 +98,28 @@ impl Failure {
         self
     }
 
+    /// Says how many were done before it failed, if there were any.
+    pub(crate) fn after_part(self, done: u64, noun: &str, what: &str) -> Self {
+        let was = if done == 1 { "was" } else { "were" };
+        match done {
+            0 => self,
+            _ => self.after(&format!("{} {was} {what}", count(done, noun))),
+        }
+    }
+
+    /// Adds what helps if the storage is a service: a file has no host, and asks for no credentials.
+    pub(crate) fn of_service(self) -> Self {
+        match self.kind {
+            Some(ErrorKind::Denied) if self.help.is_none() => {
+                self.with_help("check the credentials in the URL, and what they allow")
+            }
+            Some(ErrorKind::Unreachable | ErrorKind::Timeout) if self.help.is_none() => {
+                self.with_help("check the host in the URL, and that it can be reached from here")
+            }
+            _ => self,
+        }
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -90,7 +130,9 @@ impl Failure {
 
     /// Writes it to standard error, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        let Self { exit, text, help } = self;
+        let Self {
+            exit, text, help, ..
+        } = self;
         if exit != Exit::BrokenPipe {
             anstream::eprintln!("\u{1b}[1;31merror\u{1b}[0m: {}", escape(&text));
             if let Some(help) = help {
@@ -103,11 +145,19 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        Self::advised(&error, format!("{error:?}"))
+    }
+}
+
+impl Failure {
+    /// Returns what a storage's error means, with this text.
+    fn advised(error: &Error, text: String) -> Self {
         let (exit, help) = advice(error.kind());
         Self {
             exit,
-            text: format!("{error:?}"),
+            text,
             help: help.map(str::to_owned),
+            kind: Some(error.kind()),
         }
     }
 }
@@ -127,17 +177,9 @@ fn advice(kind: ErrorKind) -> (Exit, Option<&'static str>) {
             Some("it has changed since it was read: somebody received it; run the command again"),
         ),
         ErrorKind::Unsupported => (Exit::Unsupported, None),
-        ErrorKind::Denied => (
-            Exit::Failed,
-            Some("check the credentials in the URL, and what they allow"),
-        ),
         ErrorKind::Throttled => (
             Exit::Failed,
             Some("the storage has too much to do; run the command again later"),
-        ),
-        ErrorKind::Unreachable | ErrorKind::Timeout => (
-            Exit::Failed,
-            Some("check the host in the URL, and that it can be reached from here"),
         ),
         _ => (Exit::Failed, None),
     }
@@ -160,11 +202,7 @@ impl<M> From<SubmitError<M>> for Failure {
     fn from(error: SubmitError<M>) -> Self {
         let text = format!("{error:?}");
         match error.problem {
-            SubmitProblem::Storage(error) => {
-                let (exit, help) = advice(error.kind());
-                let help = help.map(str::to_owned);
-                Self { exit, text, help }
-            }
+            SubmitProblem::Storage(error) => Self::advised(&error, text),
             _ => Self::new(Exit::Failed, text),
         }
     }
@@ -184,7 +222,6 @@ impl From<ConnectError> for Failure {
 
 impl From<RedriveError> for Failure {
     fn from(error: RedriveError) -> Self {
-        let (exit, help) = advice(error.error.kind());
         let mut text = format!("{error:?}");
         if error.unknown > 0 {
             text = format!(
@@ -192,8 +229,14 @@ impl From<RedriveError> for Failure {
                 error.unknown
             );
         }
-        let help = help.map(str::to_owned);
-        Self { exit, text, help }
+        Self::advised(&error.error, text)
+    }
+}
+
+impl From<DeleteError> for Failure {
+    fn from(error: DeleteError) -> Self {
+        let text = format!("{:?}", error.error);
+        Self::advised(&error.error, text)
     }
 }
 

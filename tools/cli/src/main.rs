@@ -5,6 +5,7 @@
 //! | `arguments` | the command line |
 //! | `session` | what a command works with: the storage, the output, the answers to questions |
 //! | `storage` | opening what the URL names |
+//! | `input` | files and standard input, as text; what is something else is named |
 //! | `commands` | one module for each command |
 //! | `output` | text that is safe on a terminal, tables, JSON, progress |
 //! | `failure` | what is reported, and the exit code |
@@ -12,6 +13,7 @@
 mod arguments;
 mod commands;
 mod failure;
+mod input;
 mod output;
 mod session;
 mod storage;

@@ -1,8 +1,12 @@
 //! Opening the storage that a URL names.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use queue_runtime::QueueService;
+use queue_runtime::backend::SqliteBuilder;
+use queue_runtime::internal::file_access;
+use queue_runtime::payloads::ObjectPayloads;
+use queue_runtime::{QueueService, SystemClock};
 
 use crate::arguments::General;
 use crate::failure::{Exit, Failure, Result};
@@ -19,10 +23,9 @@ pub(crate) enum Missing {
 
 pub(crate) async fn open(general: &General, missing: Missing) -> Result<QueueService> {
     let url = url(general)?;
-    if missing == Missing::Report
-        && let Some(path) = sqlite_path(url)
-    {
-        check_exists(path)?;
+    let file = sqlite(url)?;
+    if let Some(file) = file.filter(|_| missing == Missing::Report) {
+        check_exists(file.path())?;
     }
     if url.starts_with("memory:") {
         note("`memory:` is this program's own memory: nothing is in it, and nothing stays there");
@@ -31,7 +34,30 @@ pub(crate) async fn open(general: &General, missing: Missing) -> Result<QueueSer
     if let Some(container) = &general.payload_container {
         builder = builder.payload_container(container);
     }
+    if let Some(folder) = &general.payload_folder {
+        check_exists(folder)?;
+        let store = ObjectPayloads::in_folder(folder).map_err(|error| {
+            let (shown, access) = (folder.display(), file_access(folder, &error));
+            Failure::new(
+                Exit::Failed,
+                format!("failed to open `{shown}`: {error}{access}"),
+            )
+        })?;
+        builder = builder.payloads(Arc::new(store));
+    }
     Ok(builder.connect().await?)
+}
+
+/// Whether the URL names a service, which asks for credentials, and not files alone.
+pub(crate) fn is_service(url: &str) -> bool {
+    let is_local = |url: &str| {
+        let schemes = ["sqlite", "memory", "sharded"];
+        let scheme = url.split(':').next().unwrap_or_default();
+        schemes
+            .iter()
+            .any(|local| scheme.trim().eq_ignore_ascii_case(local))
+    };
+    !url.split('|').all(is_local)
 }
 
 pub(crate) fn url(general: &General) -> Result<&str> {
@@ -42,36 +68,45 @@ pub(crate) fn url(general: &General) -> Result<&str> {
     })
 }
 
-/// Returns the path of `sqlite:PATH?options`.
-fn sqlite_path(url: &str) -> Option<&Path> {
-    let (scheme, rest) = url.split_once(':')?;
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let path = rest.split('?').next().unwrap_or(rest);
-    scheme
-        .eq_ignore_ascii_case("sqlite")
-        .then(|| Path::new(path))
+/// Returns the SQLite file that the URL names, if it names one.
+fn sqlite(url: &str) -> Result<Option<SqliteBuilder>> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case("sqlite") {
+        return Ok(None);
+    }
+    let file = SqliteBuilder::from_url(url, Arc::new(SystemClock::new()));
+    let refused = |error| Failure::usage(format!("{error:?}"));
+    file.map(Some).map_err(refused)
 }
 
-/// Returns the path of the SQLite file that the URL names, which exists.
+/// Returns the SQLite file that the URL names, which exists.
 ///
 /// # Errors
 /// If it names no such file. `what` is what can be done with one only.
-pub(crate) fn sqlite_file<'a>(general: &'a General, what: &str) -> Result<&'a Path> {
-    let path = sqlite_path(url(general)?).ok_or_else(|| {
+pub(crate) fn sqlite_file(general: &General, what: &str) -> Result<SqliteBuilder> {
+    let file = sqlite(url(general)?)?.ok_or_else(|| {
         let text = format!("only a SQLite file can {what}");
         Failure::new(Exit::Unsupported, text).with_help("`export` copies messages of any storage")
     })?;
-    check_exists(path)?;
-    Ok(path)
+    check_exists(file.path())?;
+    Ok(file)
 }
 
 fn check_exists(path: &Path) -> Result<()> {
-    if path.exists() {
-        return Ok(());
+    let shown = path.display();
+    match path.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::new(
+            Exit::NotFound,
+            format!("the file `{shown}` does not exist"),
+        )
+        .with_help("check the path; `create`, `submit` and `import` make a new file")),
+        Err(error) => {
+            let access = file_access(path, &error);
+            let text = format!("failed to look for `{shown}`: {error}{access}");
+            Err(Failure::new(Exit::Failed, text))
+        }
     }
-    let text = format!("the file `{}` does not exist", path.display());
-    Err(Failure::new(Exit::NotFound, text)
-        .with_help("check the path; `create`, `submit` and `import` make a new file"))
 }
 
 /// What messages that are submitted here name as their client.

@@ -34,7 +34,7 @@ impl AnyQueue {
     ///
     /// Restoring a message twice puts two messages with the same id: consumers that
     /// [recognise copies](crate::idempotency) handle it once. What the storage certainly did not do is tried again, as the
-    /// [`StorageRetry`](crate::StorageRetry) of the service allows.
+    /// [`StorageRetry`](crate::StorageRetry) of the service allows since the last message that was put.
     ///
     /// # Errors
     /// [`RestoreError`]: [`ErrorKind::InvalidInput`] if a message is not what [`archive`](Self::archive) or

@@ -1,17 +1,16 @@
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
-use queue_runtime::SystemClock;
-use queue_runtime::backend::SqliteBuilder;
 use serde_json::json;
 
 use crate::arguments::General;
 use crate::failure::Result;
 use crate::output::Output;
-use crate::storage::{sqlite_file, url};
+use crate::storage::sqlite_file;
 
 /// Copy a SQLite file while it is in use. The copy is complete and synced when this ends.
+///
+/// Bodies that do not match their checksums are copied as they are; `check` finds them.
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
     /// The copy, which must not exist.
@@ -19,10 +18,7 @@ pub(crate) struct Backup {
 }
 
 pub(crate) async fn run(backup: &Backup, general: &General) -> Result<()> {
-    sqlite_file(general, "be copied")?;
-    let url = url(general)?;
-    let backend = SqliteBuilder::from_url(url, Arc::new(SystemClock::new()))?;
-    let backend = backend.open().await?;
+    let backend = sqlite_file(general, "be copied")?.open().await?;
     backend.backup(&backup.to).await?;
     let bytes = backup.to.metadata().map(|file| file.len()).ok();
     let to = backup.to.display().to_string();

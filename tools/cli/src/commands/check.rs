@@ -18,7 +18,7 @@ pub(crate) struct Check {
 }
 
 pub(crate) async fn run(check: &Check, general: &General) -> Result<()> {
-    let path = sqlite_file(general, "be checked")?.to_owned();
+    let path = sqlite_file(general, "be checked")?.path().to_owned();
     let bar = Bar::new("checking", Some(0));
     let shown = bar.handle();
     let is_quick = check.quick;

@@ -1,11 +1,10 @@
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use queue_runtime::AnyQueue;
-use queue_runtime::service::{ArchivedMessage, Left};
+use queue_runtime::service::{ArchiveFile, ArchivedMessage, Left, TakenOff};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -15,17 +14,15 @@ use crate::session::Session;
 /// How long messages are leased that are written and then deleted.
 const LEASE: Duration = Duration::from_secs(300);
 
-/// The bytes of lines that are written at once.
-const WRITTEN_AT_ONCE: usize = 1024 * 1024;
-
 /// The bytes of lines from which the next messages are read in smaller portions.
-const LARGE: usize = 16 * 1024 * 1024;
+const LARGE: u64 = 16 * 1024 * 1024;
 
 /// Copy the messages of a queue to a file, one line of JSON each, or move them there.
 ///
 /// Without --move, messages in any state are copied, and nothing is changed: in memory and on SQLite. With --move, which
-/// works on every storage, visible messages are received, written and synced to the disk, and only then deleted. If that is
-/// interrupted, messages that are in the file may be on the queue too, with the same ids; none is lost.
+/// works on every storage, visible messages are received, written and synced to the disk, and only deleted if the file is at
+/// its path then, with all of them. If that is interrupted, messages that are in the file may be on the queue too, with the
+/// same ids; none is lost. One process at a time writes a file.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     queue: String,
@@ -60,8 +57,11 @@ pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
     let mut from = None;
     loop {
         let archived = queue.archive(from.as_ref(), page.messages).await;
-        let archived = archived.map_err(|error| without_browsing(error.into()))?;
-        page.adapt(target.write(&archived.messages)?);
+        let archived = archived.map_err(|error| without_browsing(error.into()));
+        let written = archived.and_then(|page| Ok((target.write(&page.messages)?, page)));
+        let (bytes, archived) =
+            written.map_err(|failure| failure.after_part(copied, "message", "copied"))?;
+        page.adapt(bytes);
         copied += archived.messages.len() as u64;
         bar.add(archived.messages.len() as u64);
         left.extend(archived.left);
@@ -71,7 +71,7 @@ pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
         }
     }
     drop(bar);
-    target.sync()?;
+    target.keep()?;
     report(export, session, "copied", copied, 0, &left)
 }
 
@@ -93,19 +93,13 @@ async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session
     let mut moved = Moved::default();
     let ended = move_all(queue, &mut target, &mut batch, &mut moved, &bar).await;
     drop(bar);
-    let Moved {
-        messages,
-        lost,
-        left,
-    } = moved;
-    let reported = report(export, session, "moved", messages, lost, &left);
-    if let Err(failure) = ended {
-        let done = format!("{} were moved", count(messages, "message"));
-        return Err(match messages {
-            0 => failure,
-            _ => failure.after(&done),
-        });
-    }
+    let ended = match moved.off.deleted {
+        0 => ended,
+        _ => target.keep_moved().and(ended),
+    };
+    let TakenOff { deleted, lost, .. } = moved.off;
+    let reported = report(export, session, "moved", deleted, lost, &moved.left);
+    ended.map_err(|failure| failure.after_part(deleted, "message", "moved"))?;
     reported?;
     let rest = queue.properties().await?.approximate_count;
     if rest > 0 {
@@ -120,8 +114,7 @@ async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session
 /// What was moved until now.
 #[derive(Default)]
 struct Moved {
-    messages: u64,
-    lost: u64,
+    off: TakenOff,
     left: Vec<Left>,
 }
 
@@ -139,7 +132,7 @@ async fn move_all(
         }
         moved.left.append(&mut taken.left);
         let written = target.write(&taken.messages);
-        match written.and_then(|bytes| target.sync().map(|()| bytes)) {
+        match written.and_then(|bytes| target.keep().map(|()| bytes)) {
             Ok(bytes) => batch.adapt(bytes),
             Err(failure) => {
                 if let Err(error) = taken.hand_back().await {
@@ -151,10 +144,16 @@ async fn move_all(
                 return Err(failure);
             }
         }
-        let off = taken.delete().await?;
-        moved.messages += off.deleted;
-        moved.lost += off.lost;
+        let (off, failed) = match taken.delete().await {
+            Ok(off) => (off, None),
+            Err(error) => (error.so_far, Some(error)),
+        };
+        moved.off.deleted += off.deleted;
+        moved.off.lost += off.lost;
         bar.add(off.deleted);
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
     }
 }
 
@@ -172,7 +171,7 @@ impl Portion {
     }
 
     /// Takes account of the bytes of the last portion.
-    fn adapt(&mut self, bytes: usize) {
+    fn adapt(&mut self, bytes: u64) {
         self.messages = match bytes {
             0..LARGE => (self.messages * 2).min(self.most),
             LARGE.. => (self.messages / 4).max(1),
@@ -214,7 +213,12 @@ fn report(
         return Ok(());
     }
     let text = format!("{} cannot be exported", count(left.len() as u64, "message"));
-    Err(Failure::new(Exit::Partial, text))
+    let failure = Failure::new(Exit::Partial, text);
+    Err(if session.service.payloads().is_some() {
+        failure
+    } else {
+        failure.with_help("payloads that lie in a store are read if --payload-folder or --payload-container names it")
+    })
 }
 
 fn without_browsing(failure: Failure) -> Failure {
@@ -224,141 +228,83 @@ fn without_browsing(failure: Failure) -> Failure {
     failure.with_help("`export --move FILE` receives the messages, and works on every storage")
 }
 
-/// The file that lines are written to.
-struct Target {
-    path: PathBuf,
-    file: Option<File>,
+/// Where lines are written.
+enum Target {
+    File(ArchiveFile),
+    /// Standard output.
+    Output,
 }
 
 impl Target {
     fn open(export: &Export) -> Result<Self> {
-        let path = export.file.clone();
+        let path = &export.file;
         if path == Path::new("-") {
-            return Ok(Self { path, file: None });
+            return Ok(Self::Output);
         }
-        let failed = |error: io::Error| failed("open", &path, &error);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        let exists = path.exists();
-        let file = if export.append {
-            options.create(true).truncate(false)
-        } else {
-            options.create_new(true)
-        };
-        let mut file = match file.open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let help = "name another one, or --append to it";
-                return Err(failed(error).with_help(help));
-            }
-            file => file.map_err(failed)?,
-        };
-        if exists {
-            cut(&path, &mut file)?;
-        } else {
-            // The name is durable before the first message is deleted.
-            let parent = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty());
-            let parent = File::open(parent.unwrap_or(Path::new(".")));
-            parent
-                .and_then(|parent| parent.sync_all())
-                .map_err(failed)?;
+        if !export.append {
+            let file = ArchiveFile::create(path).map_err(Failure::of_export)?;
+            return Ok(Self::File(file));
         }
-        Ok(Self {
-            path,
-            file: Some(file),
-        })
+        let file = ArchiveFile::append(path).map_err(Failure::of_export)?;
+        if file.cut() > 0 {
+            note(format!(
+                "cut off a torn last line of {} bytes from `{}`: an interrupted export leaves its message on the queue",
+                file.cut(),
+                path.display()
+            ));
+        }
+        Ok(Self::File(file))
     }
 
     /// Writes messages, a line each. Returns the bytes.
-    fn write(&mut self, messages: &[ArchivedMessage]) -> Result<usize> {
-        let mut bytes = 0;
-        // One write for many lines.
-        let mut lines = String::new();
-        for message in messages {
-            let line = serde_json::to_string(message).map_err(|error| {
-                Failure::new(Exit::Failed, format!("failed to write JSON: {error}"))
-            })?;
-            bytes += line.len();
-            lines.push_str(&line);
-            lines.push('\n');
-            if lines.len() >= WRITTEN_AT_ONCE {
-                self.append(&lines)?;
-                lines.clear();
+    fn write(&mut self, messages: &[ArchivedMessage]) -> Result<u64> {
+        let Self::File(file) = self else {
+            let mut bytes = 0;
+            for message in messages {
+                let line = serde_json::to_string(message).map_err(io::Error::from)?;
+                bytes += line.len() as u64;
+                // It may be a terminal, and means the same.
+                writeln!(io::stdout().lock(), "{}", escape_json(&line))?;
             }
-        }
-        self.append(&lines)?;
-        Ok(bytes)
+            return Ok(bytes);
+        };
+        file.write(messages).map_err(Failure::of_export)
     }
 
-    fn append(&mut self, lines: &str) -> Result<()> {
-        match &mut self.file {
-            // It may be a terminal, and means the same.
-            None => Ok(io::stdout()
-                .lock()
-                .write_all(escape_json(lines).as_bytes())?),
-            Some(file) => file
-                .write_all(lines.as_bytes())
-                .map_err(|error| failed("write", &self.path, &error)),
+    /// Makes sure that what was written is where the file was named.
+    fn keep(&self) -> Result<()> {
+        match self {
+            Self::File(file) => file.keep().map_err(Failure::of_export),
+            Self::Output => Ok(io::stdout().lock().flush()?),
         }
     }
 
-    fn sync(&self) -> Result<()> {
-        match &self.file {
-            None => Ok(io::stdout().lock().flush()?),
-            Some(file) => file
-                .sync_all()
-                .map_err(|error| failed("sync", &self.path, &error)),
-        }
+    /// Makes sure of it once more, after messages were deleted from their queue. If the file is not there, writes them
+    /// again beside it.
+    fn keep_moved(&mut self) -> Result<()> {
+        let kept = self.keep();
+        let Self::File(file) = self else {
+            return kept;
+        };
+        kept.map_err(|failure| {
+            if file.is_at_path().unwrap_or(true) {
+                return failure;
+            }
+            // Its folder may be gone too.
+            let folders = [file.path().with_file_name(""), std::env::temp_dir()];
+            let name = format!("rescued-{}.jsonl", std::process::id());
+            let rescued = folders
+                .iter()
+                .find_map(|folder| file.rescue(folder.join(&name)).ok());
+            failure.with_help(match rescued {
+                Some(rescued) => {
+                    format!(
+                        "what was written to it is in `{}` now",
+                        rescued.path().display()
+                    )
+                }
+                None => "what was written to it is lost: it could not be written again".to_owned(),
+            })
+        })
     }
-}
-
-/// Cuts off a torn last line, which an interrupted export has left, and moves to the end.
-///
-/// # Errors
-/// If the file is not one that an export has written.
-fn cut(path: &Path, file: &mut File) -> Result<()> {
-    let failed = |error: io::Error| failed("read", path, &error);
-    let mut first = Vec::new();
-    let mut reader = BufReader::new(&*file);
-    reader.read_until(b'\n', &mut first).map_err(failed)?;
-    let is_ours = |line: &[u8]| serde_json::from_slice::<ArchivedMessage>(line).is_ok();
-    let is_torn =
-        |line: &[u8]| line.starts_with(b"{\"queue\":") || b"{\"queue\":".starts_with(line);
-    let whole = first.ends_with(b"\n");
-    if !(whole && is_ours(&first) || !whole && is_torn(&first)) {
-        let text = format!("`{}` is not a file of an export", path.display());
-        return Err(Failure::usage(text).with_help("name another file"));
-    }
-    let length = file.metadata().map_err(failed)?.len();
-    let (mut end, mut block) = (length, vec![0; 64 * 1024]);
-    let keep = loop {
-        if end == 0 {
-            break 0;
-        }
-        let begin = end.saturating_sub(block.len() as u64);
-        let block = &mut block[..(end - begin) as usize];
-        file.seek(SeekFrom::Start(begin)).map_err(failed)?;
-        file.read_exact(block).map_err(failed)?;
-        if let Some(at) = block.iter().rposition(|byte| *byte == b'\n') {
-            break begin + at as u64 + 1;
-        }
-        end = begin;
-    };
-    if keep < length {
-        note(format!(
-            "cut off a torn last line of {} bytes from `{}`; its message is on the queue",
-            length - keep,
-            path.display()
-        ));
-        file.set_len(keep).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-    }
-    file.seek(SeekFrom::End(0)).map_err(failed)?;
-    Ok(())
-}
-
-fn failed(operation: &str, path: &Path, error: &io::Error) -> Failure {
-    let text = format!("failed to {operation} `{}`: {error}", path.display());
-    Failure::new(Exit::Failed, text)
 }

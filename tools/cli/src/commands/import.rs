@@ -1,13 +1,14 @@
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use queue_runtime::service::ArchivedMessage;
+use queue_runtime::Outcome;
+use queue_runtime::service::{ArchiveFile, ArchivedMessage};
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::input::{Input, other_than_text};
 use crate::output::{Bar, count, note};
 use crate::session::Session;
 
@@ -18,8 +19,9 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Put the messages of a file that `export` has written on their queues, which are created if they are missing.
 ///
 /// Messages keep their ids, attempts and poison records. Importing a file twice puts copies with the same ids, which
-/// consumers that recognise copies handle once. A torn last line is left out: an interrupted `export --move` has left its
-/// message on the queue. One that lacks only the line end is put, and may be a copy.
+/// consumers that recognise copies handle once. A last line that ends too early is left out, as an interrupted export leaves
+/// it. One that lacks only the line end is put, and may be a copy. Any other file, and any other line, is an error that says
+/// what it is.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     /// The file; `-` is standard input.
@@ -43,41 +45,68 @@ struct Batch {
     bytes: usize,
 }
 
-pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
-    let mut reader = open(&import.file)?;
-    let bar = Bar::new("importing", None);
-    let mut imported = BTreeMap::new();
-    let (mut batch, mut line, mut number) = (Batch::default(), Vec::new(), 0);
-    let mut torn = false;
-    loop {
-        line.clear();
-        let read = match reader.read_until(b'\n', &mut line) {
-            Ok(read) => read,
-            Err(error) => {
-                put(&mut batch, session, &mut imported, &bar).await?;
-                let failure = failed(&import.file, &error).of(&format!("line {}", number + 1));
-                return Err(failure.with_help(resume(number + 1)));
-            }
-        };
-        if read == 0 {
-            break;
+/// What was put until now, of which queue.
+#[derive(Default)]
+struct Imported {
+    queues: BTreeMap<String, u64>,
+}
+
+impl Imported {
+    fn total(&self) -> u64 {
+        self.queues.values().sum()
+    }
+
+    /// Says which line has failed, what was done before it, and how to go on.
+    fn stopped_at(&self, line: u64, failure: Failure) -> Failure {
+        let done = self.total();
+        let failure = failure.of(&format!("line {line}"));
+        if done == 0 && line == 1 {
+            return failure;
         }
-        number += 1;
-        if number < import.from_line || line.trim_ascii().is_empty() {
+        let next = line + 1;
+        failure.after_part(done, "message", "imported").with_help(format!(
+            "the lines before {line} are imported; go on with --from-line {line}, or {next} to leave it out"
+        ))
+    }
+}
+
+pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
+    let mut input = Input::open(&import.file)?.of_text()?;
+    let bar = Bar::new("importing", None);
+    let mut imported = Imported::default();
+    let (mut batch, mut line, mut number) = (Batch::default(), Vec::new(), 0);
+    // Whether an export has begun the file, and its last line if that ends too early.
+    let (mut began, mut torn) = (false, None);
+    loop {
+        match input.next_line(&mut line) {
+            Ok(true) => number += 1,
+            Ok(false) => break,
+            Err(failure) => {
+                put(&mut batch, session, &mut imported, &bar).await?;
+                return Err(imported.stopped_at(number + 1, failure));
+            }
+        }
+        let is_skipped = number < import.from_line;
+        if line.trim_ascii().is_empty() || is_skipped && began {
             continue;
         }
         let message: ArchivedMessage = match serde_json::from_slice(&line) {
             Ok(message) => message,
-            Err(_) if !line.ends_with(b"\n") => {
-                torn = true;
+            Err(_) if is_skipped => continue,
+            Err(_) if began && !line.ends_with(b"\n") && ArchiveFile::is_torn(&line) => {
+                torn = Some(number);
                 break;
             }
             Err(error) => {
                 put(&mut batch, session, &mut imported, &bar).await?;
-                let text = format!("line {number} is not a message of an export: {error}");
-                return Err(Failure::new(Exit::Partial, text).with_help(resume(number)));
+                let text = format!("not a message of an export: {}", what_is(&line, &error));
+                return Err(imported.stopped_at(number, Failure::new(Exit::Failed, text)));
             }
         };
+        began = true;
+        if is_skipped {
+            continue;
+        }
         let queue = import.queue.as_deref().unwrap_or(&message.queue);
         let is_full = batch.messages.len() >= BATCH || batch.bytes >= BATCH_BYTES;
         if !batch.messages.is_empty() && (is_full || batch.queue != queue) {
@@ -86,11 +115,9 @@ pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
         if batch.queue != queue {
             batch.queue = queue.to_owned();
             let created = async { Ok(session.queue(queue)?.create().await?) };
-            created.await.map_err(|failure: Failure| {
-                failure
-                    .of(&format!("line {number}"))
-                    .with_help(resume(number))
-            })?;
+            created
+                .await
+                .map_err(|failure: Failure| imported.stopped_at(number, failure))?;
         }
         batch.bytes += line.len();
         batch.messages.push(message);
@@ -98,67 +125,82 @@ pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
     }
     put(&mut batch, session, &mut imported, &bar).await?;
     drop(bar);
-    if torn {
+    if number + 1 < import.from_line {
+        let text = format!("{} has only {}", input.name(), count(number, "line"));
+        return Err(Failure::new(Exit::Failed, text));
+    }
+    if !began {
+        let text = format!("there is no message of an export in {}", input.name());
+        return Err(Failure::new(Exit::Failed, text)
+            .with_help("an export of an empty queue has none either"));
+    }
+    if let Some(torn) = torn {
         note(format!(
-            "left out line {number}, which is torn: an interrupted export has left its message on the queue"
+            "left out line {torn}, which is torn: its message is still where it came from if an export was interrupted, and not \
+             if this file is a copy that was cut off"
         ));
     }
-    let total = imported.values().sum();
-    let sentence = match imported.len() {
+    let total = imported.total();
+    let sentence = match imported.queues.len() {
         1 => {
-            let queue = imported.keys().next().map_or("", String::as_str);
+            let queue = imported.queues.keys().next().map_or("", String::as_str);
             format!("imported {} to queue `{queue}`", count(total, "message"))
         }
         queues => format!("imported {} to {queues} queues", count(total, "message")),
     };
-    let value =
-        json!({ "imported": total, "queues": imported, "torn_line": torn.then_some(number) });
+    let value = json!({ "imported": total, "queues": imported.queues, "torn_line": torn });
     session.output.done(&sentence, &value)
 }
 
 async fn put(
     batch: &mut Batch,
     session: &Session,
-    imported: &mut BTreeMap<String, u64>,
+    imported: &mut Imported,
     bar: &Bar,
 ) -> Result<()> {
     let Some(&first) = batch.lines.first() else {
         return Ok(());
     };
     let restored = session.queue(&batch.queue)?.restore(&batch.messages).await;
+    let messages = match &restored {
+        Ok(()) => batch.messages.len(),
+        Err(error) => error.restored,
+    };
+    if messages > 0 {
+        *imported.queues.entry(batch.queue.clone()).or_default() += messages as u64;
+        bar.add(messages as u64);
+    }
     if let Err(error) = restored {
         let line = batch.lines.get(error.restored).copied().unwrap_or(first);
-        let failure = Failure::from(error.error).of(&format!("line {line}"));
-        return Err(failure.with_help(resume(line)));
+        let is_unknown = error.error.outcome() == Outcome::Unknown;
+        let failure = imported.stopped_at(line, error.error.into());
+        return Err(if is_unknown {
+            failure.after("this line and the next ones may be imported too")
+        } else {
+            failure
+        });
     }
-    let messages = batch.messages.len() as u64;
-    *imported.entry(batch.queue.clone()).or_default() += messages;
-    bar.add(messages);
     batch.messages.clear();
     batch.lines.clear();
     batch.bytes = 0;
     Ok(())
 }
 
-fn resume(line: u64) -> String {
-    format!(
-        "the lines before {line} are imported; go on with --from-line {line}, or {} to leave it out",
-        line + 1
-    )
-}
-
-fn open(path: &Path) -> Result<Box<dyn BufRead>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(BufReader::new(io::stdin())));
+/// Says what a line is that is no message of an export.
+fn what_is(line: &[u8], error: &serde_json::Error) -> String {
+    if let Some(what) = other_than_text(line) {
+        return format!("it is {what}");
     }
-    let file = File::open(path).map_err(|error| failed(path, &error))?;
-    Ok(Box::new(BufReader::with_capacity(256 * 1024, file)))
-}
-
-fn failed(path: &Path, error: &io::Error) -> Failure {
-    let text = format!("failed to read `{}`: {error}", path.display());
-    match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(Exit::NotFound, text),
-        _ => Failure::new(Exit::Failed, text),
+    let (begin, is_ended) = (line.trim_ascii(), line.ends_with(b"\n"));
+    match serde_json::from_slice::<IgnoredAny>(line) {
+        _ if begin.starts_with(b"[") => {
+            "a JSON array begins there, and an export has a message in each line".to_owned()
+        }
+        Ok(_) => format!("it is JSON of another program ({error})"),
+        Err(error) if error.is_eof() && is_ended => {
+            "its JSON takes several lines, and an export has a message in each line".to_owned()
+        }
+        Err(_) if ArchiveFile::is_torn(line) => "the file ends within its first line".to_owned(),
+        Err(error) => format!("it is no JSON ({error})"),
     }
 }

@@ -1,9 +1,8 @@
 //! One message, by its id: showing, editing and deleting it.
 
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _};
 use std::process;
 
-use bytes::Bytes;
 use clap::Args;
 use queue_runtime::AnyQueue;
 use queue_runtime::MessageId;
@@ -14,6 +13,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::input::{self, Input};
 use crate::output::{count, details, indented, note};
 use crate::session::Session;
 
@@ -130,12 +130,7 @@ pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
         return Err(Failure::new(Exit::Failed, text).with_help("`queues show` shows them"));
     };
     let payload = match edit.payload.as_deref() {
-        Some("-") => {
-            let mut payload = Vec::new();
-            let read = io::stdin().lock().read_to_end(&mut payload);
-            read.map_err(|error| Failure::input(&error))?;
-            payload
-        }
+        Some("-") => Input::all()?,
         Some(payload) => payload.as_bytes().to_vec(),
         None => {
             let (was, file) = (editable(&message)?, Edited::new()?);
@@ -158,15 +153,13 @@ async fn replace(
     payload: Vec<u8>,
     session: &Session,
 ) -> Result<()> {
-    let payload = payload.trim_ascii().to_vec();
+    let payload = input::json(&payload)?;
     let sizes = format!("{} bytes", payload.len());
     session.confirm(&format!(
         "Replace the payload of message {} by one of {sizes}?",
         edit.id
     ))?;
-    queue
-        .edit(message, Payload::Json(Bytes::from(payload)))
-        .await?;
+    queue.edit(message, Payload::Json(payload)).await?;
     let value = json!({ "queue": queue.name(), "id": edit.id });
     session.output.done(
         &format!("replaced the payload of message {}", edit.id),

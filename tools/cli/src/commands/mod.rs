@@ -24,9 +24,25 @@ pub(crate) mod watch;
 use crate::arguments::{Arguments, Command};
 use crate::failure::Result;
 use crate::session::Session;
-use crate::storage::Missing;
+use crate::storage::{self, Missing};
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    let is_service = arguments
+        .general
+        .url
+        .as_deref()
+        .is_some_and(storage::is_service);
+    let ended = run_command(arguments).await;
+    ended.map_err(|failure| {
+        if is_service {
+            failure.of_service()
+        } else {
+            failure
+        }
+    })
+}
+
+async fn run_command(arguments: Arguments) -> Result<()> {
     let Arguments { general, command } = arguments;
     let missing = match &command {
         Command::Create(_) | Command::Submit(_) | Command::Import(_) => Missing::Create,

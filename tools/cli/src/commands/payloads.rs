@@ -13,7 +13,7 @@ pub(crate) enum Payloads {
     Sweep(SweepArguments),
 }
 
-/// Delete payloads that no message needs any more, in the container that --payload-container names.
+/// Delete payloads that no message needs any more, in the store that --payload-container or --payload-folder names.
 #[derive(Debug, Args)]
 pub(crate) struct SweepArguments {
     /// Only count what would be deleted.
@@ -32,8 +32,8 @@ pub(crate) struct SweepArguments {
 pub(crate) async fn run(payloads: Payloads, session: &Session) -> Result<()> {
     let Payloads::Sweep(arguments) = payloads;
     let store = session.service.payloads().ok_or_else(|| {
-        Failure::new(Exit::Unsupported, "no container for payloads is named").with_help(
-            "give --payload-container; in memory and on SQLite, payloads are deleted with their messages",
+        Failure::new(Exit::Unsupported, "no store of payloads is named").with_help(
+            "give --payload-container or --payload-folder; without a store, in memory and on SQLite, payloads are deleted with their messages",
         )
     })?;
     let sweep = || -> Sweep {

@@ -6,13 +6,12 @@ use queue_runtime::{Delivery, Timestamp};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::count;
 use crate::session::Session;
 
 /// Receive messages: write each as a line of JSON, then hand it back, or complete it.
 ///
 /// A message that is handed back is visible again at once, behind the others, and this attempt does not count. With `--complete`, a message is
-/// deleted once its line is written. Its consumers do not get it then.
+/// deleted once its line is written, and synced to the disk if the output is a file. Its consumers do not get it then.
 #[derive(Debug, Args)]
 pub(crate) struct Receive {
     queue: String,
@@ -84,12 +83,7 @@ pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
         let released = released.map_err(|error| Failure::new(Exit::Partial, format!("{error:?}")));
         written = written.and(released);
     }
-    match completed {
-        0 => written,
-        _ => written.map_err(|failure| {
-            failure.after(&format!("{} were completed", count(completed, "message")))
-        }),
-    }
+    written.map_err(|failure| failure.after_part(completed, "message", "completed"))
 }
 
 fn write(delivery: &Delivery<Body>, session: &Session) -> Result<()> {
@@ -100,5 +94,5 @@ fn write(delivery: &Delivery<Body>, session: &Session) -> Result<()> {
         inserted_at: delivery.inserted_at(),
         expires_at: delivery.expires_at(),
     })?;
-    session.output.flush()
+    session.output.keep()
 }

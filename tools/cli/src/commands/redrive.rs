@@ -170,7 +170,14 @@ pub(crate) async fn run(arguments: Redrive, session: &Session) -> Result<()> {
     });
     let redriven = redrive.run().await;
     drop(bar);
-    let redriven = redriven?;
+    let redriven = match redriven {
+        Ok(redriven) => redriven,
+        Err(error) => {
+            let so_far = error.so_far;
+            report(session, &so_far, "moved")?;
+            return Err(Failure::from(error).after_part(so_far.redriven, "message", "moved"));
+        }
+    };
     report(session, &redriven, "moved")?;
     all_moved(&redriven)
 }

@@ -214,7 +214,10 @@ fn missing() -> Failure {
 async fn sweep(store: &Arc<dyn IdempotencyStore>, session: &Session) -> Result<()> {
     let mut removed = 0;
     loop {
-        let swept = store.sweep().await?;
+        let swept = store
+            .sweep()
+            .await
+            .map_err(|error| Failure::from(error).after_part(removed, "record", "removed"))?;
         removed += swept.removed;
         if !swept.more {
             break;

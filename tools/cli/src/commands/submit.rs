@@ -1,4 +1,3 @@
-use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use queue_runtime::wire::Payload;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::input::{self, Input};
 use crate::output::{Bar, count};
 use crate::session::Session;
 
@@ -80,18 +80,18 @@ impl Submit {
     fn message(
         &self,
         session: &Session,
-        payload: Bytes,
+        payload: &[u8],
         line: Option<u64>,
     ) -> Result<UntypedMessage> {
         let message = match &self.kind {
-            None => UntypedMessage::bare(payload),
+            None => UntypedMessage::bare(payload.to_vec()),
             Some(kind) => {
                 let id = self.id(line)?;
                 let request = self.request.clone().unwrap_or_else(RequestId::random);
                 let client: ClientId = session.service.client().clone();
                 let mut envelope = Envelope::new(id, client, request, kind.as_str());
                 envelope.version = self.payload_version;
-                UntypedMessage::event(envelope, Payload::Json(payload))
+                UntypedMessage::event(envelope, Payload::Json(input::json(payload)?))
             }
         };
         let message = message.delay(self.delay);
@@ -120,16 +120,11 @@ pub(crate) async fn run(submit: Submit, session: &Session) -> Result<()> {
 
 async fn one(submit: &Submit, session: &Session) -> Result<()> {
     let payload = match submit.payload.as_deref() {
-        None | Some("-") => {
-            let mut payload = Vec::new();
-            let read = io::stdin().lock().read_to_end(&mut payload);
-            read.map_err(|error| Failure::input(&error))?;
-            payload.trim_ascii().to_vec()
-        }
+        None | Some("-") => Input::all()?.trim_ascii().to_vec(),
         Some(payload) => payload.as_bytes().to_vec(),
     };
     let queue = session.queue(&submit.queue)?;
-    let message = submit.message(session, payload.into(), None)?;
+    let message = submit.message(session, &payload, None)?;
     let submitted = queue.submit(message).await?;
     let id = &submitted.id;
     let what = if submit.bare {
@@ -145,12 +140,14 @@ async fn one(submit: &Submit, session: &Session) -> Result<()> {
 async fn lines(submit: &Submit, file: &Path, session: &Session) -> Result<()> {
     let queue = session.queue(&submit.queue)?;
     let bar = Bar::new("submitting", None);
-    let mut under_way = stream::iter(read(file)?)
+    let input = Input::open(file)?;
+    let input = if submit.bare { input } else { input.of_text()? };
+    let mut under_way = stream::iter(lines_of(input))
         .map(async |line| {
             let (number, payload) = line?;
             let of_line = |failure: Failure| failure.of(&format!("line {number}"));
             let message = submit
-                .message(session, payload, Some(number))
+                .message(session, &payload, Some(number))
                 .map_err(of_line)?;
             let submitted = queue.submit(message).await;
             submitted.map(drop).map_err(|error| {
@@ -186,28 +183,14 @@ async fn lines(submit: &Submit, file: &Path, session: &Session) -> Result<()> {
 }
 
 /// Returns the numbers and contents of the lines that are not empty.
-fn read(file: &Path) -> Result<impl Iterator<Item = Result<(u64, Bytes)>>> {
-    let failed = |error: io::Error, file: &Path| {
-        let text = format!("failed to read `{}`: {error}", file.display());
-        match error.kind() {
-            io::ErrorKind::NotFound => Failure::new(Exit::NotFound, text),
-            _ => Failure::new(Exit::Failed, text),
-        }
+fn lines_of(mut input: Input) -> impl Iterator<Item = Result<(u64, Bytes)>> {
+    let mut line = Vec::new();
+    let next = move || match input.next_line(&mut line) {
+        Ok(true) => Some(Ok(Bytes::copy_from_slice(line.trim_ascii()))),
+        Ok(false) => None,
+        Err(failure) => Some(Err(failure)),
     };
-    let reader: Box<dyn BufRead> = if file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        let opened = std::fs::File::open(file).map_err(|error| failed(error, file))?;
-        Box::new(BufReader::new(opened))
-    };
-    let name = file.to_owned();
-    let lines = reader
-        .split(b'\n')
-        .zip(1..)
-        .filter_map(move |(line, number)| match line {
-            Ok(line) if line.trim_ascii().is_empty() => None,
-            Ok(line) => Some(Ok((number, Bytes::copy_from_slice(line.trim_ascii())))),
-            Err(error) => Some(Err(failed(error, &name))),
-        });
-    Ok(lines)
+    let numbered = std::iter::from_fn(next).zip(1..);
+    let numbered = numbered.map(|(line, number)| Ok((number, line?)));
+    numbered.filter(|line| line.as_ref().is_ok_and(|(_, line)| !line.is_empty()) || line.is_err())
 }

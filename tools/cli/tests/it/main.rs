@@ -1,8 +1,12 @@
 //! Runs the program `queues` on SQLite files.
 
 mod commands;
+mod files;
+mod formats;
 mod hostile;
 mod kills;
+#[cfg(target_os = "linux")]
+mod owners;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;

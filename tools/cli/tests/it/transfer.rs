@@ -114,7 +114,7 @@ async fn a_torn_last_line_is_left_out_and_a_broken_one_is_named() {
     let broken = copied.replacen("\"dequeue_count\"", "\"dequeue\"", 1);
     fs::write(&path, broken).expect("written");
     let ran = other.run(&["import", file]);
-    ran.failed(6, "line 1 is not a message");
+    ran.failed(1, "line 1: not a message");
     assert_eq!(
         other.json(&["import", file, "--from-line", "2"])[0]["imported"],
         2
@@ -123,7 +123,7 @@ async fn a_torn_last_line_is_left_out_and_a_broken_one_is_named() {
     let third = Storage::new();
     fs::write(&path, format!("{copied}no message\n")).expect("written");
     let ran = third.run(&["import", file]);
-    ran.failed(6, "line 4 is not a message");
+    ran.failed(6, "line 4: not a message");
     assert!(ran.error.contains("--from-line 4, or 5"), "{ran:?}");
     assert_eq!(third.json(&["stat", "orders"])[0]["messages"], 3);
 }
