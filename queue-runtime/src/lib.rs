@@ -51,10 +51,10 @@ pub use receive::{
 pub use receive::{InTransaction, in_transaction, prepare};
 pub use request::{Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};
-#[cfg(feature = "signal")]
-pub use service::StopSignals;
 pub use service::redrive;
 pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder};
+#[cfg(feature = "signal")]
+pub use service::{StopSignal, StopSignals};
 pub use settings::ConsumerConfig;
 pub use stop_on_drop::StopOnDrop;
 pub use storage_limit::StorageLimit;

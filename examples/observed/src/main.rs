@@ -83,12 +83,11 @@ async fn work(url: &str) -> Result<(), Box<dyn Error>> {
         .set_buckets(&[0.001, 0.01, 0.1, 1.0, 10.0, 100.0])?
         .install()?;
     let service = QueueService::connect(url).await?;
-    let orders = service.listener(ship).start()?;
-    let invoices = service.listener(send).start()?;
+    let shutdown = service.shutdown_on_signal(Duration::from_secs(10))?;
+    service.listener(ship).start()?;
+    service.listener(send).start()?;
     println!("metrics at http://{address}/metrics; Ctrl-C stops");
-    tokio::signal::ctrl_c().await?;
-    let grace = Duration::from_secs(10);
-    tokio::join!(orders.shutdown(grace), invoices.shutdown(grace));
+    shutdown.await;
     println!("{} storage transactions", service.meter().total());
     Ok(())
 }

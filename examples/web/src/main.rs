@@ -19,8 +19,9 @@ use axum::{Json, Router};
 use queue_runtime::{Message, QueueService, Received, StopSignals};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
-/// How long a client that stalls is waited for after the first signal.
+/// How long a client that stalls is waited for after the signal.
 const CLIENTS: Duration = Duration::from_secs(5);
 
 /// How long handlers may go on after that.
@@ -69,7 +70,11 @@ fn status(is_fine: bool) -> StatusCode {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = env::var("QUEUE_URL").unwrap_or_else(|_| "sqlite:web.db".to_owned());
-    let service = QueueService::connect(&url).await?;
+    let mut signals = StopSignals::new()?;
+    let service = tokio::select! {
+        connected = QueueService::connect(&url) => connected?,
+        _ = signals.next() => return Ok(()),
+    };
     service.listener(ship).start()?;
 
     let app = Router::new()
@@ -81,23 +86,32 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let socket = TcpListener::bind(&address).await?;
     println!("listening on http://{}", socket.local_addr()?);
 
-    // The server stops first, because its requests submit messages.
-    let (mut first, mut signals) = (StopSignals::new()?, StopSignals::new()?);
-    let server = axum::serve(socket, app).with_graceful_shutdown(async move { first.next().await });
+    // The server stops first, because its requests submit messages. A client that stalls is waited for for a while.
+    let (stop, mut stopped) = watch::channel(());
+    let mut late = stop.subscribe();
+    let server = axum::serve(socket, app).with_graceful_shutdown(async move {
+        drop(stopped.changed().await);
+    });
     let no_longer = async {
+        drop(late.changed().await);
+        tokio::time::sleep(CLIENTS).await;
+    };
+    let stopping = async {
+        let served = tokio::select! {
+            served = server.into_future() => served,
+            () = no_longer => Ok(()),
+        };
+        (served, service.shutdown(HANDLERS).await)
+    };
+    let again = async {
         signals.next().await;
-        // A client that stalls is waited for until another signal, or the end of its time.
-        let _ = tokio::time::timeout(CLIENTS, signals.next()).await;
+        stop.send_replace(());
+        signals.next().await;
     };
-    let served = tokio::select! {
-        served = server.into_future() => served,
-        () = no_longer => Ok(()),
-    };
-    // Another signal ends the time of the handlers.
-    let mut again = StopSignals::new()?;
-    let report = tokio::select! {
-        report = service.shutdown(HANDLERS) => report,
-        () = again.next() => service.shutdown(Duration::ZERO).await,
+    let (served, report) = tokio::select! {
+        stopped = stopping => stopped,
+        // Another signal ends the time of clients and handlers.
+        () = again => (Ok(()), service.shutdown(Duration::ZERO).await),
     };
     println!("stopped; {} orders were handed back", report.released());
     Ok(served?)

@@ -24,5 +24,5 @@ pub use error::ConnectError;
 pub use queue::{AnyQueue, Peeked, Queue};
 pub use queue_service::QueueService;
 #[cfg(feature = "signal")]
-pub use signals::StopSignals;
+pub use signals::{StopSignal, StopSignals};
 pub use target::Account;

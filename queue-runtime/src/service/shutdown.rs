@@ -70,12 +70,13 @@ impl QueueService {
         shutdown.await
     }
 
-    /// [Shuts down](Self::shutdown) on the first signal to stop: SIGTERM or SIGINT, which Ctrl-C sends; on Windows,
-    /// Ctrl-C. The next signal ends the grace period, so that handlers are cancelled and their messages handed back at
-    /// once.
+    /// [Shuts down](Self::shutdown) on the first [signal to stop](StopSignals), such as SIGTERM, or SIGINT by Ctrl-C. The next
+    /// one ends the grace period, so that handlers are cancelled and their messages handed back at once; the process is ended
+    /// 11 seconds later if it has not ended by then.
     ///
-    /// From this call on, and until the process ends, the signals no longer end it. The future has to be awaited for
-    /// them to have an effect.
+    /// From this call on, the first signal does not end the process; once the future has completed or is dropped, each does
+    /// again. The future has to be awaited for the first to have an effect: call this before the first listener starts, and
+    /// await it afterwards.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -91,8 +92,9 @@ impl QueueService {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = QueueService::connect("sqlite:orders.db").await?;
+    /// let shutdown = service.shutdown_on_signal(Duration::from_secs(30))?;
     /// service.listener(ship).start()?;
-    /// let report = service.shutdown_on_signal(Duration::from_secs(30))?.await;
+    /// let report = shutdown.await;
     /// eprintln!("stopped; {} messages handed back", report.released());
     /// # Ok(())
     /// # }
@@ -102,11 +104,11 @@ impl QueueService {
     /// The system's error, if it does not allow the process to handle the signals.
     ///
     /// # Panics
-    /// If called outside a Tokio runtime with I/O enabled. The future panics as [`shutdown`](Self::shutdown) does.
+    /// The future panics as [`shutdown`](Self::shutdown) does.
     ///
     /// # Cancel safety
-    /// If the future is dropped before a signal, nothing is shut down, and signals have no effect; afterwards it is as
-    /// with [`shutdown`](Self::shutdown).
+    /// If the future is dropped before a signal, nothing is shut down; afterwards it is as with
+    /// [`shutdown`](Self::shutdown).
     #[cfg(feature = "signal")]
     pub fn shutdown_on_signal(
         &self,
@@ -115,13 +117,13 @@ impl QueueService {
         let mut signals = StopSignals::new()?;
         let service = self.clone();
         Ok(async move {
-            signals.next().await;
-            tracing::info!(?grace, "shutting down on a signal");
+            let signal = signals.next().await;
+            tracing::info!(%signal, ?grace, "shutting down on a signal");
             tokio::select! {
                 biased;
                 report = service.shutdown(grace) => report,
-                () = signals.next() => {
-                    tracing::info!("ending the grace period on another signal");
+                signal = signals.next() => {
+                    tracing::info!(%signal, "ending the grace period on another signal");
                     service.shutdown(Duration::ZERO).await
                 }
             }

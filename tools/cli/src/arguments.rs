@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not supported by this storage, \
-    5 not confirmed, 6 done in part or something found, 130 interrupted, 141 the reader of the output has gone.";
+    5 not confirmed, 6 done in part or something found, 128 and its number stopped by a signal, 141 the reader of the output has gone.";
 
 /// What every command takes.
 #[derive(Debug, Clone, Args)]

@@ -38,8 +38,6 @@ pub(crate) enum Exit {
     Declined = 5,
     /// A part was not done, or a check has found something.
     Partial = 6,
-    /// Ctrl-C.
-    Interrupted = 130,
     /// The reader of the output has gone, as `head` does. Not reported.
     BrokenPipe = 141,
 }
@@ -72,10 +70,6 @@ impl Failure {
     /// The error of reading standard input.
     pub(crate) fn input(error: &io::Error) -> Self {
         Self::new(Exit::Failed, format!("failed to read the input: {error}"))
-    }
-
-    pub(crate) fn interrupted() -> Self {
-        Self::new(Exit::Interrupted, "interrupted")
     }
 
     pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {

@@ -24,9 +24,10 @@ use std::time::Duration;
 use arguments::Arguments;
 use clap::{ColorChoice, Parser as _};
 use failure::{Exit, Failure};
+use queue_runtime::{StopSignal, StopSignals};
 use tokio::runtime::Runtime;
 
-/// The time that a command has to end after Ctrl-C, unless it waits for a person or a file.
+/// The time that a command has to end after a signal, unless it waits for a person or a file.
 const GRACE: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
@@ -42,6 +43,12 @@ fn main() -> ExitCode {
     code
 }
 
+/// Says that a signal has ended the command, and returns the exit code.
+fn stopped(signal: StopSignal) -> u8 {
+    Failure::new(Exit::Failed, format!("stopped by {signal}")).report();
+    signal.exit_code()
+}
+
 async fn run() -> ExitCode {
     let arguments = Arguments::parse();
     output::log();
@@ -51,17 +58,21 @@ async fn run() -> ExitCode {
         ColorChoice::Never => anstream::ColorChoice::Never,
     };
     colors.write_global();
-    // A read from a terminal blocks the thread that would notice it.
-    tokio::spawn(async {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            tokio::time::sleep(GRACE).await;
-            Failure::interrupted().report();
-            process::exit(Exit::Interrupted as i32);
+    let (mut signals, mut unnoticed) = match (StopSignals::new(), StopSignals::new()) {
+        (Ok(signals), Ok(unnoticed)) => (signals, unnoticed),
+        (Err(error), _) | (_, Err(error)) => {
+            return Failure::new(Exit::Failed, format!("failed to start: {error}")).report();
         }
+    };
+    // A read from a terminal blocks the thread that would notice it.
+    tokio::spawn(async move {
+        let signal = unnoticed.next().await;
+        tokio::time::sleep(GRACE).await;
+        process::exit(stopped(signal).into());
     });
     let ended = tokio::select! {
         ended = commands::run(arguments) => ended,
-        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
+        signal = signals.next() => return stopped(signal).into(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,8 +22,11 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         pace: arguments.pace,
     };
     let data = arguments.location.folder();
-    let (service, store) = open(&data, &arguments.location).await?;
     let mut signals = StopSignals::new()?;
+    let (service, store) = tokio::select! {
+        opened = open(&data, &arguments.location) => opened?,
+        _ = signals.next() => return Ok(()),
+    };
     let location = &arguments.location;
     let agent = processors(
         &service,
@@ -37,7 +40,7 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         signals.next().await;
         tokio::select! {
             () = agent.shutdown() => {}
-            () = signals.next() => {}
+            _ = signals.next() => {}
         }
         return Ok(());
     }
@@ -48,13 +51,13 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
     };
     let attached = agent::attach(&service)?;
     tokio::select! {
-        () = signals.next() => {}
+        _ = signals.next() => {}
         () = attached.stopped() => {}
         failure = role.failed() => return Err(failure),
     }
     tokio::select! {
         _ = role.shutdown(GRACE) => {}
-        () = signals.next() => {
+        _ = signals.next() => {
             role.shutdown(Duration::ZERO).await;
         }
     }

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     };
     let (job, (service, store)) = tokio::select! {
         ready = ready => ready?,
-        () = signals.next() => return Err(stopped(&going_on)),
+        _ = signals.next() => return Err(stopped(&going_on)),
     };
     let processors = match &arguments.scaling.instances {
         Some(_) => 0,
@@ -78,7 +78,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let made = tokio::select! {
         made = make(&client, job, &picture, &request, &mut bars) => made,
         failure = roles.failed() => Err(failure),
-        () = signals.next() => Err(stopped(&going_on)),
+        _ = signals.next() => Err(stopped(&going_on)),
     };
     let stopping = async {
         let processors = async {
@@ -91,7 +91,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let totals = tokio::select! {
         (totals, ()) = stopping => Some(totals),
         // It stops the roles at once, whether it is the first or follows the one that stopped the job.
-        () = signals.next() => None,
+        _ = signals.next() => None,
     };
     let made = made?;
     save(&client, &made, &picture, &request, &mut signals, temporary).await?;
@@ -135,7 +135,7 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
     };
     let (client, made, tiles) = tokio::select! {
         made = making => made?,
-        () = signals.next() => return Err(stopped(&going_on)),
+        _ = signals.next() => return Err(stopped(&going_on)),
     };
     save(&client, &made, &picture, &request, &mut signals, None).await?;
     let figures = made.figures;
@@ -222,12 +222,12 @@ async fn save(
     let out = picture.out.path().display();
     let saved = tokio::select! {
         saved = picture.out.save(made.png.clone()) => saved.map_err(Failure::from),
-        () = signals.next() => Err(stopped(&format_args!("`{out}` is not written"))),
+        _ = signals.next() => Err(stopped(&format_args!("`{out}` is not written"))),
     };
     saved.map_err(|error| kept(error, made, &picture.out, temporary))?;
     tokio::select! {
         () = discard(client, picture, request) => Ok(()),
-        () = signals.next() => {
+        _ = signals.next() => {
             let left = format_args!(
                 "`{out}` is written; `mosaic clean` removes what is left of request {request}"
             );

@@ -29,7 +29,7 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
     })?;
     let (service, store) = tokio::select! {
         opened = open(&data, location) => opened?,
-        () = signals.next() => return Ok(()),
+        _ = signals.next() => return Ok(()),
     };
     let settings = Settings {
         pace: arguments.pace,
@@ -65,7 +65,7 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
         () = web_guard::serve(listener, pages.router.clone()) => Ok(()),
         () = pages.run() => Ok(()),
         failure = roles.failed() => Err(failure),
-        () = signals.next() => Ok(()),
+        _ = signals.next() => Ok(()),
     };
     let stopping = async {
         pages.end().await;
@@ -78,7 +78,7 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
     };
     tokio::select! {
         _ = stopping => {}
-        () = signals.next() => {}
+        _ = signals.next() => {}
     }
     service.shutdown(Duration::ZERO).await;
     ended
