@@ -1,4 +1,6 @@
 use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -10,6 +12,9 @@ use crate::service::QueueService;
 
 /// The variable in the environment of processes that an agent has started: its queue.
 pub(super) const VARIABLE: &str = "QUEUE_AGENT";
+
+/// Another one: the agent's process.
+pub(super) const AGENT: &str = "QUEUE_AGENT_PROCESS";
 
 /// Begins a line of the standard output that is a report.
 pub(super) const MARK: &str = "queue-agent-report ";
@@ -37,6 +42,9 @@ struct Tie {
 /// Reports the figures of the service's listeners on the agent's queue each second, as lines of the standard output. Learns from
 /// the end of the standard input that the process is to stop, because the agent wants fewer instances, or was killed.
 ///
+/// On Linux, what is printed after the agent was killed goes to the standard error instead, so that handlers that print do not
+/// fail. Elsewhere, `println!` panics then.
+///
 /// Call it once, when the listeners have started: the first report says that the instance is ready. A process without a listener
 /// on the agent's queue is reported to do nothing, with a warning.
 ///
@@ -59,7 +67,7 @@ struct Tie {
 /// let (attached, mut signals) = (agent::attach(&service)?, StopSignals::new()?);
 /// tokio::select! {
 ///     () = attached.stopped() => {}
-///     () = signals.next() => {}
+///     _ = signals.next() => {}
 /// }
 /// service.shutdown(Duration::from_secs(20)).await;
 /// # Ok(())
@@ -83,10 +91,16 @@ pub fn attach(service: &QueueService) -> io::Result<Attached> {
     let (stop, stopped) = watch::channel(false);
     // The runtime would wait for a read on one of its threads.
     let waiting = std::thread::Builder::new().name("queue-agent".to_owned());
+    let output = output::Output::of_agent();
+    let agent_is_gone = Arc::new(AtomicBool::new(false));
+    let is_gone = Arc::clone(&agent_is_gone);
     waiting.spawn(move || {
         // An error is an end, too.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         stop.send_replace(true);
+        if let Some(output) = output {
+            output.take_over(&is_gone);
+        }
     })?;
     let service = service.clone();
     let (reporting, ended) = channel::<()>();
@@ -96,6 +110,9 @@ pub fn attach(service: &QueueService) -> io::Result<Attached> {
         loop {
             // The agent may be gone, which is told by the standard input.
             let _ = report(&service, &queue);
+            if agent_is_gone.load(Ordering::Relaxed) {
+                return;
+            }
             if ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
@@ -125,6 +142,72 @@ impl Attached {
         };
         // The sender says so before it is dropped.
         let _ = tie.stopped.clone().wait_for(|stopped| *stopped).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod output {
+    use std::fs::{self, File};
+    use std::io::{self, BufRead as _, BufReader, Write as _};
+    use std::os::unix::fs::FileTypeExt as _;
+    use std::os::unix::process::parent_id;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::{AGENT, MARK};
+
+    /// The pause between two looks whether the agent is there, while this process stops.
+    const LOOK: Duration = Duration::from_millis(100);
+
+    /// The end of the standard output that the agent reads. While this process has it too, no write to it fails.
+    pub(super) struct Output {
+        pipe: File,
+        agent: u32,
+    }
+
+    impl Output {
+        /// `None` if it is no pipe, or no agent has said that it is its.
+        pub(super) fn of_agent() -> Option<Self> {
+            const PATH: &str = "/proc/self/fd/1";
+
+            let agent = std::env::var(AGENT).ok()?.parse().ok()?;
+            let is_pipe = fs::metadata(PATH).ok()?.file_type().is_fifo();
+            let pipe = is_pipe.then(|| File::open(PATH).ok()).flatten()?;
+            Some(Self { pipe, agent })
+        }
+
+        /// Passes on what is printed once the agent is gone, which nobody else reads.
+        pub(super) fn take_over(self, is_gone: &AtomicBool) {
+            while parent_id() == self.agent {
+                std::thread::sleep(LOOK);
+            }
+            is_gone.store(true, Ordering::Relaxed);
+            let lines = BufReader::new(self.pipe).split(b'\n');
+            for mut line in lines.map_while(Result::ok) {
+                line.push(b'\n');
+                if !line.starts_with(MARK.as_bytes()) {
+                    // Printing must not fail, even if nobody reads this either.
+                    let _ = io::stderr().write_all(&line);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod output {
+    use std::sync::atomic::AtomicBool;
+
+    pub(super) enum Output {}
+
+    impl Output {
+        pub(super) fn of_agent() -> Option<Self> {
+            None
+        }
+
+        pub(super) fn take_over(self, _: &AtomicBool) {
+            match self {}
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use queue_core::internal::LockExt as _;
 use queue_core::{Failure, QueueName};
 
-use super::attach::{MARK, VARIABLE};
+use super::attach::{AGENT, MARK, VARIABLE};
 use super::instance::{Ended, Instance, Instances, Report};
 
 /// For how long an attached process may be silent before it needs a restart. It reports each second.
@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 1_024;
 /// Instances that are processes on this machine, of one command.
 ///
 /// Their standard input is a pipe from the agent's process. A program that calls [`attach`](super::attach) stops when that ends:
-/// because it is asked to, or because the agent was killed. Other programs are asked by SIGTERM, on Linux and macOS, and go on
+/// because it is asked to, or because the agent was killed; on Linux, what it prints then goes to the standard error. Other programs are asked by SIGTERM, on Linux and macOS, and go on
 /// when the agent is killed. What a process writes to its standard output is passed on, except for its reports, which are lines of
 /// it, and loses lines if the agent's own output is not read; its standard error is the agent's. An attached process that is silent
 /// for a minute is replaced.
@@ -74,6 +74,7 @@ impl Processes {
 impl Instances for Processes {
     async fn start(&mut self, queue: &QueueName) -> Result<String, Failure> {
         self.command.env(VARIABLE, queue.as_str());
+        self.command.env(AGENT, std::process::id().to_string());
         let passed_on = match &self.output {
             Some(output) => output.clone(),
             None => {

@@ -73,6 +73,81 @@ async fn one_that_does_not_stop_is_killed() {
     assert!(how.contains('9'), "{how}");
 }
 
+/// An agent, and an instance of it that prints without end: this program again, in a role.
+#[cfg(target_os = "linux")]
+mod printing {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+
+    use queue_runtime::Received;
+    use queue_runtime::agent;
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+    use crate::support::memory;
+
+    const ROLE: &str = "AGENT_PROCESSES_ROLE";
+
+    /// More than a pipe holds.
+    const LINES: usize = 100_000;
+
+    fn this(role: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("a program"));
+        let name = "agent_processes::printing::program";
+        command.args(["--exact", name, "--ignored", "--nocapture"]);
+        command.env(ROLE, role);
+        command
+    }
+
+    #[tokio::test]
+    #[ignore = "the program that the other test starts"]
+    async fn program() {
+        match std::env::var(ROLE).as_deref() {
+            Ok("agent") => {
+                let mut processes = Processes::new(this("instance"));
+                processes.start(&Job::TYPE.queue()).await.expect("started");
+                std::future::pending().await
+            }
+            Ok("instance") => {
+                let service = memory().await;
+                let handler = async |_: Received<Job>| {};
+                service.listener(handler).start().expect("starts");
+                let attached = agent::attach(&service).expect("attached");
+                println!("ready");
+                let mut stopped = std::pin::pin!(attached.stopped());
+                while futures_util::poll!(&mut stopped).is_pending() {
+                    println!("handling");
+                    tokio::task::yield_now().await;
+                }
+                for _ in 0..LINES {
+                    println!("stopping");
+                }
+                eprintln!("printed all");
+            }
+            other => panic!("it is started by the other test only: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_that_prints_does_not_fail_when_its_agent_is_killed() {
+        let mut agent = this("agent")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let lines = |output| BufReader::new(output).lines().map_while(Result::ok);
+        let mut out =
+            lines(Box::new(agent.stdout.take().expect("piped")) as Box<dyn std::io::Read>);
+        let errors = Box::new(agent.stderr.take().expect("piped"));
+        assert!(out.any(|line| line.ends_with("ready")), "it is ready");
+        kill_process(Pid::from_child(&agent), Signal::KILL).expect("it runs");
+        agent.wait().expect("it is a child of ours");
+        let said: Vec<_> = lines(errors).collect();
+        assert!(said.iter().any(|line| line == "printed all"), "{said:?}");
+        assert!(said.iter().any(|line| line == "stopping"), "{said:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
     let mut processes = Processes::new(Command::new("/no/such/program"));
