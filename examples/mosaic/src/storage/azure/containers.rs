@@ -8,6 +8,7 @@ use object_store::client::{
     HttpClient, HttpConnector as _, HttpRequest, HttpRequestBody, ReqwestConnector,
 };
 use object_store::{ClientOptions, ObjectStore as _, ObjectStoreExt as _, RetryConfig};
+use queue_runtime::{RetryAdvice, StorageRetry};
 
 use super::account::{Account, Credential, Problem};
 use super::entra;
@@ -202,23 +203,56 @@ async fn builder(
     }
 }
 
-/// Creates a container unless it exists, which `object_store` cannot. It looks first, since a credential
-/// that may not create containers may use those that exist.
+/// Creates a container unless it exists, which `object_store` cannot. Tries again as [`StorageRetry`] says.
 async fn create_container(
     client: &HttpClient,
     account: &Account,
     store: &MicrosoftAzure,
     container: Container,
 ) -> Result<(), String> {
-    let found = send(client, account, store, container, "HEAD").await?;
-    if found.0 == 200 {
+    let policy = StorageRetry::default();
+    let mut failures = 0;
+    loop {
+        let (reason, retry) = match try_to_create(client, account, store, container).await {
+            Ok(()) => return Ok(()),
+            Err(failed) => failed,
+        };
+        failures += 1;
+        let Some(pause) = policy.pause(failures, retry, 1.0) else {
+            return Err(reason);
+        };
+        let container = container.name();
+        tracing::warn!(
+            container,
+            reason,
+            ?pause,
+            "failed to create a container; trying again"
+        );
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Looks first, since a credential that may not create containers may use those that exist.
+async fn try_to_create(
+    client: &HttpClient,
+    account: &Account,
+    store: &MicrosoftAzure,
+    container: Container,
+) -> Result<(), (String, RetryAdvice)> {
+    let unknown = |reason| (reason, RetryAdvice::Temporary);
+    let found = send(client, account, store, container, "HEAD").await;
+    if found.map_err(unknown)?.0 == 200 {
         return Ok(());
     }
-    let (status, code) = send(client, account, store, container, "PUT").await?;
-    match (status, code.as_str()) {
-        (201, _) | (409, "ContainerAlreadyExists") => Ok(()),
-        _ => Err(format!("status {status} {code}")),
-    }
+    let made = send(client, account, store, container, "PUT").await;
+    let (status, code) = made.map_err(unknown)?;
+    let retry = match (status, code.as_str()) {
+        (201, _) | (409, "ContainerAlreadyExists") => return Ok(()),
+        (429 | 503, _) => RetryAdvice::Throttled(None),
+        (408 | 500.., _) | (409, "ContainerBeingDeleted") => RetryAdvice::Temporary,
+        _ => RetryAdvice::Permanent,
+    };
+    Err((format!("status {status} {code}"), retry))
 }
 
 /// Sends a request about a container. Returns the status and the error code of the response.
@@ -249,4 +283,65 @@ async fn send(
     let code = response.headers().get("x-ms-error-code");
     let code = code.and_then(|code| code.to_str().ok()).unwrap_or_default();
     Ok((response.status().as_u16(), code.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use queue_tests::http::Message;
+
+    use super::*;
+
+    /// Answers one request about each container after the other, by its method and the number of its tries before.
+    fn serve(answer: impl Fn(&str, usize) -> Option<&'static str> + Send + 'static) -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        std::thread::spawn(move || {
+            let mut tries = std::collections::HashMap::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("accepted");
+                let Ok(Some(request)) = Message::read(&mut stream) else {
+                    continue;
+                };
+                let before: &mut usize = tries.entry(request.first.clone()).or_default();
+                let method = request.first.split(' ').next().unwrap_or_default();
+                // `None` closes the connection without an answer.
+                if let Some(status) = answer(method, *before) {
+                    let answer = format!(
+                        "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                    );
+                    std::io::Write::write_all(&mut stream, answer.as_bytes()).expect("sent");
+                }
+                *before += 1;
+            }
+        });
+        port
+    }
+
+    async fn open(port: u16) -> Result<Store, AzureError> {
+        let url = format!("http://127.0.0.1:{port}/acct?sv=1&sig=x");
+        Store::azure(Account::parse(&url)).await
+    }
+
+    #[tokio::test]
+    async fn a_container_is_created_although_requests_fail_for_a_while() {
+        let port = serve(|method, before| match (method, before) {
+            ("HEAD", _) => Some("404 Not Found"),
+            (_, 0) => Some("503 Server Busy"),
+            (_, 1) => None,
+            _ => Some("201 Created"),
+        });
+        open(port).await.expect("created at the third try");
+    }
+
+    #[tokio::test]
+    async fn what_is_denied_is_not_tried_again() {
+        let port = serve(|_, before| match before {
+            0 => Some("403 Forbidden"),
+            _ => Some("201 Created"),
+        });
+        let refused = open(port).await.expect_err("denied");
+        assert!(refused.to_string().contains("status 403"), "{refused}");
+    }
 }
