@@ -87,6 +87,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The backend has been closed.
     Closed,
+    /// The storage that was opened is not the one at its place any more: its file was deleted, moved or replaced.
+    Replaced,
     /// The transaction that contained the operation was not committed.
     NotCommitted,
     /// The recorded value is not the one that a [swap](crate::backend::Op::Swap) expects.
@@ -325,6 +327,12 @@ impl Error {
         )
     }
 
+    /// Whether each further operation of this process fails too, until the process is started again and opens the storage anew.
+    #[must_use]
+    pub fn needs_restart(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Closed | ErrorKind::Replaced)
+    }
+
     fn inner_mut(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.inner)
     }
@@ -411,6 +419,7 @@ impl ErrorKind {
             Self::Corrupt => "the stored data cannot be read",
             Self::Unsupported => "the backend does not support this",
             Self::Closed => "the backend is closed",
+            Self::Replaced => "the storage is no longer the one that was opened",
             Self::NotCommitted => "the transaction was not committed",
             Self::Conflict => "the recorded value is not the expected one",
         }

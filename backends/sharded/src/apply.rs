@@ -5,7 +5,6 @@ use queue_core::{Error, Operation, Outcome, QueueName, Result};
 
 use crate::backend::{ShardedBackend, of_shard, own_receipt};
 use crate::descriptor::Descriptor;
-use crate::errors::of_queue;
 use crate::names::{message_receipt, shard_name, shard_of_message};
 use crate::placement::{Keyless, translate_attachment};
 
@@ -48,11 +47,10 @@ impl ShardedBackend {
             tries += 1;
             let may_be_elsewhere = matches!(op, Op::Put { .. }) && error.is_queue_gone();
             if !may_be_elsewhere || tries == TRIES {
-                let error = of_shard_or_queue(error, queue, *shard);
+                let error = self.of_shard(error, queue, *shard).await;
                 return Err(ApplyError::new(index, outcomes, error));
             }
-            let placed_by = descriptor.epoch;
-            let current = self.missing_shard(queue, *shard, placed_by, Operation::Apply);
+            let current = self.missing_shard(queue, *shard, &descriptor, error);
             descriptor = match current.await {
                 Ok(current) => current,
                 Err(error) => return Err(ApplyError::new(index, outcomes, error)),
@@ -205,12 +203,4 @@ fn shard_outcomes(run: &[Placed], outcomes: Vec<OpOutcome>) -> Vec<OpOutcome> {
             other => other,
         });
     outcomes.collect()
-}
-
-fn of_shard_or_queue(error: Error, queue: &QueueName, shard: u32) -> Error {
-    if shard == 0 {
-        of_queue(error, queue)
-    } else {
-        error.of_shard(queue, shard)
-    }
 }

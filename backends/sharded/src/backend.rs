@@ -77,6 +77,12 @@ impl ShardedBackend {
         self.topology.known().active
     }
 
+    /// Why shards of a queue are not received from: the last error of each that has not answered since.
+    #[must_use]
+    pub fn failing(&self, queue: &QueueName) -> Vec<Error> {
+        self.rounds.failing(queue)
+    }
+
     /// The account that keeps what is not on a queue, and the first shard of each queue.
     pub(crate) fn first(&self) -> &Arc<dyn Backend> {
         &self.accounts[0]
@@ -160,10 +166,7 @@ impl ShardedBackend {
                 Err(error) => error,
             };
             if error.is_queue_gone() {
-                let placed_by = descriptor.epoch;
-                descriptor = self
-                    .missing_shard(queue, shard, placed_by, Operation::Put)
-                    .await?;
+                descriptor = self.missing_shard(queue, shard, &descriptor, error).await?;
                 shard = place(&descriptor);
                 continue;
             }
@@ -345,7 +348,10 @@ impl Backend for ShardedBackend {
         let (number, Shard { account, name }, id) =
             self.shard_of(queue, id, Operation::FetchData)?;
         let read = account.attachment(&name, &id, stored, from).await;
-        read.map_err(|error| error.of_shard(queue, number))
+        match read {
+            Ok(read) => Ok(read),
+            Err(error) => Err(self.of_shard(error, queue, number).await),
+        }
     }
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
@@ -380,16 +386,23 @@ impl Backend for ShardedBackend {
         let (number, Shard { account, name }, id) = self.shard_of(queue, id, Operation::Update)?;
         let receipt = own_receipt(queue, number, receipt, Operation::Update)?;
         let updated = account.update(&name, &id, &receipt, visibility, body).await;
-        let mut lease = updated.map_err(|error| error.of_shard(queue, number))?;
-        lease.receipt = message_receipt(number, &lease.receipt);
-        Ok(lease)
+        match updated {
+            Ok(mut lease) => {
+                lease.receipt = message_receipt(number, &lease.receipt);
+                Ok(lease)
+            }
+            Err(error) => Err(self.of_shard(error, queue, number).await),
+        }
     }
 
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
         let (number, Shard { account, name }, id) = self.shard_of(queue, id, Operation::Delete)?;
         let receipt = own_receipt(queue, number, receipt, Operation::Delete)?;
         let deleted = account.delete(&name, &id, &receipt).await;
-        deleted.map_err(|error| error.of_shard(queue, number))
+        match deleted {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.of_shard(error, queue, number).await),
+        }
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

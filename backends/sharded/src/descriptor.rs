@@ -8,7 +8,7 @@ use crate::names::MAX_SHARDS;
 /// Which shards there are. It is kept in the metadata of one queue of the first account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
-    /// Rises with each change.
+    /// Rises with each change, as far as it can.
     pub(crate) epoch: u64,
     /// The URIs of the accounts.
     pub(crate) accounts: Vec<String>,
@@ -39,7 +39,7 @@ impl Descriptor {
     /// Describes the same shards after a change of their number, on these accounts.
     pub(crate) fn resized(&self, accounts: Vec<String>, active: u32) -> Self {
         let mut resized = Self {
-            epoch: self.epoch + 1,
+            epoch: self.epoch.saturating_add(1),
             accounts,
             places: self.places.clone(),
             active,
@@ -75,6 +75,18 @@ impl Descriptor {
             self.epoch, self.accounts
         );
         Err(Error::new(ErrorKind::InvalidInput, Operation::Open).with_detail(detail))
+    }
+
+    /// Says that one of the accounts, by its position, does not exist.
+    pub(crate) fn is_missing(&self, account: usize) -> String {
+        let shards = self.places.iter().enumerate();
+        let shards = shards.filter(|(_, place)| usize::from(**place) == account);
+        let shards: Vec<String> = shards.map(|(shard, _)| shard.to_string()).collect();
+        let (name, shards) = (&self.accounts[account], shards.join(", "));
+        format!(
+            "there is no storage in the place of {name}, which has shard {shards} of each queue; restore it, or correct its \
+             URL; nothing was created"
+        )
     }
 
     pub(crate) fn to_metadata(&self) -> Result<Metadata> {
@@ -170,6 +182,11 @@ mod tests {
         assert_eq!(larger.places, [0, 1, 0, 1, 2, 2, 0]);
         let smaller = larger.resized(accounts(&["a", "b", "c"]), 2);
         assert_eq!((smaller.all(), smaller.active, smaller.epoch), (7, 2, 3));
+        let last = Descriptor {
+            epoch: u64::MAX,
+            ..before.clone()
+        };
+        assert_eq!(last.resized(accounts(&["a", "b"]), 2).epoch, u64::MAX);
         assert!(before.check(&accounts(&["a", "b", "c"])).is_ok());
         for other in [&["a"][..], &["b", "a"], &["a", "c"]] {
             let refused = before.check(&accounts(other)).expect_err("they differ");

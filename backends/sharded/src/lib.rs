@@ -33,6 +33,9 @@
 //! the visibility timeout (at least 10 s) holds up no other: it is left out until a growing pause of up to 30 s is over. Its
 //! error, which names it, is returned once, when the others have no message.
 //!
+//! A shard that is missing, although messages are put on it, is an error of each operation that needs it, which names it, and
+//! [`ShardedBackend::failing`] tells it between receives. A resize to the same number creates it; deleting the queue gives it up.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `shards` | connecting |

@@ -27,7 +27,7 @@ impl ShardedBackend {
                     properties.totals = sum(properties.totals, more.totals);
                 }
                 Err(error) if error.is_queue_gone() && number >= descriptor.active => {}
-                Err(error) => return Err(error.of_shard(queue, number)),
+                Err(error) => return Err(self.of_shard(error, queue, number).await),
             }
         }
         Ok(properties)
@@ -48,7 +48,8 @@ impl ShardedBackend {
         for (found, number) in join_all(found).await.into_iter().zip(0..) {
             let found = match found {
                 Err(error) if error.is_queue_gone() && number >= descriptor.active => continue,
-                found => found.map_err(|error| error.of_shard(queue, number))?,
+                Err(error) => return Err(self.of_shard(error, queue, number).await),
+                Ok(found) => found,
             };
             messages.extend(found.into_iter().map(|mut message| {
                 message.id = message_id(number, &message.id);
@@ -71,7 +72,8 @@ impl ShardedBackend {
             }
             let peeked = match shard.account.peek(&shard.name, room).await {
                 Err(error) if error.is_queue_gone() && number >= descriptor.active => continue,
-                peeked => peeked.map_err(|error| error.of_shard(queue, number))?,
+                Err(error) => return Err(self.of_shard(error, queue, number).await),
+                Ok(peeked) => peeked,
             };
             messages.extend(peeked.into_iter().map(|mut message| {
                 message.id = message_id(number, &message.id);
@@ -104,7 +106,8 @@ impl ShardedBackend {
                 Err(error) if error.kind() == ErrorKind::InvalidInput && from.is_some() => {
                     return Err(limits.invalid_mark(from.expect("it is there")));
                 }
-                page => Some(page.map_err(|error| error.of_shard(queue, number))?),
+                Err(error) => return Err(self.of_shard(error, queue, number).await),
+                Ok(page) => Some(page),
             };
             let next = page.as_mut().and_then(|page| page.next.take());
             now = page.as_ref().map_or(now, |page| page.now);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use queue_core::backend::{Backend as _, BackendExt as _, Created, Metadata};
-use queue_core::{ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::backend::{Shard, ShardedBackend};
 use crate::descriptor::Descriptor;
@@ -18,7 +18,11 @@ impl ShardedBackend {
         let first = self.shard(&descriptor, queue, 0, Operation::CreateQueue)?;
         // It is created last. Where it exists, missing shards are a resize's to create.
         match first.account.metadata(&first.name).await {
-            Ok(_) => return create_first(&first, queue, metadata).await,
+            Ok(_) => {
+                let created = create_first(&first, queue, metadata).await?;
+                self.check_active(&descriptor, queue).await?;
+                return Ok(created);
+            }
             Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
             Err(error) => return Err(of_queue(error, queue)),
         }
@@ -27,7 +31,7 @@ impl ShardedBackend {
             let created = create_first(&first, queue, metadata).await?;
             // A resize lists the queues that there are after it has written the new descriptor.
             let current = self.topology.read_now().await?;
-            if current.epoch == descriptor.epoch {
+            if current == descriptor {
                 return Ok(created);
             }
             descriptor = current;
@@ -45,6 +49,25 @@ impl ShardedBackend {
                 self.shard(descriptor, queue, shard, Operation::CreateQueue)?;
             let created = account.ensure_queue(&name).await;
             created.map_err(|error| error.of_shard(queue, shard))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that all shards of a queue are there that messages are put on.
+    async fn check_active(&self, descriptor: &Descriptor, queue: &QueueName) -> Result<()> {
+        let mut shards = self.all_shards(descriptor, queue, Operation::CreateQueue)?;
+        shards.truncate(descriptor.active as usize);
+        let read = shards
+            .iter()
+            .map(|shard| shard.account.metadata(&shard.name));
+        for (read, number) in join_all(read).await.into_iter().zip(0..) {
+            match read {
+                Ok(_) => {}
+                Err(error) if error.is_queue_gone() => {
+                    return Err(shard_is_missing(queue, number, Operation::CreateQueue));
+                }
+                Err(error) => return Err(error.of_shard(queue, number)),
+            }
         }
         Ok(())
     }
@@ -69,10 +92,10 @@ impl ShardedBackend {
         let shards = self.all_shards(&descriptor, queue, Operation::Clear)?;
         let cleared = shards.iter().map(|shard| shard.account.clear(&shard.name));
         for (cleared, number) in join_all(cleared).await.into_iter().zip(0..) {
-            if number == 0 {
-                cleared.map_err(|error| of_queue(error, queue))?;
-            } else {
-                unless_missing(cleared).map_err(|error| error.of_shard(queue, number))?;
+            match cleared {
+                Err(error) if error.is_queue_gone() && number >= descriptor.active => {}
+                Err(error) => return Err(self.of_shard(error, queue, number).await),
+                Ok(()) => {}
             }
         }
         Ok(())
@@ -86,20 +109,14 @@ impl ShardedBackend {
         &self,
         queue: &QueueName,
         shard: u32,
-        placed_by: u64,
-        operation: Operation,
+        placed_by: &Descriptor,
+        error: Error,
     ) -> Result<Arc<Descriptor>> {
         let descriptor = self.topology.read_now().await?;
-        if descriptor.epoch > placed_by {
+        if *descriptor != *placed_by {
             return Ok(descriptor);
         }
-        let first = self.shard(&descriptor, queue, 0, operation)?;
-        first
-            .account
-            .metadata(&first.name)
-            .await
-            .map_err(|error| of_queue(error, queue))?;
-        Err(shard_is_missing(queue, shard, operation))
+        Err(self.of_shard(error, queue, shard).await)
     }
 }
 

@@ -49,8 +49,9 @@ struct State {
     /// While others have messages.
     empty: Pause,
     failing: Pause,
-    /// Why it is left out, unless a caller was told.
-    untold: Option<Error>,
+    /// Why it is left out, and whether a caller was told.
+    failure: Option<Error>,
+    is_told: bool,
 }
 
 /// A message that is leased to this program since some time.
@@ -77,6 +78,16 @@ impl Rounds {
         {
             state.empty = Pause::default();
         }
+    }
+
+    /// Returns the error of each shard that has not answered since it failed.
+    pub(crate) fn failing(&self, queue: &QueueName) -> Vec<Error> {
+        let known = self.0.hold().get(queue).map(Arc::clone);
+        known.map_or_else(Vec::new, |known| {
+            let round = known.round.hold();
+            let failures = round.shards.iter().map(|state| state.failure.clone());
+            failures.flatten().collect()
+        })
     }
 
     /// Forgets a queue that was deleted.
@@ -138,13 +149,16 @@ impl Round {
         if let Some(state) = self.shards.get_mut(shard as usize) {
             let failing = &mut state.failing;
             failing.again(now, FIRST_FAILING, LONGEST_FAILING, least);
-            state.untold = error;
+            (state.failure, state.is_told) = (error, false);
         }
     }
 
     /// Returns the error of a shard, once for each time that it fails.
     pub(crate) fn tell(&mut self) -> Option<Error> {
-        self.shards.iter_mut().find_map(|state| state.untold.take())
+        let mut states = self.shards.iter_mut();
+        let untold = states.find(|state| state.failure.is_some() && !state.is_told)?;
+        untold.is_told = true;
+        untold.failure.clone()
     }
 
     /// Whether the pause of a shard that fails is not over.

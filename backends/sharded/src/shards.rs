@@ -1,13 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, BackendExt as _};
+use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::backend::ShardedBackend;
 use crate::resize::check_number;
 use crate::topology::Topology;
+
+/// The queue on the first account that keeps which shards there are, unless it is called otherwise.
+const NAME: QueueName = QueueName::from_static("shards");
 
 /// Connects a [`ShardedBackend`].
 ///
@@ -27,7 +30,6 @@ impl Shards {
     /// Spreads each queue over so many shards in total, on these accounts in turn. The number is that of the first program
     /// that connects: later, only a [resize](ShardedBackend::resize) changes it.
     pub fn new(accounts: Vec<Arc<dyn Backend>>, number: u32, clock: Arc<dyn Clock>) -> Self {
-        const NAME: QueueName = QueueName::from_static("shards");
         Self {
             accounts,
             number,
@@ -50,6 +52,17 @@ impl Shards {
         self
     }
 
+    /// Checks what is there before the rest is created: the accounts in their order, `None` for one that does not exist yet,
+    /// such as a file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if one is missing that has shards, or the one that keeps which shards there are, and if the
+    /// accounts are others; those of the storage.
+    pub async fn check(accounts: &[Option<Arc<dyn Backend>>]) -> Result<()> {
+        let found: Vec<_> = accounts.iter().map(Option::as_ref).collect();
+        Topology::check(&found, &NAME).await.map(drop)
+    }
+
     /// Connects them: reads which shards there are, or records it if this is the first program.
     ///
     /// # Errors
@@ -57,15 +70,13 @@ impl Shards {
     /// the shards are on other accounts, which the error names; those of the first account's storage.
     pub async fn connect(self) -> Result<ShardedBackend> {
         check_number(self.number)?;
-        let Some(first) = self.accounts.first() else {
+        if self.accounts.is_empty() {
             let error = Error::new(ErrorKind::InvalidInput, Operation::Open);
             return Err(error.with_detail("shards need an account").unsent());
-        };
-        let accounts = self.accounts.iter().map(|account| account.account());
-        let (first, clock) = (Arc::clone(first), Arc::clone(&self.clock));
-        let topology =
-            Topology::open(first, self.name, accounts.collect(), self.number, clock).await?;
+        }
         let (accounts, clock) = (self.accounts, self.clock);
+        let opened = Topology::open(&accounts, self.name, self.number, Arc::clone(&clock));
+        let topology = opened.await?;
         Ok(ShardedBackend::new(
             accounts,
             topology,

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::lock::Mutex as Turn;
-use queue_core::backend::{Backend, Created};
+use queue_core::backend::{Backend, BackendExt as _, Created};
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::descriptor::Descriptor;
+use crate::names::shard_of;
 
 /// How old the descriptor may be before it is read again.
 pub(crate) const FRESH: Duration = Duration::from_secs(60);
@@ -47,17 +48,19 @@ impl Topology {
     /// Reads the descriptor, or writes the first one for this number of shards.
     ///
     /// # Errors
-    /// Those of the storage; [`ErrorKind::InvalidInput`] if its accounts are others.
+    /// Those of [`check`](Self::check).
     pub(crate) async fn open(
-        store: Arc<dyn Backend>,
+        opened: &[Arc<dyn Backend>],
         queue: QueueName,
-        accounts: Vec<String>,
         number: u32,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let asked_at = clock.monotonic();
-        let descriptor = match read(&*store, &queue).await {
-            Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+        let accounts: Vec<String> = opened.iter().map(|account| account.account()).collect();
+        let store = Arc::clone(&opened[0]);
+        let found: Vec<_> = opened.iter().map(Some).collect();
+        let descriptor = match Self::check(&found, &queue).await? {
+            None => {
                 let first = Descriptor::first(accounts.clone(), number);
                 match store.create_queue(&queue, &first.to_metadata()?).await {
                     Ok(Created::New | Created::Existed) => first,
@@ -68,7 +71,7 @@ impl Topology {
                     Err(error) => return Err(error),
                 }
             }
-            read => read?,
+            Some(found) => found,
         };
         descriptor.check(&accounts)?;
         Ok(Self {
@@ -83,6 +86,58 @@ impl Topology {
             }),
             turn: Turn::new(()),
         })
+    }
+
+    /// Reads the descriptor, if there is one, and checks that the accounts have what it says, or have no shards without it:
+    /// `None` for one that does not exist yet. So nothing is created beside what is missing.
+    ///
+    /// # Errors
+    /// Those of the storage; [`ErrorKind::InvalidInput`] if the accounts are others, or one is missing.
+    pub(crate) async fn check(
+        accounts: &[Option<&Arc<dyn Backend>>],
+        queue: &QueueName,
+    ) -> Result<Option<Descriptor>> {
+        let refused = |detail| {
+            let error = Error::new(ErrorKind::InvalidInput, Operation::Open);
+            Err(error.with_detail(detail))
+        };
+        let first = accounts.first().copied().flatten();
+        let mut queues = Vec::new();
+        if let Some(first) = first {
+            match read(&**first, queue).await {
+                Ok(descriptor) => {
+                    let missing = accounts.iter().position(Option::is_none);
+                    if let Some(missing) = missing.filter(|at| *at < descriptor.accounts.len()) {
+                        return refused(descriptor.is_missing(missing));
+                    }
+                    let own = accounts.iter().flatten().map(|account| account.account());
+                    descriptor.check(&own.collect::<Vec<_>>())?;
+                    return Ok(Some(descriptor));
+                }
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
+                Err(error) => return Err(error),
+            }
+            queues = first.list_queues("").await?;
+        }
+        // A queue exists if and only if its first shard does.
+        let has_first = |of: &QueueName| {
+            let mut firsts = queues.iter().filter_map(shard_of);
+            firsts.any(|(queue, shard)| shard == 0 && queue == *of)
+        };
+        for account in accounts.iter().flatten() {
+            let names = account.list_queues("").await?;
+            let stray = names.iter().find(|name| {
+                shard_of(name).is_some_and(|(queue, shard)| shard > 0 && !has_first(&queue))
+            });
+            if let Some(stray) = stray {
+                let account = account.account();
+                return refused(format!(
+                    "the first storage has no record of shards, and {account} has `{stray}`, a shard of a queue that was recorded: \
+                     the first storage is missing, or was another one; name it, restore it, or delete that queue"
+                ));
+            }
+        }
+        Ok(None)
     }
 
     /// The queue whose metadata is the descriptor.

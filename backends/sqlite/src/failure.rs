@@ -306,11 +306,14 @@ impl Failure {
                 };
                 unusable(format!("on `{file}`{access}")).with_source(source)
             }
-            Self::Replaced(file) => unusable(format!(
-                "`{}` was deleted, moved or replaced while it was open; restart the program, which opens the file at \
-                 this path or creates one",
-                file.display()
-            )),
+            Self::Replaced(file) => error(
+                ErrorKind::Replaced,
+                format!(
+                    "`{}` was deleted, moved or replaced while it was open; restart the program, which opens the file \
+                     at this path or creates one",
+                    file.display()
+                ),
+            ),
             Self::Linked(file, links) => unusable(format!(
                 "`{}` has {links} hard links; SQLite keeps a log for each path, so what is committed by one would \
                  be lost or damaged by another; remove the others, which `find -samefile` finds",

@@ -92,9 +92,22 @@ fn it_takes_orders_is_healthy_and_stops_on_sigterm() {
     assert!(program.child.wait().expect("it ends").success());
 }
 
-/// The file is gone: the program lives, and says that it is not ready and why.
 #[test]
-fn it_is_alive_and_not_ready_without_its_file() {
+fn it_stops_on_every_signal_to_stop() {
+    for signal in [Signal::INT, Signal::HUP, Signal::QUIT] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite:{}", folder.path().join("web.db").display());
+        let mut program = Program::start(&url);
+        kill_process(Pid::from_child(&program.child), signal).expect("it runs");
+        let line = next_line(&mut program.output);
+        assert_eq!(line, "stopped; 0 orders were handed back", "{signal:?}");
+        assert!(program.child.wait().expect("it ends").success());
+    }
+}
+
+/// The file is gone: the program says that it is not ready and why, and that it has to be restarted.
+#[test]
+fn it_asks_for_a_restart_without_its_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("web.db");
     let program = Program::start(&format!("sqlite:{}", path.display()));
@@ -107,5 +120,7 @@ fn it_is_alive_and_not_ready_without_its_file() {
     let mut unready = answers.filter(|(status, _)| *status == 503);
     let (_, text) = unready.next().expect("it says so");
     assert!(text.starts_with("queue `order` has failed for "), "{text}");
-    assert_eq!(program.request("GET /healthz", "").0, 200);
+    let (status, text) = program.request("GET /healthz", "");
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("the program has to be restarted"), "{text}");
 }

@@ -122,10 +122,24 @@ pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn B
     }
 }
 
+/// Whether opening this URL creates nothing: it does if the file does not exist.
+pub(crate) fn is_there(url: &str) -> bool {
+    let is_sqlite = url.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.eq_ignore_ascii_case("sqlite") && registered("sqlite").is_none()
+    });
+    !is_sqlite || sqlite::is_there(url)
+}
+
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use super::*;
     use queue_sqlite::SqliteBuilder;
+
+    /// An invalid URL is refused when it is opened.
+    pub(super) fn is_there(url: &str) -> bool {
+        let builder = SqliteBuilder::from_url(url, Arc::new(SystemClock::new()));
+        builder.map_or(true, |builder| builder.path().exists())
+    }
 
     pub(super) async fn open(
         url: &str,
@@ -139,6 +153,10 @@ mod sqlite {
 #[cfg(not(feature = "sqlite"))]
 mod sqlite {
     use super::*;
+
+    pub(super) fn is_there(_url: &str) -> bool {
+        true
+    }
 
     pub(super) async fn open(
         url: &str,

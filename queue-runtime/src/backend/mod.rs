@@ -13,7 +13,7 @@
 mod connect;
 pub mod memory;
 
-pub(crate) use connect::{Refused, open};
+pub(crate) use connect::{Refused, is_there, open};
 pub use connect::{connect, register};
 pub use memory::MemoryBackend;
 #[cfg(feature = "azure")]

@@ -46,6 +46,10 @@ pub struct Health {
     /// [shut down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not among
     /// them either: a program whose service outlives a runtime checks that those it expects are there.
     pub listeners: Vec<ListenerHealth>,
+    /// Why each call of the storage fails until the process is started again, such as a SQLite file that was deleted or replaced.
+    /// Once known, it remains.
+    #[serde(serialize_with = "as_text")]
+    pub storage: Option<Error>,
     /// Why the payloads that are not in their messages cannot be read: messages with such payloads wait. `None` if the last
     /// one was read, and before the first.
     #[serde(serialize_with = "as_text")]
@@ -58,6 +62,10 @@ pub struct Health {
 fn as_text<S: Serializer>(error: &Option<Error>, serializer: S) -> Result<S::Ok, S::Error> {
     let text = error.as_ref().map(|error| error_chain(error));
     text.serialize(serializer)
+}
+
+fn as_texts<S: Serializer>(errors: &[Error], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(errors.iter().map(|error| error_chain(error)))
 }
 
 /// How one listener is.
@@ -77,6 +85,9 @@ pub struct ListenerHealth {
     pub last_success: Option<Timestamp>,
     /// Why receives fail, and since when. `None` if the last one succeeded, and before the first has ended.
     pub failure: Option<ReceiveFailure>,
+    /// The errors of the queue's [shards](crate::sharded) that have not answered since: their messages wait.
+    #[serde(serialize_with = "as_texts")]
+    pub shards: Vec<Error>,
     /// Messages that have been received and not settled yet.
     pub in_flight: usize,
     /// Those of them that wait until they can be handled.
@@ -103,17 +114,23 @@ impl Health {
     /// A program answers a readiness probe with it.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        let can_receive = |one: &ListenerHealth| one.failure.is_none() && !one.is_blocked();
-        self.listeners.iter().all(can_receive) && self.payloads.is_none() && self.renewals.is_none()
+        let can_receive = |one: &ListenerHealth| {
+            one.failure.is_none() && one.shards.is_empty() && !one.is_blocked()
+        };
+        self.listeners.iter().all(can_receive)
+            && self.storage.is_none()
+            && self.payloads.is_none()
+            && self.renewals.is_none()
     }
 
     /// Returns whether something is blocked for a reason that only a restart of the process ends for certain: stuck handlers hold
-    /// all the room in flight of a listener, or one of them holds a transaction open.
+    /// all the room in flight of a listener, one of them holds a transaction open, or the storage is not the one any more that
+    /// was [opened](queue_core::Error::needs_restart).
     ///
     /// A program answers a liveness probe with it.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
-        self.listeners.iter().any(ListenerHealth::is_blocked)
+        self.storage.is_some() || self.listeners.iter().any(ListenerHealth::is_blocked)
     }
 
     /// Returns a sentence for each thing that is wrong, also for what does not make the service unhealthy: a paused
@@ -121,6 +138,10 @@ impl Health {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let listeners = self.listeners.iter().flat_map(ListenerHealth::problems);
+        let storage = self.storage.iter().map(|error| {
+            let error = error_chain(error);
+            format!("the program has to be restarted: {error}")
+        });
         let payloads = self.payloads.iter().map(|error| {
             let error = error_chain(error);
             format!("messages wait for their payloads: {error}")
@@ -131,7 +152,8 @@ impl Health {
                 "the lease of a message of queue `{queue}` should have been renewed {seconds} s ago"
             )
         });
-        listeners.chain(payloads).chain(renewals).collect()
+        let others = storage.chain(payloads).chain(renewals);
+        listeners.chain(others).collect()
     }
 }
 
@@ -148,12 +170,14 @@ impl fmt::Display for Health {
 impl ListenerHealth {
     pub(super) fn of(core: &Core) -> Self {
         let info = core.info();
+        let shards = core.context.shards.as_ref();
         Self {
             queue: core.consumer.queue.clone(),
             phase: core.phase.current(),
             queue_paused: info.queue_paused,
             last_success: info.last_success,
             failure: info.failure,
+            shards: shards.map_or_else(Vec::new, |shards| shards.failing(&core.consumer.queue)),
             in_flight: info.in_flight,
             parked: info.parked,
             stuck: info.stuck,
@@ -198,7 +222,11 @@ impl ListenerHealth {
             let (late, messages) = (state.late, state.messages);
             format!("the latency objective of queue `{queue}` is broken: {late} of {messages} messages are late")
         });
+        let shards = self.shards.iter().map(|error| {
+            let error = error_chain(error);
+            format!("a shard is not received from: {error}")
+        });
         let problems = [failure, paused, stuck, circuit, objective];
-        problems.into_iter().flatten()
+        problems.into_iter().flatten().chain(shards)
     }
 }

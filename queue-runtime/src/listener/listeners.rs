@@ -115,11 +115,13 @@ impl Listeners {
     /// Returns whether the listeners that have not stopped can receive.
     pub(crate) fn health(
         &self,
+        storage: Option<Error>,
         payloads: Option<Error>,
         renewals: Option<OverdueRenewal>,
     ) -> Health {
         let listeners = self.running();
         Health {
+            storage,
             payloads,
             renewals,
             listeners: listeners.iter().map(ListenerHandle::health).collect(),

@@ -65,7 +65,7 @@ impl Metered {
         kind: TransactionKind,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        Counting::of(self.counters(queue), kind)
+        Counting::of(&self.meter, self.counters(queue), kind)
             .answer(call, |_| (kind, 1))
             .await
     }
@@ -75,14 +75,16 @@ type Answer = Result<Vec<OpOutcome>, ApplyError>;
 
 /// A call under way. If it is dropped before its answer, it counts as one transaction, because it may have been sent.
 struct Counting<'a> {
+    meter: &'a Meter,
     counters: &'a Counters,
     /// `None` once the call is answered.
     open: Option<TransactionKind>,
 }
 
 impl<'a> Counting<'a> {
-    fn of(counters: &'a Counters, kind: TransactionKind) -> Self {
+    fn of(meter: &'a Meter, counters: &'a Counters, kind: TransactionKind) -> Self {
         Self {
+            meter,
             counters,
             open: Some(kind),
         }
@@ -101,8 +103,12 @@ impl<'a> Counting<'a> {
                 let (kind, transactions) = counted(value);
                 self.counters.add(kind, transactions);
             }
-            Err(error) if error.is_unsent() => self.open = None,
-            Err(_) => {}
+            Err(error) => {
+                if error.is_unsent() {
+                    self.open = None;
+                }
+                self.meter.failed(error);
+            }
         }
         answer
     }
@@ -155,7 +161,7 @@ impl Backend for Metered {
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
         let kind = TransactionKind::ListQueues;
         let counted = |names: &Vec<QueueName>| (kind, pages(names.len(), LIST_PAGE));
-        Counting::of(self.meter.account(), kind)
+        Counting::of(&self.meter, self.meter.account(), kind)
             .answer(self.inner.list_queues(prefix), counted)
             .await
     }
@@ -182,7 +188,7 @@ impl Backend for Metered {
             counters.measures.sent(1);
             (kind, 1)
         };
-        Counting::of(counters, kind)
+        Counting::of(&self.meter, counters, kind)
             .answer(self.inner.put(queue, message), counted)
             .await
     }
@@ -205,7 +211,9 @@ impl Backend for Metered {
             }
             (kind, 1)
         };
-        Counting::of(counters, kind).answer(call, counted).await
+        Counting::of(&self.meter, counters, kind)
+            .answer(call, counted)
+            .await
     }
 
     async fn receive(
@@ -224,7 +232,7 @@ impl Backend for Metered {
             };
             (kind, pages(messages.len(), RECEIVE_PAGE))
         };
-        Counting::of(counters, TransactionKind::Receive)
+        Counting::of(&self.meter, counters, TransactionKind::Receive)
             .answer(self.inner.receive(queue, max, visibility), counted)
             .await
     }
@@ -232,7 +240,7 @@ impl Backend for Metered {
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         let kind = TransactionKind::Peek;
         let counted = |messages: &Vec<PeekedMessage>| (kind, pages(messages.len(), RECEIVE_PAGE));
-        Counting::of(self.counters(queue), kind)
+        Counting::of(&self.meter, self.counters(queue), kind)
             .answer(self.inner.peek(queue, max), counted)
             .await
     }
@@ -244,7 +252,7 @@ impl Backend for Metered {
         }
         let kind = TransactionKind::Peek;
         let counted = |page: &Page| (kind, pages(page.messages.len(), RECEIVE_PAGE));
-        Counting::of(self.counters(queue), kind)
+        Counting::of(&self.meter, self.counters(queue), kind)
             .answer(call, counted)
             .await
     }
@@ -308,6 +316,7 @@ impl Applying<'_> {
         let (tried, stored) = match answer {
             Ok(outcomes) => (self.ops.len(), outcomes.len()),
             Err(failed) => {
+                self.by.meter.failed(&failed.error);
                 let stored = failed.completed.len();
                 let is_unsent = failed.error.is_unsent();
                 let tried = failed.index.saturating_add(1);

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use queue_core::QueueName;
+use queue_core::{Error, QueueName};
 
 use super::counters::Counters;
 use super::reading::MeterReading;
@@ -28,6 +28,8 @@ pub(crate) struct Meter {
     replies: Counters,
     /// Of requests that are on no queue.
     account: Counters,
+    /// The first error that only a restart of the process ends.
+    broken: OnceLock<Error>,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ impl Meter {
             others: Counters::new("_other"),
             replies: Counters::new("_replies"),
             account: Counters::new("_account"),
+            broken: OnceLock::new(),
         }
     }
 
@@ -70,6 +73,18 @@ impl Meter {
     /// Returns the metrics of a queue, besides its transactions.
     pub(crate) fn measures(&self, queue: &QueueName) -> Arc<Measures> {
         Arc::clone(&self.queue(queue).measures)
+    }
+
+    /// Notes a failed call.
+    pub(super) fn failed(&self, error: &Error) {
+        if error.needs_restart() {
+            self.broken.get_or_init(|| error.clone());
+        }
+    }
+
+    /// Why calls fail until the process is started again, if they do.
+    pub(crate) fn broken(&self) -> Option<&Error> {
+        self.broken.get()
     }
 
     pub(super) fn account(&self) -> &Counters {

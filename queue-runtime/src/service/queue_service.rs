@@ -348,12 +348,14 @@ impl QueueService {
     }
 
     /// Returns how the listeners of this service are, for a health check. It reads what they have recorded, and asks the storage
-    /// nothing. A service without listeners is healthy, unless the lease of a message that was accepted is not renewed.
+    /// nothing. A service without listeners is healthy, unless its storage was replaced, or the lease of a message that was
+    /// accepted is not renewed.
     #[must_use]
     pub fn health(&self) -> Health {
         let context = &self.context;
         let (payloads, renewals) = (context.attachments.error(), context.renewals.overdue());
-        self.running.listeners.health(payloads, renewals)
+        let storage = context.meter.broken().cloned();
+        self.running.listeners.health(storage, payloads, renewals)
     }
 
     /// Submits a message within a transaction of the application's own connection to the storage of the queues, as

@@ -8,7 +8,7 @@ use queue_core::clock::Clock;
 use queue_sharded::{ShardedBackend, Shards};
 
 use super::error::ConnectError;
-use crate::backend::open;
+use crate::backend::{is_there, open};
 use crate::meter::{Meter, Metered, Queues};
 use crate::policy::StorageRetry;
 use crate::repeat::Repeats;
@@ -73,11 +73,35 @@ impl Target {
             }
             Self::Shards { accounts, number } => (accounts, number),
         };
-        let mut opened = Vec::with_capacity(accounts.len());
-        for account in accounts {
-            opened.push(account.open(clock, meter, limit, Queues::Shards).await?);
-        }
         let mut repeats = Repeats::by(retry, &**clock);
+        // What is there first, so that a program that is refused creates nothing.
+        let mut found: Vec<Option<Arc<dyn Backend>>> = vec![None; accounts.len()];
+        loop {
+            for (account, found) in accounts.iter().zip(&mut found) {
+                if found.is_none() && account.is_there() {
+                    *found = Some(account.open(clock, meter, limit, Queues::Shards).await?);
+                }
+            }
+            let are_alike = found.iter().all(Option::is_some) || found.iter().all(Option::is_none);
+            if are_alike {
+                break;
+            }
+            let Err(error) = Shards::check(&found).await else {
+                break;
+            };
+            let mut missing = accounts.iter().zip(&found).filter(|(_, one)| one.is_none());
+            // Otherwise, another program has created one meanwhile.
+            if !missing.any(|(account, _)| account.is_there()) {
+                repeats.pause(error).await.map_err(ConnectError::Storage)?;
+            }
+        }
+        let mut opened = Vec::with_capacity(accounts.len());
+        for (account, found) in accounts.into_iter().zip(found) {
+            opened.push(match found {
+                Some(found) => found,
+                None => account.open(clock, meter, limit, Queues::Shards).await?,
+            });
+        }
         let shards = loop {
             let shards = Shards::new(opened.clone(), number, Arc::clone(clock));
             match shards.connect().await {
@@ -93,16 +117,24 @@ impl Target {
 }
 
 impl Account {
+    /// Whether opening it creates nothing.
+    fn is_there(&self) -> bool {
+        match &self.0 {
+            Kind::Url(url) => is_there(url),
+            Kind::Backend(_) => true,
+        }
+    }
+
     async fn open(
-        self,
+        &self,
         clock: &Arc<dyn Clock>,
         meter: &Arc<Meter>,
         limit: StorageLimit,
         queues: Queues,
     ) -> Result<Arc<dyn Backend>, ConnectError> {
-        let backend = match self.0 {
-            Kind::Url(url) => open(url, Arc::clone(clock)).await?,
-            Kind::Backend(backend) => backend,
+        let backend = match &self.0 {
+            Kind::Url(url) => open(url.clone(), Arc::clone(clock)).await?,
+            Kind::Backend(backend) => Arc::clone(backend),
         };
         let limited = limit.around(backend, clock);
         Ok(Arc::new(Metered::new(limited, Arc::clone(meter), queues)))

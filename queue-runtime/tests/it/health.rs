@@ -7,7 +7,7 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ErrorKind, ListenerEventKind, Operation, QueueService, Received};
 use tokio::time::sleep;
 
-use crate::support::jobs::{Job, submit_jobs};
+use crate::support::jobs::{Job, Mood, submit_jobs};
 use crate::support::{guarded, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -117,7 +117,7 @@ async fn with_the_database_deleted_a_listener_is_not_healthy() {
     assert_eq!(health.listeners[0].phase, ListenerPhase::Running);
     assert!(!health.is_healthy(), "{health}");
     let failed = listener.info().failure.expect("it fails");
-    assert_eq!(storage_error(&failed), ErrorKind::Storage);
+    assert_eq!(storage_error(&failed), ErrorKind::Replaced);
     stop(listener).await;
 }
 
@@ -238,4 +238,29 @@ async fn an_open_circuit_is_told_and_does_not_make_the_service_unhealthy() {
         "the circuit breaker of queue `jobs` is open, because its handlers fail"
     );
     stop(listener).await;
+}
+
+/// It has no listener, and submits only.
+#[tokio::test]
+async fn a_service_whose_file_was_deleted_or_replaced_needs_a_restart() {
+    for is_replaced in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.db");
+        let url = format!("sqlite:{}", path.display());
+        let service = QueueService::connect(&url).await.expect("opens");
+        submit_jobs(&service, 1).await;
+        assert!(!service.health().needs_restart());
+        if is_replaced {
+            std::fs::copy(&path, folder.path().join("copy")).expect("copied");
+            std::fs::rename(folder.path().join("copy"), &path).expect("replaced");
+        } else {
+            std::fs::remove_file(&path).expect("removed");
+        }
+        let refused = service.submit(Job { mood: Mood::Good }).await;
+        refused.expect_err("nobody would read it");
+        let health = service.health();
+        assert!(health.needs_restart() && !health.is_healthy(), "{health}");
+        let text = health.to_string();
+        assert!(text.contains("was deleted, moved or replaced"), "{text}");
+    }
 }

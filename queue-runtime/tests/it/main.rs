@@ -36,6 +36,7 @@ mod listener;
 mod load;
 mod meter;
 mod middleware;
+mod missing_shards;
 mod named_queues;
 mod objective;
 mod observers;
@@ -71,6 +72,8 @@ mod sharded;
 mod sizes;
 mod standby;
 mod state;
+#[cfg(unix)]
+mod stop_signals;
 mod stops;
 mod storage_limit;
 mod stores;

@@ -137,6 +137,36 @@ async fn the_number_of_shards_changes_while_programs_use_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_number_changes_when_versions_have_reached_their_last() {
+    let world = World::new(2);
+    let (one, other) = (world.service(4).await, world.service(4).await);
+    let name = QueueName::from_static("shards");
+    let account = &world.accounts[0];
+    let mut metadata = account.metadata(&name).await.expect("read");
+    metadata
+        .insert("shardsepoch", &u64::MAX.to_string())
+        .expect("valid");
+    account.set_metadata(&name, &metadata).await.expect("set");
+    let late = world.service(4).await;
+    for (number, programs) in [
+        (8, [&one, &other]),
+        (2, [&late, &other]),
+        (4, [&other, &one]),
+    ] {
+        let by = programs[0].shards().expect("it has shards");
+        assert_eq!(by.resize(number).await.expect("resized").shards, number);
+        sleep(Duration::from_secs(61)).await;
+        for service in [&one, &other, &late] {
+            service.submit_all(orders(0..50)).await.expect("submitted");
+            let known = service.shards().expect("it has shards").shards();
+            assert_eq!(known, number);
+        }
+        let handled = drain(programs[1]).await;
+        assert_eq!(handled.values().sum::<u32>(), 150);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_put_to_a_shard_that_was_deleted_is_placed_again() {
     let world = World::new(1);
     let (stopped, service) = (world.service(4).await, world.service(4).await);

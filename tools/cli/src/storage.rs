@@ -23,7 +23,7 @@ pub(crate) enum Missing {
 
 pub(crate) async fn open(general: &General, missing: Missing) -> Result<QueueService> {
     let url = url(general)?;
-    let file = sqlite(url)?;
+    let file = sqlite(first(url))?;
     if let Some(file) = file.filter(|_| missing == Missing::Report) {
         check_exists(file.path())?;
     }
@@ -66,6 +66,13 @@ pub(crate) fn url(general: &General) -> Result<&str> {
         Failure::usage("no storage is named")
             .with_help("set QUEUE_URL, or give --url: `sqlite:PATH`, `azure://ACCOUNT`, …")
     })
+}
+
+/// Returns the URL, of shards that of the first storage: they may name more storages than there are yet.
+fn first(url: &str) -> &str {
+    let shards = url.strip_prefix("sharded:");
+    let first = shards.and_then(|shards| shards.split('|').nth(1));
+    first.unwrap_or(url).trim()
 }
 
 /// Returns the SQLite file that the URL names, if it names one.
