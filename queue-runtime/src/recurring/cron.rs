@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 use croner::Cron;
 use jiff::Zoned;
@@ -32,7 +33,7 @@ pub fn cron(expression: &str) -> Recurrence {
 /// Creates a recurrence by a cron expression, as [`cron`] does, in a time zone of the IANA database.
 ///
 /// A time that a change to summer time skips ticks as soon as the change is over, and a fixed time that occurs twice
-/// when it ends ticks the first time. The zone is read from the system's database, on Windows from one that is part of
+/// when it ends ticks the first time. A whole day that the zone skips, as Samoa did on 30 December 2011, has no ticks. The zone is read from the system's database, on Windows from one that is part of
 /// the program.
 ///
 /// ```
@@ -75,6 +76,14 @@ fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
     }
 }
 
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The seconds of a day.
+const DAY: i32 = 24 * 60 * 60;
+
+/// How many changes of a zone's offset are looked at for a skipped day: those of some years.
+const CHANGES: usize = 8;
+
 struct CronTicks {
     expression: String,
     cron: Cron,
@@ -87,6 +96,18 @@ impl CronTicks {
         let second =
             Timestamp::from_second(moment.as_nanosecond().div_euclid(1_000_000_000) as i64);
         Some(second.ok()?.to_zoned(self.zone.clone()))
+    }
+
+    /// Returns the moment after a day that the zone skipped at one of these changes of its offset, where the search of
+    /// `croner` ends: that looks for a time of each day.
+    fn skipped_day(&self, changes: impl Iterator<Item = Timestamp>) -> Option<Zoned> {
+        let offset = |at| self.zone.to_offset(at).seconds();
+        let mut changes = changes.take(CHANGES);
+        let end = changes.find(|&end| {
+            let before = end.checked_sub(SECOND).unwrap_or(end);
+            offset(end) - offset(before) >= DAY
+        });
+        Some(end?.to_zoned(self.zone.clone()))
     }
 }
 
@@ -103,13 +124,47 @@ impl fmt::Debug for CronTicks {
 impl Ticks for CronTicks {
     fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let second = self.second_of(after)?;
-        let next = self.cron.find_next_occurrence(&second, false).ok()?;
-        Some(next.timestamp())
+        let next = self.cron.find_next_occurrence(&second, false);
+        let next = next.or_else(|error| {
+            let changes = self.zone.following(after).map(|change| change.timestamp());
+            let end = self.skipped_day(changes).ok_or(error)?;
+            self.cron.find_next_occurrence(&end, true)
+        });
+        Some(next.ok()?.timestamp())
     }
 
     fn latest(&self, at: Timestamp) -> Option<Timestamp> {
         let second = self.second_of(at)?;
-        let latest = self.cron.find_previous_occurrence(&second, true).ok()?;
-        Some(latest.timestamp())
+        let latest = self.cron.find_previous_occurrence(&second, true);
+        let latest = latest.or_else(|error| {
+            let until = at.checked_add(SECOND).unwrap_or(at);
+            let changes = self.zone.preceding(until).map(|change| change.timestamp());
+            let end = self.skipped_day(changes).ok_or(error)?;
+            let before = end.checked_sub(SECOND).unwrap_or(end);
+            self.cron.find_previous_occurrence(&before, true)
+        });
+        Some(latest.ok()?.timestamp())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_tick_is_found_across_a_skipped_day() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let noon = cron_in("Pacific/Apia", "0 12 * * *");
+        let ticks = noon.ticks().expect("valid");
+        for moment in [
+            "2011-12-30T09:59:59Z",
+            "2011-12-30T10:00:00Z",
+            "2011-12-30T21:59:59Z",
+        ] {
+            let latest = ticks.latest(at(moment));
+            assert_eq!(latest, Some(at("2011-12-29T22:00:00Z")), "{moment}");
+        }
+        let latest = ticks.latest(at("2011-12-30T22:00:00Z"));
+        assert_eq!(latest, Some(at("2011-12-30T22:00:00Z")));
     }
 }

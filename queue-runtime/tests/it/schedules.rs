@@ -394,6 +394,23 @@ mod cron {
         );
     }
 
+    #[test]
+    fn a_day_that_the_time_zone_skips_has_no_ticks_and_ends_none() {
+        // Samoa had no 30 December 2011: after 23:59:59 -10:00 came 00:00:00 +14:00 of the 31st.
+        let noon = cron_in("Pacific/Apia", "0 12 * * *");
+        let next = |moment| noon.next_after(at(moment)).expect("valid");
+        let before = "2011-12-29T22:00:00Z";
+        assert_eq!(next("2011-12-29T20:00:00Z"), Some(at(before)));
+        for moment in [before, "2011-12-30T09:59:59Z", "2011-12-30T10:00:00Z"] {
+            assert_eq!(next(moment), Some(at("2011-12-30T22:00:00Z")), "{moment}");
+        }
+        let yearly = cron_in("Pacific/Apia", "0 12 30 12 *");
+        let next = yearly.next_after(at("2011-01-01T00:00:00Z"));
+        assert_eq!(next, Ok(Some(at("2012-12-29T22:00:00Z"))));
+        let over = cron_in("Pacific/Apia", "0 0 12 30 12 * 2010");
+        assert_eq!(over.next_after(at("2011-01-01T00:00:00Z")), Ok(None));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_invalid_expression_is_named() {
         let service = testing::service().await;
