@@ -79,17 +79,17 @@ impl Transport {
             put_receipt(url.to_mut(), receipt);
         }
         let Body::Bytes(body) = request.body().clone() else {
-            return Err(unfit("its body is a stream"));
+            return Err(Failure::Connect("its body is a stream".to_owned()));
         };
         let verb = Method::from_bytes(request.method().as_str().as_bytes())
-            .map_err(|_| unfit("the method is not allowed"))?;
+            .map_err(|error| unfit("its method", &error))?;
         let mut headers = headers(request)?;
         let mut target = url.as_str().to_owned();
         match &*self.credential {
             Credential::Key(key) => {
                 headers.insert("x-ms-date", self.date()?);
                 let authorization = key.authorization(&verb, &url, &headers, body.len());
-                let mut authorization = header(&authorization)?;
+                let mut authorization = header("authorization", &authorization)?;
                 authorization.set_sensitive(true);
                 headers.insert(AUTHORIZATION, authorization);
             }
@@ -104,7 +104,8 @@ impl Transport {
         }
         let mut outgoing = hyper::Request::new(Full::new(body));
         *outgoing.method_mut() = verb;
-        *outgoing.uri_mut() = Uri::try_from(target).map_err(|_| unfit("the URL is not allowed"))?;
+        let uri = Uri::try_from(target);
+        *outgoing.uri_mut() = uri.map_err(|error| unfit("its URL", &error))?;
         *outgoing.headers_mut() = headers;
         Ok(outgoing)
     }
@@ -112,7 +113,7 @@ impl Transport {
     fn date(&self) -> Result<HeaderValue, Failure> {
         let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&self.clock.now());
         let date = date.map_err(|error| Failure::Connect(error.to_string()))?;
-        header(&date)
+        header("x-ms-date", &date)
     }
 
     async fn exchange(
@@ -162,21 +163,22 @@ fn headers(request: &Request) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     for (name, value) in request.headers().iter() {
         let name = HeaderName::from_bytes(name.as_str().as_bytes())
-            .map_err(|_| unfit("a header is not allowed"))?;
-        let mut value = header(value.as_str())?;
+            .map_err(|error| unfit(&format!("the header `{}`", name.as_str()), &error))?;
+        let mut value = header(name.as_str(), value.as_str())?;
         value.set_sensitive(name == AUTHORIZATION);
         headers.insert(name, value);
     }
     Ok(headers)
 }
 
-fn header(value: &str) -> Result<HeaderValue, Failure> {
-    HeaderValue::from_str(value).map_err(|_| unfit("a header is not allowed"))
+fn header(name: &str, value: &str) -> Result<HeaderValue, Failure> {
+    let value = HeaderValue::from_str(value);
+    value.map_err(|error| unfit(&format!("the value of the header `{name}`"), &error))
 }
 
-/// Returns the error of a request that cannot be sent.
-fn unfit(why: &str) -> Failure {
-    Failure::Connect(why.to_owned())
+/// Returns the error of a request that cannot be sent. Those of `http` quote nothing.
+fn unfit(part: &str, error: &dyn Error) -> Failure {
+    Failure::Connect(format!("{part} is not allowed: {error}"))
 }
 
 fn put_receipt(url: &mut Url, receipt: &PopReceipt) {

@@ -1,6 +1,7 @@
 //! What all programs that use the same shards agree on.
 
 use queue_core::backend::Metadata;
+use queue_core::internal::json_error;
 use queue_core::{Error, ErrorKind, Operation, Result};
 
 use crate::names::MAX_SHARDS;
@@ -117,7 +118,7 @@ impl Descriptor {
             value.ok_or_else(|| damaged(format!("`{name}` is no number")))
         };
         let accounts: Vec<String> = serde_json::from_str(find(ACCOUNTS)?)
-            .map_err(|_| damaged(format!("`{ACCOUNTS}` is no list")))?;
+            .map_err(|error| damaged(format!("`{ACCOUNTS}` is no list: {}", json_error(&error))))?;
         let places = find(PLACES)?.split(',').map(|place| {
             let place = place.parse().ok();
             place.filter(|place| usize::from(*place) < accounts.len())

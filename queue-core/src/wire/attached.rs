@@ -77,11 +77,12 @@ impl Attached {
         } else {
             attached
         };
-        if data.len() == size as usize && digest(&data) == self.digest {
-            Ok(data)
-        } else {
-            Err(ExpandError::Damaged { size })
-        }
+        let problem = match data.len() == size as usize {
+            true if digest(&data) == self.digest => return Ok(data),
+            true => "it has another digest".to_owned(),
+            false => format!("it has {} bytes", data.len()),
+        };
+        Err(ExpandError::Damaged { size, problem })
     }
 }
 

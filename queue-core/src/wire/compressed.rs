@@ -29,10 +29,12 @@ pub enum ExpandError {
         limit: usize,
     },
     /// It is not compressed data, or does not expand to the size that the event declares.
-    #[error("its data does not expand to the {size} bytes that the event declares")]
+    #[error("its data does not expand to the {size} bytes that the event declares: {problem}")]
     Damaged {
         /// The declared size, in bytes.
         size: u32,
+        /// What is wrong with it.
+        problem: String,
     },
     /// The program is built without the feature `payloads`.
     #[error(
@@ -78,7 +80,8 @@ impl Compressed {
         if expanded.len() == size as usize {
             Ok(expanded.into())
         } else {
-            Err(ExpandError::Damaged { size })
+            let problem = format!("it has {} bytes", expanded.len());
+            Err(ExpandError::Damaged { size, problem })
         }
     }
 }
@@ -91,7 +94,10 @@ fn compress(data: &[u8], level: i32) -> Option<Vec<u8>> {
 #[cfg(feature = "payloads")]
 fn expand(data: &[u8], size: u32) -> Result<Vec<u8>, ExpandError> {
     let expanded = zstd::bulk::decompress(data, size as usize);
-    expanded.map_err(|_| ExpandError::Damaged { size })
+    expanded.map_err(|error| {
+        let problem = error.to_string();
+        ExpandError::Damaged { size, problem }
+    })
 }
 
 #[cfg(not(feature = "payloads"))]
@@ -127,12 +133,17 @@ mod tests {
                 size,
                 ..compressed.clone()
             };
-            assert_eq!(lie.expand(200_000), Err(ExpandError::Damaged { size }));
+            let error = lie.expand(200_000).expect_err("it is a lie");
+            assert!(matches!(error, ExpandError::Damaged { size: of, .. } if of == size));
         }
         let other = Compressed {
             data: Bytes::from_static(b"something else"),
             size: 14,
         };
-        assert_eq!(other.expand(14), Err(ExpandError::Damaged { size: 14 }));
+        let error = other.expand(14).expect_err("no such data").to_string();
+        assert!(
+            error.ends_with("event declares: Unknown frame descriptor"),
+            "{error}"
+        );
     }
 }

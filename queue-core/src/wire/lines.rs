@@ -106,7 +106,8 @@ pub(crate) fn encode(envelope: &Envelope, payload: &[u8]) -> Vec<u8> {
 }
 
 fn text(bytes: &[u8]) -> Result<&str, LinesError> {
-    std::str::from_utf8(bytes).map_err(|_| LinesError::of_body("it is not text in UTF-8"))
+    std::str::from_utf8(bytes)
+        .map_err(|error| LinesError::of_body(format!("it is not text in UTF-8: {error}")))
 }
 
 fn too_short(found: usize) -> LinesError {

@@ -9,7 +9,7 @@ use super::body::Body;
 use super::compressed::{Compressed, ExpandError};
 use super::event::{Event, Payload};
 use crate::backend::{ItemSet, MAX_ITEMS};
-use crate::message::{DecodeError, MessageType};
+use crate::message::{DecodeError, JsonError, MessageType};
 
 /// The events of one message: a CloudEvents batch, compressed (Zstandard), which stays as it was written, and the items of
 /// it that were deleted.
@@ -31,10 +31,12 @@ pub enum PackError {
     #[error("it is a pack, but {0}")]
     Expand(#[from] ExpandError),
     /// Its data is not what the event says.
-    #[error("it is said to be a pack of {items} events, and its data is no such batch")]
+    #[error("it is said to be a pack of {items} events, and its data is no such batch: {problem}")]
     Damaged {
         /// The number of items that the event declares.
         items: u32,
+        /// What it is instead.
+        problem: String,
     },
 }
 
@@ -151,10 +153,11 @@ impl Pack {
     pub fn open(&self) -> Result<Vec<Bytes>, PackError> {
         let batch = self.data.expand(Self::MAX_SIZE)?;
         let items = self.items;
-        let events: Vec<&RawValue> =
-            serde_json::from_slice(&batch).map_err(|_| PackError::Damaged { items })?;
+        let damaged = |problem| PackError::Damaged { items, problem };
+        let events: Vec<&RawValue> = serde_json::from_slice(&batch)
+            .map_err(|error| damaged(JsonError::new(&error).to_string()))?;
         if events.len() != items as usize {
-            return Err(PackError::Damaged { items });
+            return Err(damaged(format!("it has {} events", events.len())));
         }
         let event = |event: &RawValue| batch.slice_ref(event.get().as_bytes());
         Ok(events.into_iter().map(event).collect())
@@ -236,8 +239,20 @@ mod tests {
             }
             .open()
         };
-        assert_eq!(with(3, b"[1,2]"), Err(PackError::Damaged { items: 3 }));
-        assert_eq!(with(1, b"{}"), Err(PackError::Damaged { items: 1 }));
+        for (items, batch, found) in [
+            (3, &b"[1,2]"[..], "it has 2 events"),
+            (
+                1,
+                b"{}",
+                "invalid type, expected a sequence at line 1 column 0",
+            ),
+        ] {
+            let problem = found.to_owned();
+            assert_eq!(
+                with(items, batch),
+                Err(PackError::Damaged { items, problem })
+            );
+        }
         let bomb = vec![b' '; Pack::MAX_SIZE + 1];
         assert!(matches!(with(1, &bomb), Err(PackError::Expand(_))));
         for (items, deleted, why) in [

@@ -270,7 +270,9 @@ async fn send(
     );
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = method.parse().expect("it is a method");
-    *request.uri_mut() = url.parse().map_err(|_| "its URL is invalid")?;
+    *request.uri_mut() = url
+        .parse()
+        .map_err(|error| format!("its URL is invalid: {error}"))?;
     let zero = "0".parse().expect("it is a header's value");
     request.headers_mut().insert("content-length", zero);
     let credential = store.credentials().get_credential().await;
