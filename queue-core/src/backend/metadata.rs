@@ -1,5 +1,12 @@
 use std::collections::BTreeMap;
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+use crate::text::escape_text;
+
+/// What is percent-encoded in free text, besides characters that are not ASCII.
+const TEXT: &AsciiSet = &CONTROLS.add(b'%');
+
 /// A queue's metadata: names and values, by the rules of Azure Queue Storage.
 ///
 /// Names are ASCII identifiers. They are case-insensitive and stored in lower case. Values are visible
@@ -69,6 +76,35 @@ impl Metadata {
         }
         self.0.insert(name.to_ascii_lowercase(), value.to_owned());
         Ok(())
+    }
+
+    /// Sets free text of any language, such as a reason: percent-encoded as far as a value cannot hold it. White space at its
+    /// ends is left out.
+    ///
+    /// ```
+    /// use queue_core::backend::Metadata;
+    ///
+    /// let mut metadata = Metadata::new();
+    /// metadata.insert_text("note", "Störung, 50 %")?;
+    /// assert_eq!(metadata.find("note"), Some("St%C3%B6rung, 50 %25"));
+    /// assert_eq!(metadata.text("note").as_deref(), Some("Störung, 50 %"));
+    /// # Ok::<(), queue_core::backend::InvalidMetadata>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidMetadata`] if the name is invalid.
+    pub fn insert_text(&mut self, name: &str, text: &str) -> Result<(), InvalidMetadata> {
+        let encoded = utf8_percent_encode(text.trim(), TEXT).to_string();
+        self.insert(name, &encoded)
+    }
+
+    /// Returns the free text of a name as [`insert_text`](Self::insert_text) was given it, with control characters escaped.
+    /// A value that another program has set is returned as it is, unless it is percent-encoded too.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        let value = self.find(name)?;
+        let text = percent_decode_str(value).decode_utf8();
+        Some(text.map_or_else(|_| value.to_owned(), |text| escape_text(&text).into_owned()))
     }
 
     /// Returns the value of a name, ignoring case.

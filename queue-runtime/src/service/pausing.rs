@@ -53,14 +53,14 @@ impl AnyQueue {
     /// ```
     ///
     /// # Errors
-    /// The backend's error; a missing queue is one. [`InvalidInput`](ErrorKind::InvalidInput) if the reason is not visible
-    /// ASCII and spaces between, or too long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have
+    /// The backend's error; a missing queue is one. [`InvalidInput`](ErrorKind::InvalidInput) if the reason is too
+    /// long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have
     /// overwritten the mark three times. If the outcome is unknown, the queue may be paused.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the queue may be paused.
     pub async fn pause(&self, reason: Option<&str>) -> Result<Paused> {
-        let reason = reason.filter(|reason| !reason.is_empty());
+        let reason = reason.filter(|reason| !reason.trim().is_empty());
         let now = self.context.clock.now();
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         let marked = self.mark(|metadata| {
@@ -68,7 +68,7 @@ impl AnyQueue {
                 metadata.remove(PAUSED_REASON);
                 metadata.insert(PAUSED, &now.to_string())?;
             }
-            reason.map_or(Ok(()), |reason| metadata.insert(PAUSED_REASON, reason))
+            reason.map_or(Ok(()), |reason| metadata.insert_text(PAUSED_REASON, reason))
         });
         let (_, after) = marked.await?;
         Ok(paused(&after).expect("it was marked, or is"))

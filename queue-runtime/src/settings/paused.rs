@@ -6,7 +6,8 @@ use queue_core::backend::Metadata;
 /// The name of the queue metadata that pauses every listener of the queue, in every process. The value is the time since
 /// when, as in RFC 3339. Any other value pauses the queue too. See [`AnyQueue::pause`](crate::AnyQueue::pause).
 pub const PAUSED: &str = "paused";
-/// The name of the queue metadata for the reason of a [pause](PAUSED). Without one, it says nothing.
+/// The name of the queue metadata for the reason of a [pause](PAUSED), as
+/// [`Metadata::insert_text`](crate::backend::Metadata::insert_text) writes it. Without one, it says nothing.
 pub const PAUSED_REASON: &str = "pausedreason";
 
 /// The mark of a paused queue, from [`paused`] and [`AnyQueue::paused`](crate::AnyQueue::paused).
@@ -51,12 +52,11 @@ pub struct Paused {
 #[must_use]
 pub fn paused(metadata: &Metadata) -> Option<Paused> {
     let since = metadata.find(PAUSED)?;
-    let reason = metadata.find(PAUSED_REASON);
     Some(Paused {
         since: since.parse().ok(),
-        reason: reason
-            .filter(|reason| !reason.is_empty())
-            .map(str::to_owned),
+        reason: metadata
+            .text(PAUSED_REASON)
+            .filter(|reason| !reason.is_empty()),
     })
 }
 

@@ -60,14 +60,24 @@ async fn a_mark_keeps_its_first_time_and_the_other_entries() {
         format!("paused since {since}: the warehouse is closed")
     );
 
-    let refused = jobs.pause(Some("Überlauf")).await.expect_err("not ASCII");
-    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-    assert!(refused.is_unsent(), "{refused}");
+    let overflow = " Überlauf: 100 % in 倉庫\n";
+    let last = jobs.pause(Some(overflow)).await.expect("is paused");
+    assert_eq!(last.reason.as_deref(), Some(overflow.trim()));
+    let stored = jobs.properties().await.expect("read").metadata;
+    let stored = stored.find(PAUSED_REASON).expect("a reason");
+    assert_eq!(stored, "%C3%9Cberlauf: 100 %25 in %E5%80%89%E5%BA%AB");
 
-    assert_eq!(jobs.resume().await.expect("resumed"), Some(again));
+    assert_eq!(jobs.resume().await.expect("resumed"), Some(last));
     assert_eq!(jobs.resume().await.expect("is not paused"), None);
     let left = jobs.properties().await.expect("read").metadata;
     assert_eq!(left, metadata(&[(POISON_THRESHOLD, "3")]));
+
+    let foreign = metadata(&[(PAUSED, "yes"), (PAUSED_REASON, "at 50 %, %1B[31m, %FF")]);
+    let foreign = paused(&foreign).expect("it is paused").reason;
+    assert_eq!(foreign.as_deref(), Some("at 50 %, %1B[31m, %FF"));
+    let hostile = metadata(&[(PAUSED, "yes"), (PAUSED_REASON, "%1B[31m")]);
+    let hostile = paused(&hostile).expect("it is paused").reason;
+    assert_eq!(hostile.as_deref(), Some(r"\u{1b}[31m"));
 
     let unreadable = metadata(&[(PAUSED, "yes")]);
     jobs.set_metadata(&unreadable).await.expect("set");

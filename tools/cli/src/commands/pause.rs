@@ -14,7 +14,7 @@ use crate::session::Session;
 pub(crate) struct Pause {
     queue: String,
 
-    /// Why, for whoever finds the queue paused. ASCII text.
+    /// Why, for whoever finds the queue paused.
     #[arg(long)]
     reason: Option<String>,
 }
