@@ -64,7 +64,7 @@ const MAX_DIFFERENCES: usize = 40;
 /// `wire = "lines"` therefore begins with an empty line, and has no line feed at its end.
 ///
 /// # Panics
-/// If the file is missing or a check fails. The message lists the differences and says what to do.
+/// If the type reads another value than it writes, if the file is missing, or if a check fails. The message lists the differences and says what to do.
 #[track_caller]
 pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M) {
     let path = in_package(path.as_ref());
@@ -154,6 +154,7 @@ fn in_package(path: &Path) -> PathBuf {
 /// Encodes the value as `submit` does, with fixed ids and time and no queue URI.
 fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
     let encoded = Encoded::of(value)?;
+    encoded.read_back()?;
     let mut envelope = encoded.envelope(
         MessageId::new("00000000-0000-7000-8000-000000000000")?,
         ClientId::new("golden")?,
@@ -169,7 +170,10 @@ fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> 
         (Ok(committed), Ok(current)) => differences(&committed, &current),
         _ if committed == current => return None,
         _ if M::TYPE.wire() == Wire::Lines => line_differences(committed, current),
-        _ => vec!["the bytes differ, and at least one side is not JSON".to_owned()],
+        _ => vec![(
+            "the bytes".to_owned(),
+            "they differ, and at least one side is not JSON".to_owned(),
+        )],
     };
     if differences.is_empty() {
         return None;
@@ -180,8 +184,8 @@ fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> 
         M::TYPE.version(),
         path.display()
     );
-    for difference in differences.iter().take(MAX_DIFFERENCES) {
-        write!(text, "\n  {difference}").expect("a String takes any text");
+    for (place, difference) in differences.iter().take(MAX_DIFFERENCES) {
+        write!(text, "\n  {place}: {difference}").expect("a String takes any text");
     }
     if let Some(more) = differences.len().checked_sub(MAX_DIFFERENCES + 1) {
         write!(text, "\n  … and {} more", more + 1).expect("a String takes any text");
@@ -211,15 +215,18 @@ fn decode_problem<M: Message + Debug + PartialEq>(
     }
 }
 
+/// A place, and what was there and is there now.
+type Difference = (String, String);
+
 /// Returns the differences between two JSON values, by path.
-fn differences(committed: &Value, current: &Value) -> Vec<String> {
+pub(crate) fn differences(committed: &Value, current: &Value) -> Vec<Difference> {
     let mut differences = Vec::new();
     compare("", Some(committed), Some(current), &mut differences);
     differences
 }
 
 /// Returns the differences between two texts, by line.
-fn line_differences(committed: &[u8], current: &[u8]) -> Vec<String> {
+fn line_differences(committed: &[u8], current: &[u8]) -> Vec<Difference> {
     let [committed, current] = [committed, current].map(String::from_utf8_lossy);
     let (mut committed, mut current) = (committed.split('\n'), current.split('\n'));
     let shown = |line: Option<&str>| line.map_or("absent".to_owned(), |line| format!("{line:?}"));
@@ -228,10 +235,9 @@ fn line_differences(committed: &[u8], current: &[u8]) -> Vec<String> {
         match (committed.next(), current.next()) {
             (None, None) => break,
             (was, now) if was == now => {}
-            (was, now) => differences.push(format!(
-                "line {number}: was {}, is now {}",
-                shown(was),
-                shown(now)
+            (was, now) => differences.push((
+                format!("line {number}"),
+                format!("was {}, is now {}", shown(was), shown(now)),
             )),
         }
     }
@@ -242,7 +248,7 @@ fn compare(
     path: &str,
     committed: Option<&Value>,
     current: Option<&Value>,
-    differences: &mut Vec<String>,
+    differences: &mut Vec<Difference>,
 ) {
     match (committed, current) {
         (Some(Value::Object(committed)), Some(Value::Object(current))) => {
@@ -262,11 +268,8 @@ fn compare(
         (committed, current) if committed == current => {}
         (committed, current) => {
             let shown = |value: Option<&Value>| value.map_or("absent".to_owned(), Value::to_string);
-            differences.push(format!(
-                "{path}: was {}, is now {}",
-                shown(committed),
-                shown(current)
-            ));
+            let change = format!("was {}, is now {}", shown(committed), shown(current));
+            differences.push((path.to_owned(), change));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The contract of a message type.
 
 mod error;
+pub(crate) mod json;
 mod json_error;
+mod unreadable;
 
 use std::fmt;
 use std::time::Duration;
@@ -12,13 +14,14 @@ use crate::name::QueueName;
 use crate::text::str_eq;
 
 pub use error::{DecodeError, EncodeError};
+pub use json::MAX_JSON_DEPTH;
 pub use json_error::JsonError;
 pub(crate) use json_error::without_values;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
 /// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the
-/// payload as JSON with serde. Implement the trait by hand only to produce that JSON in another way, or
+/// payload as JSON with serde. A value that no reader of JSON reads, such as NaN, is refused, and the error names its field. Implement the trait by hand only to produce that JSON in another way, or
 /// for another payload format:
 ///
 /// ```
@@ -67,7 +70,7 @@ pub trait Message: Sized + Send + 'static {
     /// [`EncodeError`] if a key field is a float or cannot be encoded.
     fn key(&self) -> Result<Option<Vec<Value>>, EncodeError>;
 
-    /// Encodes the payload. A JSON value becomes the event's `data` as it is; other bytes become
+    /// Encodes the payload. A JSON value that every reader accepts becomes the event's `data` as it is; other bytes become
     /// `data_base64`.
     ///
     /// # Errors

@@ -78,26 +78,89 @@ pub fn is_forbidden(c: char) -> bool {
     c.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
-/// Returns the longest prefix of at most `max` bytes.
+/// The longest text of an error, with its causes, in bytes.
+pub const MAX_ERROR: usize = 8 * 1024;
+
+/// The longest text of the application's in a line of a log, in bytes.
+pub const MAX_LOGGED: usize = 1024;
+
+/// Stands in place of the rest of a text.
+const CUT: &str = "…";
+
+/// The longest escape, in bytes: that of the last character in Rust.
+const LONGEST_ESCAPE: usize = r"\u{10ffff}".len();
+
+/// Returns the longest prefix of at most `max` bytes that ends neither within a character nor within an escape of Rust's or
+/// of JSON's.
 #[must_use]
-pub fn clip(text: &str, max: usize) -> &str {
-    let end = (0..=max.min(text.len()))
-        .rev()
-        .find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or(0)]
+pub(crate) fn clip(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
+    }
+    let end = boundary(text, max);
+    let is_cut =
+        |&at: &usize| text.as_bytes()[at] == b'\\' && at + escape_length(&text[at..]) > end;
+    let escape = (end.saturating_sub(LONGEST_ESCAPE)..end).find(is_cut);
+    match escape {
+        Some(at) => text[..at].trim_end_matches('\\'),
+        None => &text[..end],
+    }
 }
 
-/// Returns an error and its causes as one text, outermost first.
+/// Returns the last boundary of characters within `max` bytes.
+fn boundary(text: &str, max: usize) -> usize {
+    let mut ends = (0..=max.min(text.len())).rev();
+    ends.find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+/// Returns the length of the escape that a text begins with.
+fn escape_length(text: &str) -> usize {
+    match text.as_bytes() {
+        [_, b'u', b'{', rest @ ..] => {
+            let mut rest = rest.iter().take(LONGEST_ESCAPE);
+            rest.position(|byte| *byte == b'}').map_or(2, |end| end + 4)
+        }
+        [_, b'u', ..] => 6,
+        _ => 2,
+    }
+}
+
+/// Returns the text as it is with at most `max` bytes, and as much of it as these hold otherwise, as [`clip`] cuts it.
+#[must_use]
+pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    let kept = clip(text, max.saturating_sub(CUT.len()));
+    Cow::Owned(format!("{kept}{CUT}"))
+}
+
+/// Returns what [`shorten`] does of the text with forbidden characters escaped.
+#[must_use]
+pub fn escape_short(text: &str, max: usize) -> Cow<'_, str> {
+    // An escape is longer than its character, so that the rest of a longer text is never needed. One character more tells
+    // that there is a rest.
+    let start = boundary(text, max.saturating_add(4));
+    match escape_text(&text[..start]) {
+        Cow::Borrowed(text) => shorten(text, max),
+        Cow::Owned(escaped) => Cow::Owned(shorten(&escaped, max).into_owned()),
+    }
+}
+
+/// Returns an error and its causes as one text of at most [`MAX_ERROR`] bytes, outermost first.
 #[must_use]
 pub fn error_chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
-    while let Some(error) = cause {
+    while let Some(error) = cause.filter(|_| text.len() <= MAX_ERROR) {
         text.push_str(": ");
         text.push_str(&error.to_string());
         cause = error.source();
     }
-    text
+    match shorten(&text, MAX_ERROR) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(short) => short,
+    }
 }
 
 /// Implements `Debug` of errors as their text and their causes, because `?` in `main` prints that.
@@ -165,6 +228,65 @@ mod tests {
                 assert!(!all_bytes(&other, is_x), "{other}");
             }
         }
+    }
+
+    #[test]
+    fn a_cut_ends_within_no_character_and_no_escape() {
+        for whole in [
+            "\u{85}",
+            "\n",
+            "ü",
+            "\u{10ffff}",
+            "x",
+            r"\\",
+            r"\u00fc",
+            r"\u{x",
+        ] {
+            let escaped = escape_text(whole);
+            let text = format!("{escaped}{escaped}");
+            let parts = ["", &*escaped];
+            for max in 0..text.len() {
+                let clipped = clip(&text, max);
+                // An unfinished escape is text.
+                let is_whole = parts.contains(&clipped) || whole.ends_with('x');
+                assert!(clipped.len() <= max && is_whole, "{clipped:?} of {text:?}");
+            }
+            assert_eq!(clip(&text, text.len()), text);
+            for max in 3..40 {
+                let long = whole.repeat(50);
+                let short = escape_short(&long, max);
+                let is_cut = short.strip_suffix(CUT).expect("it tells that it is cut");
+                assert!(short.len() <= max, "{short:?}");
+                assert!(escape_text(&long).starts_with(is_cut), "{short:?}");
+            }
+        }
+        assert_eq!(escape_short("a\nb", 4), r"a\nb");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Long {
+        text: String,
+        source: Option<Box<Self>>,
+    }
+
+    #[test]
+    fn the_text_of_an_error_is_bounded() {
+        let long = |text: &str, source| Long {
+            text: text.repeat(1_000_000),
+            source,
+        };
+        for text in ["x", "ü", "\n"] {
+            let chain = error_chain(&long(text, Some(Box::new(long("y", None)))));
+            let kept = chain.strip_suffix(CUT).expect("it tells that it is cut");
+            assert!(chain.len() <= MAX_ERROR && chain.len() > MAX_ERROR - 4);
+            assert!(kept.chars().all(|c| text.contains(c)), "{chain}");
+        }
+        let short = Long {
+            text: "a".to_owned(),
+            source: Some(Box::new(long("b", None))),
+        };
+        assert!(error_chain(&short).starts_with("a: bbb"));
     }
 
     #[test]

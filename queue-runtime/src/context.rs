@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
-use queue_core::encoder::{Encoder, MessageEncoding};
-use queue_core::{ClientId, Error, QueueName};
+use queue_core::encoder::{Encoded, Encoder, MessageEncoding};
+use queue_core::{ClientId, EncodeError, Error, QueueName};
 use queue_sharded::ShardedBackend;
 use tokio::sync::Semaphore;
 
@@ -59,6 +59,8 @@ pub(crate) struct Context {
     pub(crate) shards: Option<Arc<ShardedBackend>>,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
     pub(crate) depth_interval: Option<Duration>,
+    /// Whether what is submitted is read back, as in tests.
+    pub(crate) reads_back: bool,
 }
 
 /// Where messages are stored, and payloads that do not fit them, if that is elsewhere.
@@ -141,7 +143,16 @@ impl Context {
             transacting: Arc::new(Semaphore::new(1)),
             shards,
             depth_interval: None,
+            reads_back: false,
         }
+    }
+
+    /// Checks that its type reads a message as what it has written, if the service is one for tests.
+    pub(crate) fn read_back(&self, message: &Encoded) -> Result<(), EncodeError> {
+        if self.reads_back {
+            message.read_back()?;
+        }
+        Ok(())
     }
 
     /// Subscribes a consumer of a queue, which receives up to `batch` messages at a time.

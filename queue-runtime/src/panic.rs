@@ -12,6 +12,8 @@ use std::pin::pin;
 use std::sync::{Arc, Once};
 use std::task::Poll;
 
+use queue_core::internal::{MAX_ERROR, shorten};
+
 /// A caught panic of a handler or a callback.
 ///
 /// Its text is the message, and the location if [`capture_locations`] was called:
@@ -160,7 +162,7 @@ pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         CaughtPanic {
-            message: text.unwrap_or(NOT_A_STRING).into(),
+            message: shorten(text.unwrap_or(NOT_A_STRING), MAX_ERROR).into(),
             site: LATEST.take().unwrap_or_default(),
         }
     })

@@ -1,9 +1,10 @@
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::envelope::{ClientId, Envelope, MessageId, RequestId};
 use crate::idempotency::IdempotencyKey;
+use crate::message::json::{another, check_json, difference};
 use crate::message::{EncodeError, Message, MessageType, Wire};
+use crate::text::error_chain;
 use crate::wire;
 
 /// An encoded message, without the type parameter: its type, key fields, payload and unique key.
@@ -14,6 +15,7 @@ pub struct Encoded {
     payload: Vec<u8>,
     is_json: bool,
     unique_key: Option<String>,
+    read_back: fn(&[u8]) -> Result<(), EncodeError>,
 }
 
 impl Encoded {
@@ -26,10 +28,20 @@ impl Encoded {
         Ok(Self {
             message_type: M::TYPE,
             key: message.key()?,
-            is_json: M::ENCODES_JSON || is_json(&payload),
+            is_json: M::ENCODES_JSON || check_json(&payload).is_ok(),
             payload,
             unique_key: None,
+            read_back: read_back::<M>,
         })
+    }
+
+    /// Checks that the type reads its payload as what it has written: that a message which is decoded and encoded again has
+    /// the same payload. Meant for tests, because each message is encoded twice.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the first field that is read as another value, or tells why nothing is read.
+    pub fn read_back(&self) -> Result<(), EncodeError> {
+        (self.read_back)(&self.payload)
     }
 
     /// Sets the [unique key](crate::Envelope::unique_key) of the event.
@@ -89,7 +101,14 @@ impl Encoded {
     }
 }
 
-/// A type that implements `Message` by hand may have another payload format.
-fn is_json(payload: &[u8]) -> bool {
-    serde_json::from_slice::<IgnoredAny>(payload).is_ok()
+fn read_back<M: Message>(payload: &[u8]) -> Result<(), EncodeError> {
+    let refused = |problem: String| EncodeError::payload(M::TYPE.kind(), problem);
+    let message = M::decode(M::TYPE.version(), payload).map_err(|error| {
+        let error = error_chain(&error);
+        refused(format!("the type cannot read what it writes: {error}"))
+    })?;
+    match difference(payload, &message.encode()?) {
+        None => Ok(()),
+        Some(path) => Err(refused(another(&path))),
+    }
 }

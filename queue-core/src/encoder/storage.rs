@@ -6,7 +6,7 @@ use super::encoded::Encoded;
 use crate::backend::{Attachment, Attachments, BodyForm, Capabilities, NewMessage};
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::message::Wire;
-use crate::text::clip;
+use crate::text::shorten;
 use crate::wire::base64::to_base64;
 use crate::wire::writer::{pending, rewrite, with_reference, without_unique_key};
 use crate::wire::xml::xml_text;
@@ -368,7 +368,7 @@ impl Encoder {
     ) -> Option<Bytes> {
         let shortened = |max: usize| {
             let mut record = record.clone();
-            let error = record.error.map(|error| clip(&error, max).to_owned());
+            let error = record.error.map(|error| shorten(&error, max).into_owned());
             record.error = error.filter(|error| !error.is_empty());
             record
         };

@@ -138,6 +138,41 @@ fn the_order_of_members_and_white_space_are_no_change() {
     assert_eq!(check(&file, &order(), Mode::Check), Ok(()));
 }
 
+/// Writes `item`, and reads `name`.
+#[derive(Debug, PartialEq)]
+struct Renamed(Option<u32>);
+
+impl Message for Renamed {
+    const TYPE: MessageType = MessageType::new("renamed", "renamed");
+
+    fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
+        Ok(None)
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        Ok(serde_json::json!({ "item": self.0 }).to_string().into())
+    }
+
+    fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+        let value = serde_json::from_slice::<Value>(payload);
+        let value = value.map_err(|error| DecodeError::payload("renamed", version, error))?;
+        let name = value.get("name").and_then(Value::as_u64);
+        Ok(Self(name.map(|name| name as u32)))
+    }
+}
+
+#[test]
+fn a_value_that_does_not_come_back_is_named_and_no_file_is_written() {
+    let folder = Folder::new("renamed");
+    let file = folder.file();
+    let problem = check(&file, &Renamed(Some(7)), Mode::WriteMissing).expect_err("refused");
+    assert!(
+        problem.ends_with("another value than it writes at `item`"),
+        "{problem}"
+    );
+    assert!(!file.exists());
+}
+
 #[test]
 fn long_lists_of_differences_are_cut() {
     let list = |from: u32| Value::from_iter(from..from + 50);

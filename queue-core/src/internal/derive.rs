@@ -7,6 +7,7 @@ pub use serde_json::Value;
 
 use serde::de::DeserializeOwned;
 
+use crate::message::json::to_json;
 use crate::message::{DecodeError, EncodeError, Message};
 use crate::wire::{LinesError, lines};
 
@@ -21,7 +22,7 @@ pub trait Payload: Sized {
     /// Serializes the value as JSON.
     ///
     /// # Errors
-    /// Those of the type's `Serialize`.
+    /// Those of the type's `Serialize`, and if the JSON could not be read as the same value.
     fn to_json(&self) -> serde_json::Result<Vec<u8>>;
 
     /// Deserializes a value from JSON.
@@ -46,10 +47,7 @@ pub trait Payload: Sized {
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Payload for T {
     fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        // Room for many messages: serde_json begins with 128 bytes, and copies what is longer.
-        let mut json = Vec::with_capacity(256);
-        serde_json::to_writer(&mut json, self)?;
-        Ok(json)
+        to_json(self)
     }
 
     fn from_json(json: &[u8]) -> serde_json::Result<Self> {

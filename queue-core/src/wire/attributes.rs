@@ -8,7 +8,7 @@ use super::members::Members;
 use super::time;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, InvalidTrace, PoisonReason, PoisonRecord, TraceContext};
-use crate::text::all_bytes;
+use crate::text::{all_bytes, shorten};
 
 /// A member of an event, or its absence.
 ///
@@ -302,9 +302,6 @@ impl<'a> Value<'a> {
 }
 
 /// Returns the beginning of a text, for an error.
-pub(super) fn clip(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+pub(super) fn clip(text: &str) -> Cow<'_, str> {
+    shorten(text, 64)
 }

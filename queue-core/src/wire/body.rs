@@ -8,6 +8,7 @@ use super::event::{Event, Payload};
 use super::lines::Lines;
 use super::pack::Pack;
 use crate::envelope::{Envelope, MessageId, PoisonRecord};
+use crate::message::json::check_json;
 use crate::message::{DecodeError, Message, MessageType, Wire};
 
 /// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
@@ -180,9 +181,14 @@ fn inside(event: &Event) -> Body {
 }
 
 fn decode_bare<M: Message>(body: &[u8]) -> Result<M, DecodeError> {
-    M::decode(M::TYPE.version(), body).or_else(|literal| match unwrap_base64(body) {
-        Some(inner) => M::decode(M::TYPE.version(), &inner).map_err(|_| literal),
-        None => Err(literal),
+    M::decode(M::TYPE.version(), body).or_else(|literal| {
+        let Some(inner) = unwrap_base64(body) else {
+            return Err(literal);
+        };
+        // What is wrong with JSON is told of the JSON.
+        let is_json = check_json(&inner).is_ok();
+        let decoded = M::decode(M::TYPE.version(), &inner);
+        decoded.map_err(|error| if is_json { error } else { literal })
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, WorkKey};
-use queue_core::internal::{error_chain, json_error};
+use queue_core::internal::{error_chain, json_error, to_json_and_back};
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -285,14 +285,14 @@ impl Task {
     }
 
     /// Records a result, and tries again for up to a lease while the store fails.
-    async fn record<T: Serialize, E>(
+    async fn record<T: Serialize + DeserializeOwned, E>(
         self,
         claim: &HeldClaim,
         result: T,
     ) -> Result<T, OnceError<T, E>> {
-        let encoded = serde_json::to_vec(&result).map_err(|error| {
+        let encoded = to_json_and_back(&result).map_err(|error| {
             let invalid = Error::new(ErrorKind::InvalidInput, Operation::Idempotency);
-            let invalid = invalid.with_detail("the result cannot be encoded as JSON");
+            let invalid = invalid.with_detail("the result cannot be read back from JSON");
             invalid.with_source(error)
         });
         let recorded = match encoded {

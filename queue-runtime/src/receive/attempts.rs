@@ -13,7 +13,7 @@
 
 use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
-use queue_core::internal::{clip, escape_text, later};
+use queue_core::internal::{escape_short, later};
 use queue_core::{Failure, Timestamp};
 
 use crate::lease::MARGIN;
@@ -145,8 +145,7 @@ impl Account<'_> {
         }
         match *self {
             Self::Failed { error, .. } | Self::Forgiven(error) | Self::Exhausted { error, .. } => {
-                let error = escape_text(error);
-                record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
+                record.last_error = Some(escape_short(error, MAX_LAST_ERROR).into_owned());
             }
             Self::NewerVersion { since } => record.newer_since = Some(since),
             Self::Released | Self::Postponed(_) | Self::Judged => {}

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use queue_core::envelope::Envelope;
 use queue_core::internal::LockExt as _;
-use queue_core::internal::{is_forbidden, json_error};
+use queue_core::internal::{is_forbidden, json_error, to_json_and_back};
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
@@ -76,7 +76,7 @@ impl Checkpoints {
         context: &Context,
         envelope: &Envelope,
         progress: &Progress,
-        state: &impl Serialize,
+        state: &(impl Serialize + DeserializeOwned),
     ) -> Result<(), CheckpointError> {
         let Some(event) = &self.event else {
             return Err(CheckpointError::Bare);
@@ -111,8 +111,9 @@ impl Checkpoints {
 }
 
 /// Encodes a checkpoint as JSON that an attribute of an event can hold.
-fn encode(state: &impl Serialize) -> Result<String, CheckpointError> {
-    let json = serde_json::to_string(state).map_err(CheckpointError::Encode)?;
+fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, CheckpointError> {
+    let json = to_json_and_back(state).map_err(CheckpointError::Encode)?;
+    let json = String::from_utf8(json).expect("JSON is text");
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if is_forbidden(c) {
@@ -160,7 +161,7 @@ fn encode(state: &impl Serialize) -> Result<String, CheckpointError> {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The state cannot be encoded as JSON.
+    /// The state cannot be encoded as JSON, or its type does not read it as what it was. The checkpoint before stays.
     #[error("failed to encode a checkpoint")]
     Encode(#[source] serde_json::Error),
     /// The encoded state is too large.
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn characters_that_an_attribute_cannot_hold_are_escaped_as_json() {
-        let state = "line\nbreak \u{85} \u{fffe} \u{1fffe} plain";
+        let state = "line\nbreak \u{85} \u{fffe} \u{1fffe} plain".to_owned();
         let text = encode(&state).expect("small");
         assert!(!text.chars().any(is_forbidden), "{text:?}");
         let read: String = serde_json::from_str(&text).expect("JSON");

@@ -267,13 +267,16 @@ impl<M> Received<M> {
     /// ```
     ///
     /// # Errors
-    /// [`CheckpointError`] if the state is too large or cannot be encoded, the message is a bare body, the lease is
-    /// lost, or the storage fails. In the last case the checkpoint may or may not have been written; it is written
-    /// again if the message is put back.
+    /// [`CheckpointError`] if the state is too large, cannot be encoded or is not read back as what it is, the message is a
+    /// bare body, the lease is lost, or the storage fails. In the last case the checkpoint may or may not have been written;
+    /// it is written again if the message is put back.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the checkpoint may or may not be written.
-    pub async fn checkpoint(&self, state: &impl Serialize) -> Result<(), CheckpointError> {
+    pub async fn checkpoint<S>(&self, state: &S) -> Result<(), CheckpointError>
+    where
+        S: Serialize + DeserializeOwned,
+    {
         let (context, envelope, progress) = (&self.context, &self.envelope, &self.shared.progress);
         let written = self.checkpoints.write(context, envelope, progress, state);
         written.await

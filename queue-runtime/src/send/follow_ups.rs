@@ -3,7 +3,7 @@
 use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
 use queue_core::encoder::Encoded;
 use queue_core::envelope::Envelope;
-use queue_core::internal::{canonical, escape_text};
+use queue_core::internal::{MAX_LOGGED, canonical, escape_short};
 use queue_core::wire::{self, Body};
 use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName};
 use serde_json::Value;
@@ -94,7 +94,7 @@ fn reply_queue(request: &Envelope) -> Option<QueueName> {
     };
     let queue = name.parse().ok().filter(QueueName::is_reply_queue);
     if queue.is_none() {
-        tracing::warn!(%id, replyto = &*escape_text(name), "the reply to a message is not sent: it would go to another queue than one for replies");
+        tracing::warn!(%id, replyto = &*escape_short(name, MAX_LOGGED), "the reply to a message is not sent: it would go to another queue than one for replies");
     }
     queue
 }
@@ -122,6 +122,7 @@ pub(crate) fn encode_follow_ups(
     let numbered = follow_ups.iter().zip(first..);
     let encode = |(follow_up, ordinal): (&FollowUp, u32)| -> Result<Option<_>, Refusal> {
         let encoded = follow_up.encoded().map_err(|error| error.clone())?;
+        context.read_back(encoded)?;
         let message_type = encoded.message_type();
         let (queue, id, correlation) = match follow_up.queue() {
             Some(queue) => {

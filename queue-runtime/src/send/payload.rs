@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use queue_core::backend::Attachments;
 use queue_core::encoder::Encoder;
+use queue_core::internal::check_json;
 use queue_core::wire::{Attached, Body, Compressed, Payload};
 use queue_core::{Error, ErrorKind, MessageId, Operation};
 
@@ -13,8 +14,8 @@ pub(crate) fn check(
     operation: Operation,
 ) -> Result<(), Error> {
     if let Payload::Json(json) = payload {
-        serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(|error| {
-            let problem = format!("the payload is not JSON: {error}");
+        check_json(json).map_err(|error| {
+            let problem = format!("the payload is not JSON that every reader accepts: {error}");
             refused(ErrorKind::InvalidInput, operation, problem)
         })?;
     }

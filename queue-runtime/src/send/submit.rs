@@ -285,6 +285,7 @@ impl<M> Submit<M> {
             let request = self.request.unwrap_or_else(|| Ok(RequestId::random()));
             let request = request.map_err(SubmitProblem::Id)?;
             let encoded = encoded.map_err(SubmitProblem::Encode)?;
+            context.read_back(&encoded).map_err(SubmitProblem::Encode)?;
             let message_type = encoded.message_type();
             let id = match (self.id, &self.parent) {
                 (Some(id), _) => id.map_err(SubmitProblem::Id)?,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{BrowsedMessage, PageMark, StorageId};
-use queue_core::internal::{between, debug_fields, error_chain, to_base64};
+use queue_core::internal::{between, check_json, debug_fields, error_chain, to_base64};
 use queue_core::wire::{Body, Payload};
 use queue_core::{ErrorKind, Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -190,7 +190,9 @@ impl AnyQueue {
                     }
                 }
                 let event = event.detached();
-                match event_line(&event) {
+                // As text, it is restored as it is, whatever a reader makes of it.
+                let line = check_data(&body).ok().and_then(|()| event_line(&event));
+                match line {
                     Some(line) => {
                         archived.event = Some(line);
                         return Ok(Copied::Whole(Box::new(archived), body));
@@ -205,6 +207,17 @@ impl AnyQueue {
             Err(bytes) => archived.base64 = Some(to_base64(bytes.as_bytes())),
         }
         Ok(Copied::Whole(Box::new(archived), body))
+    }
+}
+
+/// Checks that a reader accepts the JSON of an event.
+fn check_data(body: &Body) -> std::result::Result<(), String> {
+    match body {
+        Body::Event(event) => match &event.payload {
+            Payload::Json(data) => check_json(data).map_err(|error| error.to_string()),
+            _ => Ok(()),
+        },
+        Body::Bare(_) | Body::Malformed(_) => Ok(()),
     }
 }
 

@@ -49,6 +49,7 @@ pub struct ServiceBuilder {
     payloads: Option<Payloads>,
     reply_lease: Duration,
     depth_interval: Option<Duration>,
+    reads_back: bool,
     /// Starts what runs renewals and watchdogs.
     background: fn() -> io::Result<Background>,
 }
@@ -171,6 +172,7 @@ impl ServiceBuilder {
             payloads: None,
             reply_lease: DEFAULT_LEASE,
             depth_interval: None,
+            reads_back: false,
             background: Background::start_thread,
         }
     }
@@ -321,6 +323,13 @@ impl ServiceBuilder {
         self
     }
 
+    /// Has the service refuse what its type does not read as what it has written. For services of tests, because each
+    /// message is encoded twice.
+    pub(crate) fn reading_back(mut self) -> Self {
+        self.reads_back = true;
+        self
+    }
+
     /// Opens the storage and starts the service's background thread.
     ///
     /// Only shards are read from the storage here, which [`storage_retry`](Self::storage_retry) repeats if it fails.
@@ -387,6 +396,7 @@ impl ServiceBuilder {
             background,
         );
         context.depth_interval = depth_interval;
+        context.reads_back = self.reads_back;
         context.encoder = context.encoder.with_max_payload(self.max_payload);
         Ok(QueueService::new(Arc::new(context), self.reply_lease))
     }

@@ -49,7 +49,8 @@ impl AnyQueue {
     /// # Errors
     /// - [`ErrorKind::ReceiptMismatch`] if the message has changed since; [`ErrorKind::MessageNotFound`] if it is gone.
     /// - [`ErrorKind::InvalidInput`] if it is no event, a pack or an item of one, or hidden; if its data is attached or
-    ///   elsewhere; if the new payload is neither [`Json`](Payload::Json) nor [`Binary`](Payload::Binary), or is not JSON.
+    ///   elsewhere; if the new payload is neither [`Json`](Payload::Json) nor [`Binary`](Payload::Binary), or is not JSON that every reader
+    ///   accepts.
     /// - [`ErrorKind::TooLarge`] if the new payload or the event is.
     /// - Otherwise the backend's error. If its outcome is unknown, the payload may have been replaced.
     ///

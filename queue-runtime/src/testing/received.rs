@@ -3,10 +3,11 @@ use std::time::Duration;
 
 use queue_core::backend::Attachment;
 use queue_core::encoder::Encoded;
-use queue_core::internal::debug_fields;
+use queue_core::internal::{debug_fields, to_json_and_back};
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, Message, MessageId, RequestId, Timestamp};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::TokioClock;
 use crate::backend::MemoryBackend;
@@ -157,10 +158,10 @@ impl<M> ReceivedBuilder<M> {
     /// Sets the state that the last checkpoint wrote, which [`Received::progress`] returns.
     ///
     /// # Panics
-    /// If the state cannot be encoded as JSON. Its size is not checked.
-    pub fn progress(mut self, state: &impl Serialize) -> Self {
-        let json = serde_json::to_string(state).expect("a checkpoint that JSON can represent");
-        self.progress = Some(json);
+    /// If the state cannot be encoded as JSON, or is not read as what it was. Its size is not checked.
+    pub fn progress<S: Serialize + DeserializeOwned>(mut self, state: &S) -> Self {
+        let json = to_json_and_back(state).expect("a checkpoint that JSON can represent");
+        self.progress = Some(String::from_utf8(json).expect("JSON is text"));
         self
     }
 
@@ -214,7 +215,8 @@ impl<M: Message> ReceivedBuilder<M> {
     fn on_the_wire(&self) -> (Body, Envelope) {
         let kind = M::TYPE.kind();
         let encoded = Encoded::of(&self.message)
-            .unwrap_or_else(|error| panic!("the `{kind}` message cannot be encoded: {error}"));
+            .and_then(|encoded| encoded.read_back().map(|()| encoded))
+            .unwrap_or_else(|error| panic!("the `{kind}` message cannot be submitted: {error:?}"));
         let (client, request) = (self.client.clone(), self.request.clone());
         let mut envelope = encoded.envelope(self.id.clone(), client, request);
         envelope.time = Some(self.inserted_at);

@@ -14,7 +14,8 @@ use crate::backend::MemoryBackend;
 use crate::backend::memory::MAX_HISTORY;
 
 /// A service with private queues, which remembers what was submitted to them. Derefs to [`QueueService`]. Clones share the
-/// queues.
+/// queues. A message whose type reads another value than it writes is refused: see
+/// [`Encoded::read_back`](queue_core::encoder::Encoded::read_back).
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService, testing};
@@ -188,6 +189,7 @@ pub(super) async fn connect(
         .client("test")
         .clock(clock)
         .on_current_runtime()
+        .reading_back()
         .connect()
         .await
         .expect("connecting a test service needs nothing but a Tokio runtime");

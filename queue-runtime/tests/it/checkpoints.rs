@@ -135,11 +135,44 @@ async fn without_the_lease_nothing_is_written() {
     assert_eq!(import.progress::<u32>().expect("none"), None);
 }
 
+/// One name when it is written, another one when it is read.
+#[derive(Debug, Serialize, Deserialize)]
+struct Renamed {
+    #[serde(rename(serialize = "row", deserialize = "line"), default)]
+    line: u32,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_cannot_be_read_back_is_refused_and_the_one_before_stays() {
+    let service = submitted().await;
+    let import = next(&service).await;
+    import.checkpoint(&1.5).await.expect("written");
+    for (refused, place) in [
+        (
+            import.checkpoint(&f64::NAN).await,
+            "the payload itself is NaN",
+        ),
+        (
+            import.checkpoint(&[Some(f32::INFINITY)]).await,
+            "`[0]` is inf",
+        ),
+        (import.checkpoint(&Renamed { line: 7 }).await, "at `row`"),
+    ] {
+        let error = refused.expect_err("it would condemn its message");
+        assert!(matches!(error, CheckpointError::Encode(_)), "{error}");
+        assert!(format!("{error:?}").contains(place), "{error:?}");
+        assert_eq!(import.progress().expect("read"), Some(1.5));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_state_of_another_type_is_an_error_and_a_bare_body_has_no_progress() {
     let service = submitted().await;
     let import = next(&service).await;
-    import.checkpoint(&"line 7").await.expect("written");
+    import
+        .checkpoint(&"line 7".to_owned())
+        .await
+        .expect("written");
     import.progress::<u64>().expect_err("it is a string");
 
     let bare = BareImport { lines: 9 };

@@ -85,4 +85,5 @@ mod unique;
 mod unique_until_settled;
 mod unreplied;
 mod untyped;
+mod values;
 mod wakeups;

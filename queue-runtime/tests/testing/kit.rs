@@ -7,7 +7,8 @@ use queue_runtime::receive::CheckpointError;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{
-    Disposition, Failure, Message, Operation, Received, Submitted, backend::TimeToLive,
+    Disposition, Failure, Message, Operation, Received, SubmitProblem, Submitted,
+    backend::TimeToLive,
 };
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +129,57 @@ async fn a_checkpoint_of_a_message_made_by_hand_is_checked_and_can_be_read() {
 #[should_panic(expected = "the `note` message has a payload of")]
 async fn a_message_that_could_not_be_submitted_is_not_made() {
     let _ = testing::received(note(&"x".repeat(DEFAULT_MAX_PAYLOAD))).build();
+}
+
+/// One name when it is written, another one when it is read.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, Message)]
+#[serde(default)]
+struct Renamed {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all(serialize = "camelCase"), default)]
+struct Line {
+    unit_price: Option<u32>,
+}
+
+fn renamed() -> Renamed {
+    let line = |unit_price| Line { unit_price };
+    Renamed {
+        lines: vec![line(None), line(Some(7))],
+    }
+}
+
+const LOST: &str = "the type reads another value than it writes at `lines[1].unitPrice`";
+
+#[tokio::test(start_paused = true)]
+async fn what_its_type_reads_otherwise_is_refused_by_a_service_of_tests() {
+    let service = testing::service().await;
+    let refused = service.submit(renamed()).await.expect_err("refused");
+    assert!(matches!(refused.problem, SubmitProblem::Encode(_)));
+    assert!(format!("{refused:?}").ends_with(LOST), "{refused:?}");
+    service
+        .submit(Renamed::default())
+        .await
+        .expect("nothing is lost");
+
+    service.submit(order(7)).await.expect("submitted");
+    let order = service.accept::<Order>().await.expect("no error");
+    let order = order.expect("just submitted");
+    let refused = order.settle(Disposition::complete().then(&renamed())).await;
+    refused.expect("it is rejected");
+    let poison = service.any_queue("order-poison").expect("a name");
+    let page = poison.browse(None, 1).await.expect("read");
+    let record = page.messages[0].body.poison().expect("a record");
+    let error = record.error.as_deref().expect("an error");
+    assert!(error.ends_with(LOST), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "the type reads another value than it writes at `lines[1].unitPrice`")]
+async fn what_its_type_reads_otherwise_is_not_made_by_hand() {
+    let _ = testing::received(renamed()).build();
 }
 
 #[tokio::test(start_paused = true)]

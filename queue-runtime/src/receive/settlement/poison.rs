@@ -6,7 +6,7 @@ use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
-use queue_core::internal::{clip, error_chain, escape_text};
+use queue_core::internal::{MAX_ERROR, MAX_LOGGED, error_chain, escape_short, shorten};
 use queue_core::wire::RAW_KIND;
 use queue_core::wire::{Body, Event};
 
@@ -21,9 +21,6 @@ use crate::panic;
 use crate::receive::incoming::Incoming;
 use crate::receive::on_poison::{Caution, OnPoison};
 use crate::send::{Role, Unreplied, encode_follow_ups};
-
-/// The longest `poisonerror`, in bytes.
-const MAX_POISON_ERROR: usize = 8 * 1024;
 
 impl Settling<'_> {
     /// Moves a message to the poison queue and submits the follow-up of `on_poison`, in one step if the backend
@@ -43,7 +40,7 @@ impl Settling<'_> {
         let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
         record.last = incoming.storage_now(context);
         record.attempts = incoming.attempt();
-        record.error = error.map(|error| clip(&escape_text(error), MAX_POISON_ERROR).to_owned());
+        record.error = error.map(|error| escape_short(error, MAX_ERROR).into_owned());
         let body = body_with_record(context, incoming, &mut record);
         let copy = moved(context, queue, incoming.lease.id(), body);
         let copy = (poison_queue.clone(), copy);
@@ -71,10 +68,10 @@ impl Settling<'_> {
         tracing::warn!(target: LOG, %queue,
             %poison_queue,
             id = %incoming.envelope.id,
-            kind = &*escape_text(&incoming.envelope.kind),
+            kind = &*escape_short(&incoming.envelope.kind, MAX_LOGGED),
             %reason,
             attempts = record.attempts,
-            error = record.error.as_deref().unwrap_or_default(),
+            error = &*shorten(record.error.as_deref().unwrap_or_default(), MAX_LOGGED),
             "moved a message to the poison queue"
         );
         Ok(Settled::Poisoned(reason))

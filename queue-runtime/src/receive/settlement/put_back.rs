@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use queue_core::Failure;
 use queue_core::backend::ReceivedMessage;
-use queue_core::internal::{error_chain, escape_text, later};
+use queue_core::internal::{MAX_LOGGED, error_chain, escape_short, later};
 use queue_core::wire::Body;
 
 use super::LOG;
@@ -77,22 +77,22 @@ impl Settling<'_> {
         match put_back.account {
             Account::Failed { error, .. } => tracing::warn!(target: LOG, %queue,
                 %id,
-                kind = &*escape_text(&self.incoming.envelope.kind),
+                kind = &*escape_short(&self.incoming.envelope.kind, MAX_LOGGED),
                 attempt,
-                error = &*escape_text(error),
+                error = &*escape_short(error, MAX_LOGGED),
                 ?after,
                 next_at = %later(self.context.clock.now(), after),
                 "an attempt failed; the message will be retried"
             ),
             Account::Forgiven(error) => {
-                let error = &*escape_text(error);
+                let error = &*escape_short(error, MAX_LOGGED);
                 tracing::warn!(target: LOG, %queue, %id, attempt, error, ?after, "an attempt failed while the circuit breaker is open; it does not count");
             }
             Account::NewerVersion { .. } => {
                 tracing::info!(target: LOG, %queue, %id, ?after, "postponed a message from a newer program");
             }
             Account::Postponed(reason) => {
-                let reason = reason.map(|reason| escape_text(reason).into_owned());
+                let reason = reason.map(|reason| escape_short(reason, MAX_LOGGED).into_owned());
                 tracing::debug!(target: LOG, %queue, %id, ?after, reason, "postponed a message");
             }
             Account::Released | Account::Judged | Account::Exhausted { .. } => {}

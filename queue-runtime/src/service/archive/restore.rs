@@ -8,7 +8,7 @@ use queue_core::internal::unwrap_base64;
 use queue_core::wire::{Body, Payload};
 use queue_core::{Error, ErrorKind, Operation, Result};
 
-use super::ArchivedMessage;
+use super::{ArchivedMessage, check_data};
 use crate::context::Context;
 use crate::notify::Announced;
 use crate::repeat::Repeats;
@@ -138,6 +138,13 @@ impl ArchivedMessage {
         let body = Body::read(&raw.into(), usize::MAX);
         if self.event.is_some() && body.envelope().is_none() {
             return Err(refused("its `event` is not a CloudEvent"));
+        }
+        if self.event.is_some() {
+            check_data(&body).map_err(|error| {
+                refused(&format!(
+                    "the `data` of its `event` is not JSON that every reader accepts: {error}"
+                ))
+            })?;
         }
         let attachment = self.attachment_of(&body, refused)?;
         if attachment.is_some() && capabilities.attachments == Attachments::Unsupported {

@@ -86,6 +86,14 @@ async fn messages_are_submitted_looked_at_and_received() {
     storage
         .run(&[&["submit", "orders", "{"], &kind[..]].concat())
         .failed(1, "not JSON");
+    for (json, place) in [
+        (r#"{"a":"\ud800"}"#, "at line 1 column 13"),
+        (r#"{"a":1e400}"#, "number out of range at line 1 column 10"),
+    ] {
+        storage
+            .run(&[&["submit", "orders", json], &kind[..]].concat())
+            .failed(1, place);
+    }
     storage.out(&["submit", "orders", "--bare", "plain"]);
     let delayed = ["submit", "orders", "{}", "--delay", "1h", "--ttl", "2h"];
     storage.out(&[&delayed, &kind[..]].concat());
