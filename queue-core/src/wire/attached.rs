@@ -77,10 +77,12 @@ impl Attached {
         } else {
             attached
         };
-        let problem = match data.len() == size as usize {
-            true if digest(&data) == self.digest => return Ok(data),
-            true => "it has another digest".to_owned(),
-            false => format!("it has {} bytes", data.len()),
+        let problem = if data.len() != size as usize {
+            format!("it has {} bytes", data.len())
+        } else if digest(&data) == self.digest {
+            return Ok(data);
+        } else {
+            "it has another digest".to_owned()
         };
         Err(ExpandError::Damaged { size, problem })
     }
