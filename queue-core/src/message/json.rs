@@ -30,7 +30,9 @@ pub const MAX_JSON_DEPTH: usize = 120;
 /// Those of the type's `Serialize`. Also if the JSON cannot be read as what the value is, as far as that is certain; the
 /// error names the field.
 pub(crate) fn to_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
-    let (json, noted, written) = write(value);
+    // Room for many messages: serde_json begins with 128 bytes, and copies what is longer.
+    let (mut json, mut noted) = (Vec::with_capacity(256), Noted::default());
+    let written = write(value, &mut json, &mut noted);
     if noted.is_plain() {
         written?;
     } else {
@@ -58,13 +60,11 @@ pub fn check_json(json: &[u8]) -> Result<()> {
     serde_json::from_slice::<Readable>(json).map(drop)
 }
 
-fn write<T: Serialize>(value: &T) -> (Vec<u8>, Noted, Result<()>) {
-    // Room for many messages: serde_json begins with 128 bytes, and copies what is longer.
-    let mut json = Vec::with_capacity(256);
-    let mut noted = Noted::default();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut json, Noting(&mut noted));
-    let written = value.serialize(&mut serializer);
-    (json, noted, written)
+fn write<T: Serialize>(value: &T, json: &mut Vec<u8>, noted: &mut Noted) -> Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(
+        json,
+        Noting(noted),
+    ))
 }
 
 #[cold]
@@ -100,8 +100,8 @@ fn read_back<T: Serialize + DeserializeOwned>(json: &[u8], wide: Option<u32>) ->
         let error = super::JsonError::new(&error);
         Error::custom(format_args!("the type cannot read what it writes: {error}"))
     })?;
-    let (again, noted, written) = write(&back);
-    written?;
+    let (mut again, mut noted) = (Vec::new(), Noted::default());
+    write(&back, &mut again, &mut noted)?;
     match difference(json, &again) {
         None if wide.is_none_or(|wide| wide == noted.wide) => Ok(()),
         path => Err(Error::custom(another(&path.unwrap_or_default()))),
