@@ -236,7 +236,7 @@ fn files_that_are_deleted_moved_or_replaced_are_noticed() {
             harm(&place.file());
             let put = backend.put(&place.queue, NewMessage::new("two")).await;
             let refused = put.expect_err(what);
-            assert_eq!(refused.kind(), ErrorKind::Storage, "{what}: {refused}");
+            assert_eq!(refused.kind(), ErrorKind::Replaced, "{what}: {refused}");
             assert_eq!(refused.retry(), RetryAdvice::Permanent, "{what}");
             assert_eq!(refused.outcome(), Outcome::Unknown, "{what}");
             assert!(
@@ -246,7 +246,7 @@ fn files_that_are_deleted_moved_or_replaced_are_noticed() {
             let idle: QueueName = "idle".parse().expect("a name");
             let received = backend.receive(&idle, 1, LEASE).await;
             let refused = received.expect_err(what);
-            assert_eq!(refused.kind(), ErrorKind::Storage, "{what}: {refused}");
+            assert_eq!(refused.kind(), ErrorKind::Replaced, "{what}: {refused}");
             assert_eq!(refused.outcome(), Outcome::NotDone, "{what}");
         });
     }
