@@ -18,6 +18,8 @@ const MAX_KIND: usize = 255;
 /// Longer queue names leave no room for the suffix of the poison queue.
 const MAX_QUEUE: usize = 63 - POISON_SUFFIX.len();
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest time to live of a message.
+const LONGEST_LIFE: Duration = Duration::from_secs(i32::MAX as u64);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The settings that follow from the attributes and the defaults.
@@ -113,8 +115,8 @@ impl Settings {
             time_to_live: duration(
                 "time_to_live",
                 attributes.time_to_live.given(),
-                SECOND..=Duration::MAX,
-                "is a duration from 1s, such as \"90m\" or \"7days\"; without `time_to_live`, messages \
+                SECOND..=LONGEST_LIFE,
+                "is a duration from 1s to 2147483647s, such as \"90m\" or \"7days\"; without `time_to_live`, messages \
                  never expire",
                 problems,
             ),

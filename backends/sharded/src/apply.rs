@@ -61,9 +61,10 @@ impl ShardedBackend {
 
     fn place_all(&self, descriptor: &Descriptor, ops: &[Op]) -> Result<Vec<Placed>, ApplyError> {
         let home = ops.iter().find_map(|op| match op {
-            Op::Update { id, .. } | Op::Delete { id, .. } | Op::DeleteItems { id, .. } => {
-                shard_of_message(id).map(|(shard, _)| shard)
-            }
+            Op::Update { id, .. }
+            | Op::PutBack { id, .. }
+            | Op::Delete { id, .. }
+            | Op::DeleteItems { id, .. } => shard_of_message(id).map(|(shard, _)| shard),
             _ => None,
         });
         let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count();
@@ -95,6 +96,9 @@ impl ShardedBackend {
                 (shard, queue)
             }
             Op::Update {
+                queue, id, receipt, ..
+            }
+            | Op::PutBack {
                 queue, id, receipt, ..
             }
             | Op::Delete {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use queue_core::backend::{
-    Atomicity, Attachments, Backend, BodyForm, Browsing, Capabilities, ConditionalPuts,
+    Atomicity, Attachments, Backend, BodyForm, Browsing, Capabilities, ConditionalPuts, Places,
     StaleReceipts,
 };
 
@@ -17,6 +17,7 @@ pub(crate) fn of_all(accounts: &[Arc<dyn Backend>]) -> Capabilities {
         together.max_receive = together.max_receive.min(one.max_receive);
         together.min_visibility = together.min_visibility.max(one.min_visibility);
         together.max_visibility = together.max_visibility.min(one.max_visibility);
+        together.max_delay = together.max_delay.min(one.max_delay);
         together.idle_cap = together.idle_cap.max(one.idle_cap);
         together.max_apply = together.max_apply.min(one.max_apply);
         together.max_apply_bytes = together.max_apply_bytes.min(one.max_apply_bytes);
@@ -25,6 +26,9 @@ pub(crate) fn of_all(accounts: &[Arc<dyn Backend>]) -> Capabilities {
         }
         if one.stale_receipts == StaleReceipts::Ambiguous {
             together.stale_receipts = StaleReceipts::Ambiguous;
+        }
+        if one.places == Places::Lost {
+            together.places = Places::Lost;
         }
         if one.browsing == Browsing::Unsupported {
             together.browsing = Browsing::Unsupported;

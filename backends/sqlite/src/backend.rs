@@ -411,7 +411,7 @@ impl Backend for SqliteBackend {
     ) -> Result<Lease> {
         self.limits(Operation::Update, queue)
             .check_update(visibility, body.as_ref().map(Bytes::len))?;
-        let step = Step::update(queue.clone(), id, receipt, visibility, body);
+        let step = Step::update(queue.clone(), id, receipt, Some(visibility), body);
         let request = Request::Step(step);
         match self.ask_about(Operation::Update, queue, request).await? {
             Answer::Step(StepDone::Updated { visible_at, nonce }) => {

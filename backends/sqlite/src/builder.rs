@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Attachments, Browsing, Capabilities, ConditionalPuts};
+use queue_core::backend::{Attachments, Browsing, Capabilities, ConditionalPuts, Places};
 use queue_core::{Clock, Operation, Result};
 
 use super::backend::SqliteBackend;
@@ -50,6 +50,7 @@ impl SqliteBackend {
     /// Returns a builder for a backend on this file.
     pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
         let mut capabilities = Capabilities::local();
+        capabilities.places = Places::Kept;
         capabilities.browsing = Browsing::Supported;
         // Processes of one machine wake each other, so polling is for those that cannot.
         capabilities.idle_cap = Duration::from_secs(1);
@@ -153,6 +154,13 @@ impl SqliteBuilder {
     /// Sets the shortest visibility timeout; 1 second by default, as on Azure.
     pub fn min_visibility(mut self, timeout: Duration) -> Self {
         self.capabilities.min_visibility = timeout;
+        self
+    }
+
+    /// Sets the longest delay of a message; 7 days by default, as on Azure, and at most ten years. Messages that are
+    /// inserted into `queue_outbox` are delayed by up to 7 days, whatever this is.
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.capabilities.max_delay = delay;
         self
     }
 

@@ -91,7 +91,8 @@ pub(super) enum Step {
     Update {
         queue: QueueName,
         handle: Handle,
-        visibility: Duration,
+        /// `None` if it goes back to its place.
+        visibility: Option<Duration>,
         /// The new body and its checksum.
         body: Option<(Bytes, i64)>,
     },
@@ -219,7 +220,7 @@ impl Step {
         queue: QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
-        visibility: Duration,
+        visibility: Option<Duration>,
         body: Option<Bytes>,
     ) -> Self {
         let handle = Handle::parse(id, receipt);
@@ -243,7 +244,13 @@ impl Step {
                 receipt,
                 visibility,
                 body,
-            } => Self::update(queue, &id, &receipt, visibility, body),
+            } => Self::update(queue, &id, &receipt, Some(visibility), body),
+            Op::PutBack {
+                queue,
+                id,
+                receipt,
+                body,
+            } => Self::update(queue, &id, &receipt, None, body),
             Op::Delete {
                 queue, id, receipt, ..
             } => Self::Delete {

@@ -42,6 +42,7 @@ pub(super) struct Messages<'c> {
     discard: Lazy<'c>,
     set_body: Lazy<'c>,
     find: Lazy<'c>,
+    inserted: Lazy<'c>,
     held: Lazy<'c>,
     renewed: Lazy<'c>,
 }
@@ -100,6 +101,9 @@ impl<'c> Messages<'c> {
             ),
             find: prepare(
                 "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
+            ),
+            inserted: prepare(
+                "SELECT inserted_at FROM queue_messages WHERE seq = ?1 AND salt = ?2",
             ),
             held: prepare(
                 "SELECT 1 FROM queue_schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4",
@@ -265,16 +269,20 @@ impl<'c> Messages<'c> {
         Ok(())
     }
 
-    /// Makes a message visible after `visibility`. Returns the time and the new nonce.
+    /// Makes a message visible after `visibility`, or at once in its place. Returns the time and the new nonce.
     pub(super) fn update(
         &mut self,
         queue: i64,
         handle: Handle,
-        visibility: Duration,
+        visibility: Option<Duration>,
         body: Option<&(Bytes, i64)>,
         now: i64,
     ) -> Result<(i64, i64)> {
-        let (visible_at, nonce) = (after(now, visibility), rand::random());
+        let visible_at = match visibility {
+            Some(visibility) => after(now, visibility),
+            None => self.place(handle, now)?,
+        };
+        let nonce = rand::random();
         let changed = self.reschedule.execute(params![
             queue,
             handle.visible_at,
@@ -294,6 +302,17 @@ impl<'c> Messages<'c> {
             }
         }
         Ok((visible_at, nonce))
+    }
+
+    /// Returns since when a message is visible that is in the place of its insertion. One that cannot be read has none.
+    fn place(&mut self, handle: Handle, now: i64) -> Result<i64> {
+        let of = params![handle.seq, handle.salt];
+        let inserted = self.inserted.query_row(of, |row| row.get(0)).optional();
+        match inserted.map_err(Failure::from) {
+            Ok(inserted_at) => Ok(now.min(inserted_at.unwrap_or(now))),
+            Err(failure) if failure.is_damage() => Ok(now),
+            Err(failure) => Err(failure),
+        }
     }
 
     pub(super) fn delete(&mut self, queue: i64, handle: Handle, now: i64) -> Result<()> {

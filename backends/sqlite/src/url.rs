@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use queue_core::backend::parse_max_delay;
 use queue_core::internal::has_stray_ends;
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
@@ -15,6 +16,7 @@ impl SqliteBuilder {
     /// | option | effect |
     /// |---|---|
     /// | `adopt` | [`adopt`](Self::adopt) |
+    /// | `max_delay=30d` | [`max_delay`](Self::max_delay) |
     /// | `synchronous=full`, `synchronous=normal` | [`synchronous`](Self::synchronous) |
     ///
     /// ```
@@ -58,6 +60,10 @@ impl SqliteBuilder {
         }
         let mut builder = SqliteBackend::builder(path, clock);
         for option in query.split('&') {
+            if let Some(delay) = option.strip_prefix("max_delay=") {
+                builder = builder.max_delay(parse_max_delay(delay)?);
+                continue;
+            }
             builder = match option {
                 "" => builder,
                 "adopt" => builder.adopt(),
@@ -65,8 +71,8 @@ impl SqliteBuilder {
                 "synchronous=normal" => builder.synchronous(Synchronous::Normal),
                 other => {
                     return Err(refused(format!(
-                        "the option {other:?} is unknown; the options of `sqlite:PATH` are `adopt`, `synchronous=full` \
-                         and `synchronous=normal`"
+                        "the option {other:?} is unknown; the options of `sqlite:PATH` are `adopt`, `max_delay=30d`, \
+                         `synchronous=full` and `synchronous=normal`"
                     )));
                 }
             };
@@ -110,6 +116,10 @@ mod tests {
             text.contains("\"cache=shared\"") && text.contains("`adopt`"),
             "{text}"
         );
+        for value in ["", "30", "0s", "-1d", "3651d", "soon"] {
+            let text = refused(&format!("sqlite:queue.db?max_delay={value}"));
+            assert!(text.contains("allowed is `1s` to `3650d`"), "{text}");
+        }
         for url in [
             "sqlite::memory:",
             "sqlite::memory:?cache=shared",

@@ -19,8 +19,10 @@ pub struct Capabilities {
     /// The shortest visibility timeout of a receive. A backend may round longer ones up, as Azure does to whole
     /// seconds.
     pub min_visibility: Duration,
-    /// The longest visibility timeout, of a put, a receive or an update.
+    /// The longest visibility timeout of a receive. An update may ask for as much as it or a delay.
     pub max_visibility: Duration,
+    /// The longest delay of a message that is put, or put back.
+    pub max_delay: Duration,
     /// The default for the longest pause between polls of an empty queue, which depends on the cost of a
     /// poll.
     pub idle_cap: Duration,
@@ -30,6 +32,8 @@ pub struct Capabilities {
     pub atomicity: Atomicity,
     /// What the error of an update or delete with a stale receipt proves.
     pub stale_receipts: StaleReceipts,
+    /// Whether a message that is handed back keeps its place.
+    pub places: Places,
     /// Whether messages can be browsed.
     pub browsing: Browsing,
     /// Whether conditional puts are supported.
@@ -87,6 +91,16 @@ pub enum StaleReceipts {
     Ambiguous,
 }
 
+/// Whether a message that is handed back, because nobody has handled it, keeps its place among the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Places {
+    /// [`Op::PutBack`] is supported.
+    Kept,
+    /// A message that is made visible again is received after all that are visible then.
+    Lost,
+}
+
 /// Whether [`browse`](super::Backend::browse) is implemented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -107,6 +121,8 @@ pub enum ConditionalPuts {
     /// Puts and operations cannot depend on a condition.
     Unsupported,
 }
+
+const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 impl Capabilities {
     /// Returns how many of the first operations fit in one [`apply`](super::Backend::apply).
@@ -139,11 +155,11 @@ impl Capabilities {
 
     /// The capabilities of a local backend: bodies of any bytes, atomic operations, distinct errors for
     /// stale receipts, and the limits of Azure Queue Storage, which are 48 KiB per body (64 KiB in Base64),
-    /// 8 KiB of metadata per queue, and visibility timeouts of 1 second to 7 days.
+    /// 8 KiB of metadata per queue, visibility timeouts of 1 second to 7 days, and delays of up to 7 days.
     ///
     /// Three differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
     /// between polls, and the size of a moved message, which has none. A backend that implements
-    /// [`browse`](super::Backend::browse) or [`put_if`](super::Backend::put_if) sets that.
+    /// [`browse`](super::Backend::browse), [`put_if`](super::Backend::put_if) or [`Op::PutBack`] sets that.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -152,11 +168,13 @@ impl Capabilities {
             max_metadata: 8 * 1024,
             max_receive: 256,
             min_visibility: Duration::from_secs(1),
-            max_visibility: Duration::from_secs(7 * 24 * 60 * 60),
+            max_visibility: WEEK,
+            max_delay: WEEK,
             idle_cap: Duration::from_millis(250),
             body: BodyForm::Bytes,
             atomicity: Atomicity::Atomic,
             stale_receipts: StaleReceipts::Distinct,
+            places: Places::Lost,
             browsing: Browsing::Unsupported,
             conditional_puts: ConditionalPuts::Unsupported,
             attachments: Attachments::Unsupported,

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::browse::{BrowsedMessage, Page, PageMark};
-use super::capabilities::Capabilities;
+use super::capabilities::{Capabilities, Places};
 use super::conditional::{PutIf, Swap};
 use super::metadata::Metadata;
 use super::model::{
@@ -117,8 +117,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// message twice.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for the body; [`ErrorKind::InvalidInput`] for a delay over `max_visibility`,
-    /// a time to live of zero, or a time to live that does not exceed the delay.
+    /// [`ErrorKind::TooLarge`] for the body; [`ErrorKind::InvalidInput`] for a delay over `max_delay`, a
+    /// time to live of zero or over [`MAX_TIME_TO_LIVE`](super::MAX_TIME_TO_LIVE), or one that does not exceed the delay.
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt>;
 
     /// Carries out a [`Swap`] and puts a message in one atomic step: both happen or neither does, also if the process
@@ -251,7 +251,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::MessageNotFound`] if the message was deleted or has expired;
     /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale
     /// ([`Capabilities::stale_receipts`] says whether the two are distinct);
-    /// [`ErrorKind::TooLarge`]; [`ErrorKind::InvalidInput`] for `visibility` over `max_visibility`.
+    /// [`ErrorKind::TooLarge`]; [`ErrorKind::InvalidInput`] for `visibility` over the
+    /// larger of `max_visibility` and `max_delay`.
     async fn update(
         &self,
         queue: &QueueName,
@@ -335,6 +336,33 @@ pub trait BackendExt: Backend {
             Err(error) if error.kind() == ErrorKind::QueueExists => Ok(Created::Existed),
             other => other,
         }
+    }
+
+    /// Makes a leased message visible at once that nobody has handled, in the place that it had, and replaces its body if
+    /// one is given. Where [places are lost](super::Places::Lost), it comes after all that are visible.
+    ///
+    /// # Errors
+    /// Those of [`update`](Backend::update).
+    async fn hand_back(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        body: Option<Bytes>,
+    ) -> Result<()> {
+        if self.capabilities().places == Places::Lost {
+            let updated = self.update(queue, id, receipt, Duration::ZERO, body);
+            return updated.await.map(drop);
+        }
+        let (queue, id, receipt) = (queue.clone(), id.clone(), receipt.clone());
+        let put_back = Op::PutBack {
+            queue,
+            id,
+            receipt,
+            body,
+        };
+        let applied = self.apply(vec![put_back]).await;
+        applied.map(drop).map_err(|failed| failed.error)
     }
 }
 

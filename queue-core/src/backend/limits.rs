@@ -4,9 +4,35 @@ use std::time::Duration;
 
 use super::{
     ApplyError, Atomicity, Attachments, Capabilities, ConditionalPuts, MAX_ITEMS, Metadata,
-    NewMessage, Op, PageMark, TimeToLive,
+    NewMessage, Op, PageMark, Places, TimeToLive,
 };
 use crate::{Error, ErrorKind, Operation, QueueName, Result};
+
+/// The longest time to live of a message: that of Azure, 68 years.
+pub const MAX_TIME_TO_LIVE: Duration = Duration::from_secs(i32::MAX as u64);
+
+/// The longest `max_delay` that a program can choose. What is hidden for longer is taken for damaged.
+const LONGEST_MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
+/// Parses the value of the option `max_delay` of an engine's URL, such as `30d`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if it is no duration, or not within a second to 3650 days.
+pub fn parse_max_delay(text: &str) -> Result<Duration> {
+    let parsed = text.parse::<jiff::Span>().and_then(|span| {
+        let days = jiff::SpanRelativeTo::days_are_24_hours();
+        Duration::try_from(span.to_duration(days)?)
+    });
+    let allowed = Duration::from_secs(1)..=LONGEST_MAX_DELAY;
+    let within = parsed.ok().filter(|delay| allowed.contains(delay));
+    within.ok_or_else(|| {
+        let detail = format!(
+            "the option `max_delay` is {text:?}; allowed is `1s` to `3650d`, such as `30d`"
+        );
+        let refused = Error::new(ErrorKind::InvalidInput, Operation::Open);
+        refused.with_detail(detail).unsent()
+    })
+}
 
 /// Checks the arguments of one operation on one queue, before anything is sent or written: part of what every
 /// [`Backend`](super::Backend) promises.
@@ -53,7 +79,7 @@ impl Limits<'_> {
                 .unsent()
                 .with_detail("this storage has no attachments"));
         }
-        let longest = self.capabilities.max_visibility;
+        let longest = self.capabilities.max_delay;
         if message.delay > longest {
             return Err(self.invalid(format!(
                 "the delay of {:?} exceeds the maximum of {longest:?}",
@@ -63,6 +89,12 @@ impl Limits<'_> {
         match message.time_to_live {
             TimeToLive::After(Duration::ZERO) => {
                 Err(self.invalid("the time to live is zero".into()))
+            }
+            TimeToLive::After(lifetime) if lifetime > MAX_TIME_TO_LIVE => {
+                Err(self.invalid(format!(
+                    "the time to live of {lifetime:?} exceeds the maximum of {MAX_TIME_TO_LIVE:?}; a message without \
+                     one never expires"
+                )))
             }
             TimeToLive::After(lifetime) if lifetime <= message.delay => Err(self.invalid(format!(
                 "the time to live of {lifetime:?} does not exceed the delay of {:?}",
@@ -109,14 +141,19 @@ impl Limits<'_> {
     /// # Errors
     /// If one is outside the limits.
     pub fn check_update(&self, visibility: Duration, body: Option<usize>) -> Result<()> {
-        let longest = self.capabilities.max_visibility;
+        let Capabilities {
+            max_visibility,
+            max_delay,
+            max_body,
+            ..
+        } = *self.capabilities;
+        let longest = max_visibility.max(max_delay);
         if visibility > longest {
             return Err(self.invalid(format!(
                 "the visibility timeout of {visibility:?} exceeds the maximum of {longest:?}"
             )));
         }
-        let largest = self.capabilities.max_body;
-        body.map_or(Ok(()), |length| self.check_body(length, largest))
+        body.map_or(Ok(()), |length| self.check_body(length, max_body))
     }
 
     /// Checks the size of a queue's metadata.
@@ -203,6 +240,9 @@ fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
             body,
             ..
         } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
+        Op::PutBack { queue, body, .. } if capabilities.places == Places::Kept => {
+            limits(queue).check_update(Duration::ZERO, body.as_ref().map(bytes::Bytes::len))
+        }
         Op::Delete { .. } => Ok(()),
         Op::DeleteItems {
             queue, items, of, ..

@@ -31,12 +31,13 @@ mod transactions;
 
 pub use browse::{BrowsedMessage, MessageState, Page, PageMark};
 pub use capabilities::{
-    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, StaleReceipts,
+    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Places,
+    StaleReceipts,
 };
 pub use conditional::{PutIf, Swap};
 pub use contract::{ApplyError, Backend, BackendExt};
 pub use items::{ItemSet, MAX_ITEMS};
-pub use limits::{Limits, check_ops};
+pub use limits::{Limits, MAX_TIME_TO_LIVE, check_ops, parse_max_delay};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{
     Attachment, AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage,

@@ -214,6 +214,22 @@ pub enum Op {
         /// The new body, or `None` to keep the current one.
         body: Option<Bytes>,
     },
+    /// Make a received message visible at once, in the place that its insertion gave it: before all that were put after
+    /// it. Replaces its body if one is given; otherwise like [`Update`](Self::Update). For a message that nobody has
+    /// handled: [`hand_back`](super::BackendExt::hand_back).
+    ///
+    /// Fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
+    /// [places](super::Capabilities::places).
+    PutBack {
+        /// The queue.
+        queue: QueueName,
+        /// The message.
+        id: StorageId,
+        /// Its pop receipt.
+        receipt: PopReceipt,
+        /// The new body, or `None` to keep the current one.
+        body: Option<Bytes>,
+    },
     /// Delete a message.
     Delete {
         /// The queue.
@@ -263,7 +279,7 @@ pub enum Op {
 pub enum OpOutcome {
     /// The result of a put.
     Put(PutReceipt),
-    /// The result of an update.
+    /// The result of an update or a put-back.
     Updated(Lease),
     /// The message was deleted, or its items.
     Deleted,
@@ -276,7 +292,9 @@ impl Op {
     pub(super) fn body_len(&self) -> usize {
         match self {
             Self::Put { message, .. } => message.body.len(),
-            Self::Update { body, .. } => body.as_ref().map_or(0, Bytes::len),
+            Self::Update { body, .. } | Self::PutBack { body, .. } => {
+                body.as_ref().map_or(0, Bytes::len)
+            }
             Self::Delete { .. } | Self::DeleteItems { .. } => 0,
             Self::Swap { swap, .. } => swap.value.len(),
         }

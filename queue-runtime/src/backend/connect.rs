@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use queue_clock::SystemClock;
-use queue_core::backend::Backend;
+use queue_core::backend::{Backend, parse_max_delay};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::internal::has_stray_ends;
 use queue_core::{Error, ErrorKind, Operation};
@@ -108,12 +108,7 @@ pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn B
         return open(url, clock).await.map_err(Refused::Storage);
     }
     match &*lower {
-        "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
-        "memory" if has_stray_ends(rest) => Err(refused(
-            &url,
-            "its name begins or ends with white space or a quote, or has a control character",
-        )),
-        "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
+        "memory" => memory(&url, rest, clock).map(|backend| Arc::new(backend) as _),
         "sqlite" => sqlite::open(&url, clock).await,
         scheme @ ("azure" | "https" | "http") => {
             azure::open(&format!("{scheme}:{rest}"), clock).await
@@ -128,6 +123,32 @@ pub(crate) fn is_there(url: &str) -> bool {
         scheme.eq_ignore_ascii_case("sqlite") && registered("sqlite").is_none()
     });
     !is_sqlite || sqlite::is_there(url)
+}
+
+/// Opens `NAME?max_delay=30d`, of which both parts may be missing.
+fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend, Refused> {
+    let (name, options) = rest.split_once('?').unwrap_or((rest, ""));
+    if has_stray_ends(name) {
+        let problem =
+            "its name begins or ends with white space or a quote, or has a control character";
+        return Err(refused(url, problem));
+    }
+    let backend = match name {
+        "" => MemoryBackend::new(clock),
+        name => MemoryBackend::named(name, clock),
+    };
+    match (options, options.strip_prefix("max_delay=")) {
+        ("", _) => Ok(backend),
+        (_, Some(delay)) => {
+            let delay = parse_max_delay(delay).map_err(Refused::Storage)?;
+            Ok(backend.with_max_delay(delay))
+        }
+        _ => {
+            let problem =
+                "the only option of `memory:NAME` is `max_delay`, such as `?max_delay=30d`";
+            Err(refused(url, problem))
+        }
+    }
 }
 
 #[cfg(feature = "sqlite")]

@@ -131,7 +131,9 @@ fn pages(items: usize, page: usize) -> u64 {
 fn kinds(ops: &[Op]) -> Vec<(QueueName, TransactionKind)> {
     let kind = |op: &Op| match op {
         Op::Put { queue, .. } => Some((queue.clone(), TransactionKind::Put)),
-        Op::Update { queue, .. } => Some((queue.clone(), TransactionKind::Update)),
+        Op::Update { queue, .. } | Op::PutBack { queue, .. } => {
+            Some((queue.clone(), TransactionKind::Update))
+        }
         Op::Delete { queue, .. } | Op::DeleteItems { queue, .. } => {
             Some((queue.clone(), TransactionKind::Delete))
         }

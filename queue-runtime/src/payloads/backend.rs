@@ -243,6 +243,25 @@ impl WithPayloads {
                 let updated = self.update(&queue, &id, &receipt, visibility, body);
                 updated.await.map(OpOutcome::Updated)
             }
+            Op::PutBack {
+                queue,
+                id,
+                receipt,
+                body,
+            } => {
+                let Held { payload, receipt } = Held::read(&receipt);
+                let put_back = Op::PutBack {
+                    queue,
+                    id,
+                    receipt,
+                    body,
+                };
+                let mut outcome = self.in_storage(put_back).await?;
+                if let OpOutcome::Updated(lease) = &mut outcome {
+                    lease.receipt = Held::write(payload.as_ref(), &lease.receipt);
+                }
+                Ok(outcome)
+            }
             Op::Delete {
                 queue,
                 id,
@@ -252,13 +271,14 @@ impl WithPayloads {
                 let removed = self.remove(&queue, &id, &receipt, moved).await;
                 removed.map(|()| OpOutcome::Deleted)
             }
-            other => match self.inner.apply(vec![other]).await {
-                Ok(mut outcomes) => outcomes
-                    .pop()
-                    .ok_or_else(|| Error::new(ErrorKind::Corrupt, Operation::Apply)),
-                Err(failed) => Err(failed.error),
-            },
+            other => self.in_storage(other).await,
         }
+    }
+
+    async fn in_storage(&self, op: Op) -> Result<OpOutcome> {
+        let outcomes = self.inner.apply(vec![op]).await;
+        let last = outcomes.map_err(|failed| failed.error)?.pop();
+        last.ok_or_else(|| Error::new(ErrorKind::Corrupt, Operation::Apply))
     }
 }
 

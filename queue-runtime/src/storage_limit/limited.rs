@@ -69,7 +69,7 @@ fn urgency(ops: &[Op]) -> Urgency {
     let is_leased = |op: &Op| {
         matches!(
             op,
-            Op::Update { .. } | Op::Delete { .. } | Op::DeleteItems { .. }
+            Op::Update { .. } | Op::PutBack { .. } | Op::Delete { .. } | Op::DeleteItems { .. }
         )
     };
     if ops.iter().any(is_leased) {
@@ -83,6 +83,7 @@ fn queue(op: &Op) -> Option<&QueueName> {
     match op {
         Op::Put { queue, .. }
         | Op::Update { queue, .. }
+        | Op::PutBack { queue, .. }
         | Op::Delete { queue, .. }
         | Op::DeleteItems { queue, .. }
         | Op::Swap { queue, .. } => Some(queue),

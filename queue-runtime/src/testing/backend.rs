@@ -158,13 +158,24 @@ impl Backend for FaultInjector {
     }
 
     async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let call = Call::begin(self, Operation::Apply, None);
+        let handed_back = match &ops[..] {
+            [Op::PutBack { queue, .. }] => Some(queue.clone()),
+            _ => None,
+        };
+        let operation = match handed_back {
+            Some(_) => Operation::Update,
+            None => Operation::Apply,
+        };
+        let call = Call::begin(self, operation, handed_back.as_ref());
         call.hide_longer(ops.iter_mut().filter_map(|op| match op {
             Op::Put { message, .. } => Some(message),
             _ => None,
         }));
         for op in &ops {
             if let Op::Update {
+                queue, id, receipt, ..
+            }
+            | Op::PutBack {
                 queue, id, receipt, ..
             }
             | Op::Delete {

@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use queue_core::backend::{NewMessage, PopReceipt, StorageId};
+use queue_core::backend::{BackendExt as _, NewMessage, PopReceipt, StorageId};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result, RetryAdvice};
 
 use super::fault::Fault;
@@ -150,7 +150,7 @@ impl<'a> Call<'a> {
             }
         }
         for other in ahead {
-            let release = backend.update(queue, &other.id, &other.receipt, Duration::ZERO, None);
+            let release = backend.hand_back(queue, &other.id, &other.receipt, None);
             // A message that cannot be released becomes visible again after `held_for`.
             let _ = release.await;
         }

@@ -263,9 +263,18 @@ fn swap([expected, value]: &[Option<&'static str>; 2], retention: Duration) -> S
     }
 }
 
+/// An update for less than this is a put-back, as part of an `apply`.
+const SHORT: Duration = Duration::from_secs(1);
+
 fn op(call: &Call, handles: &[Handle]) -> Op {
     match call.clone() {
         Call::Put(queue, message) => Op::Put { queue, message },
+        Call::Update(queue, at, visibility, body) if visibility < SHORT => Op::PutBack {
+            queue,
+            id: handles[at].id.clone(),
+            receipt: handles[at].receipt.clone(),
+            body: body.map(Into::into),
+        },
         Call::Update(queue, at, visibility, body) => Op::Update {
             queue,
             id: handles[at].id.clone(),

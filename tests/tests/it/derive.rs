@@ -107,7 +107,7 @@ fn limits_are_allowed_at_both_ends() {
     struct Least;
 
     #[derive(Serialize, Deserialize, Message)]
-    #[message(visibility_timeout = "7days", time_to_live = "100years")]
+    #[message(visibility_timeout = "7days", time_to_live = "2147483647s")]
     #[message(poison_threshold = 4294967295, crate = queue_core)]
     #[message(queue = "a23456789-b23456789-c23456789-d23456789-e23456789-f23456")]
     struct Most;

@@ -120,7 +120,7 @@ fn receives_have_batches_of_their_own() {
         Request::Step(Step::Update {
             queue,
             handle,
-            visibility: Duration::from_secs(30),
+            visibility: Some(Duration::from_secs(30)),
             body: None,
         })
     };

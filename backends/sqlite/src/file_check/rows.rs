@@ -14,9 +14,12 @@ use crate::readable::{Rows, has_table};
 use crate::reader::parse_metadata;
 use crate::receipt::storage_id;
 
-/// How long after it was put or received a message is hidden at most, in microseconds: 7 days, and an hour for times that
-/// are recorded late.
-const HIDDEN: i64 = (7 * 24 + 1) * 60 * 60 * 1_000_000;
+/// How far times are ahead of those that are recorded at most, in microseconds: 7 days and an hour.
+const LATE: i64 = (7 * 24 + 1) * 60 * 60 * 1_000_000;
+
+/// How long after it was put or received a message is hidden at most: the longest
+/// [`max_delay`](crate::SqliteBuilder::max_delay), and an hour for times that are recorded late.
+const HIDDEN: i64 = (3650 * 24 + 1) * 60 * 60 * 1_000_000;
 
 /// What is known of a queue.
 #[derive(Default)]
@@ -212,7 +215,7 @@ impl Examination<'_, '_> {
             {
                 this.report.add(ProblemKind::Body, example);
             }
-            let is_late = inserted_at > this.latest.saturating_add(HIDDEN);
+            let is_late = inserted_at > this.latest.saturating_add(LATE);
             let expires = expires_at.unwrap_or(i64::MAX);
             let lives = expires > inserted_at && expires_at.is_none_or(is_time);
             if !is_time(inserted_at) || is_late || !lives {

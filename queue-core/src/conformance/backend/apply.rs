@@ -169,7 +169,7 @@ async fn assert_prefix_done(
 
 pub(super) async fn a_refused_argument_spoils_an_atomic_apply(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
-    let longest = f.backend.capabilities().max_visibility;
+    let longest = f.backend.capabilities().max_delay;
     let late = NewMessage::new("late").with_delay(longest + Duration::from_secs(1));
     let ops = vec![
         put(&f.queue, "put"),

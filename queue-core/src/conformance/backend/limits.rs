@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fixture::{Fixture, assert_refused, metadata};
 use super::harness::Harness;
-use crate::backend::{Created, NewMessage, Op, TimeToLive};
+use crate::backend::{Created, MAX_TIME_TO_LIVE, NewMessage, Op, TimeToLive};
 use crate::error::ErrorKind;
 
 const STEP: Duration = Duration::from_millis(1);
@@ -138,7 +138,8 @@ pub(super) async fn visibility_timeouts_of_a_receive(harness: &dyn Harness) {
 
 pub(super) async fn visibility_timeouts_of_an_update(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
-    let longest = f.backend.capabilities().max_visibility;
+    let capabilities = f.backend.capabilities();
+    let longest = capabilities.max_visibility.max(capabilities.max_delay);
     f.put("one").await;
     let mut message = f.receive_one().await;
     for refused in [longest + STEP, Duration::MAX] {
@@ -155,7 +156,7 @@ pub(super) async fn visibility_timeouts_of_an_update(harness: &dyn Harness) {
 
 pub(super) async fn delays_of_a_put(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
-    let longest = f.backend.capabilities().max_visibility;
+    let longest = f.backend.capabilities().max_delay;
     let put = |delay| {
         let message = NewMessage::new("one").with_delay(delay);
         f.backend.put(&f.queue, message)
@@ -181,6 +182,7 @@ pub(super) async fn times_to_live_of_a_put(harness: &dyn Harness) {
         (Duration::ZERO, Duration::ZERO),
         (f.lease, f.lease),
         (f.lease, f.lease + second),
+        (MAX_TIME_TO_LIVE + second, Duration::ZERO),
     ] {
         assert_refused(put(lifetime, delay).await, ErrorKind::InvalidInput);
     }
@@ -191,7 +193,6 @@ pub(super) async fn times_to_live_of_a_put(harness: &dyn Harness) {
     let (lifetime, delay) = (Duration::from_micros(700), Duration::from_micros(200));
     let barely = put(second + lifetime, second + delay).await.expect("put");
     assert!(barely.expires_at > Some(barely.visible_at));
-    let years = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-    let put = put(years, Duration::ZERO).await.expect("put");
+    let put = put(MAX_TIME_TO_LIVE, Duration::ZERO).await.expect("put");
     assert!(put.expires_at.is_some());
 }

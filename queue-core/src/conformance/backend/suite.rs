@@ -32,6 +32,7 @@ suite! { $ conformance_tests backend
         messages_come_by_visibility_then_in_order
         many_come_in_the_order_of_the_puts
         an_update_of_zero_shows_the_message_at_once
+        what_is_handed_back_keeps_its_place
         an_update_prolongs_and_shortens_the_lease
         a_message_behind_many_hidden_ones_is_found
     }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, LONG, text};
+use bytes::Bytes;
+
+use super::fixture::{Fixture, LONG, assert_lease_gone, text};
 use super::harness::{Harness, Ordering};
-use crate::backend::NewMessage;
+use crate::backend::{BackendExt as _, NewMessage, Places, ReceivedMessage};
 use crate::timestamp::between;
 
 pub(super) async fn what_was_put_is_received(harness: &dyn Harness) {
@@ -183,6 +185,57 @@ pub(super) async fn an_update_of_zero_shows_the_message_at_once(harness: &dyn Ha
     let updated = f.update(&message, Duration::ZERO, None).await;
     updated.expect("update");
     assert_eq!(f.receive_one().await.id, message.id);
+}
+
+pub(super) async fn what_is_handed_back_keeps_its_place(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    for body in ["a", "b", "c", "d"] {
+        f.put(body).await;
+    }
+    let mut held = f.receive_for(2, LONG).await;
+    if held.len() == 1 {
+        held.extend(f.receive_for(1, LONG).await);
+    }
+    f.advance(f.lease).await;
+    f.put("e").await;
+    let [first, second] = &held[..] else {
+        panic!("two are visible: {held:?}")
+    };
+    let (backend, queue) = (&f.backend, &f.queue);
+    let hand_back = |message: &ReceivedMessage, body: Option<&'static str>| {
+        let (id, receipt) = (message.id.clone(), message.receipt.clone());
+        let body = body.map(Bytes::from);
+        async move { backend.hand_back(queue, &id, &receipt, body).await }
+    };
+    hand_back(second, None).await.expect("handed back");
+    hand_back(first, Some("changed"))
+        .await
+        .expect("handed back");
+    assert_lease_gone(hand_back(first, None).await);
+    let keeps = f.backend.capabilities().places == Places::Kept;
+    let mut received = Vec::new();
+    while received.len() < 5 {
+        let more = f.receive_for(5, LONG).await;
+        assert!(!more.is_empty(), "all are visible: {received:?}");
+        received.extend(more);
+    }
+    let mut bodies: Vec<String> = received.iter().map(|one| text(&one.body)).collect();
+    let again = received.iter().find(|one| one.id == first.id);
+    let again = again.expect("it is visible");
+    assert_eq!(
+        (again.dequeue_count, again.inserted_at),
+        (2, first.inserted_at)
+    );
+    let changed = |body: &str| match body {
+        body if body == text(&first.body) => "changed".to_owned(),
+        body => body.to_owned(),
+    };
+    let mut expected: Vec<String> = ["a", "b", "c", "d", "e"].map(changed).into();
+    if !keeps || f.store.ordering() == Ordering::BestEffort {
+        bodies.sort();
+        expected.sort_unstable();
+    }
+    assert_eq!(bodies, expected);
 }
 
 pub(super) async fn an_update_prolongs_and_shortens_the_lease(harness: &dyn Harness) {

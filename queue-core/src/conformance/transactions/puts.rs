@@ -68,7 +68,7 @@ pub(super) async fn a_put_beyond_the_limits_writes_nothing_and_the_transaction_g
     };
     let large = NewMessage::new(vec![b'x'; capabilities.max_body + 1]);
     let late = NewMessage::new("late");
-    let late = late.with_delay(capabilities.max_visibility + Duration::from_millis(1));
+    let late = late.with_delay(capabilities.max_delay + Duration::from_millis(1));
     for (message, kind) in [
         (large, ErrorKind::TooLarge),
         (late, ErrorKind::InvalidInput),

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
     ConditionalPuts, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark,
-    PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
-    Swap, check_ops,
+    PeekedMessage, Places, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId, Swap, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
@@ -79,6 +79,13 @@ impl MemoryBackend {
         self
     }
 
+    /// Sets the longest delay of a message; 7 days by default, as on Azure. In a URL: `memory:NAME?max_delay=30d`.
+    #[must_use]
+    pub fn with_max_delay(mut self, delay: Duration) -> Self {
+        self.capabilities.max_delay = delay;
+        self
+    }
+
     /// Sets the largest metadata of a queue, in bytes of names and values; 8 KiB by default, as on Azure.
     #[must_use]
     pub fn with_max_metadata(mut self, bytes: usize) -> Self {
@@ -109,6 +116,7 @@ impl MemoryBackend {
 
     fn over(store: Arc<Store>, name: String) -> Self {
         let mut capabilities = Capabilities::local();
+        capabilities.places = Places::Kept;
         capabilities.browsing = Browsing::Supported;
         capabilities.conditional_puts = ConditionalPuts::Supported;
         capabilities.attachments = Attachments::Supported;
@@ -310,7 +318,7 @@ impl Backend for MemoryBackend {
             .limits(Operation::Update, queue)
             .check_update(visibility, body.as_ref().map(Bytes::len))?;
         self.call(Operation::Update, queue, |state, now| {
-            let change = (visibility, body.as_ref());
+            let change = (Some(visibility), body.as_ref());
             Ok(state.update(queue, id, receipt, change, now)?.0)
         })
     }
@@ -367,13 +375,22 @@ fn apply(
     Ok(outcomes)
 }
 
+/// What an operation of an `apply` did, and how to undo it.
+type Done<'a> = Result<(OpOutcome, Undo<'a>), (ErrorKind, &'a QueueName)>;
+
+fn updated(queue: &QueueName, updated: store::Result<(Lease, Message)>) -> Done<'_> {
+    let (lease, before) = updated.map_err(|kind| (kind, queue))?;
+    let undo = move |state: &mut State| state.restore(queue, before);
+    Ok((OpOutcome::Updated(lease), Box::new(undo)))
+}
+
 fn step<'a>(
     state: &mut State,
     results: &'a MemoryResults,
     op: &'a Op,
     last_put: &mut Option<(&'a QueueName, u64)>,
     now: i64,
-) -> Result<(OpOutcome, Undo<'a>), (ErrorKind, &'a QueueName)> {
+) -> Done<'a> {
     match op {
         Op::Put { queue, message } => {
             let put = state.put(queue, message, now);
@@ -389,10 +406,17 @@ fn step<'a>(
             visibility,
             body,
         } => {
-            let updated = state.update(queue, id, receipt, (*visibility, body.as_ref()), now);
-            let (lease, before) = updated.map_err(|kind| (kind, queue))?;
-            let undo = move |state: &mut State| state.restore(queue, before);
-            Ok((OpOutcome::Updated(lease), Box::new(undo)))
+            let change = (Some(*visibility), body.as_ref());
+            updated(queue, state.update(queue, id, receipt, change, now))
+        }
+        Op::PutBack {
+            queue,
+            id,
+            receipt,
+            body,
+        } => {
+            let change = (None, body.as_ref());
+            updated(queue, state.update(queue, id, receipt, change, now))
         }
         Op::Delete {
             queue, id, receipt, ..

@@ -212,13 +212,13 @@ impl State {
             .collect())
     }
 
-    /// Updates a message. Returns what it was before, too.
+    /// Makes a message visible after this time, or at once in its place. Returns what it was before, too.
     pub(super) fn update(
         &mut self,
         name: &QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
-        (visibility, body): (Duration, Option<&Bytes>),
+        (visibility, body): (Option<Duration>, Option<&Bytes>),
         now: i64,
     ) -> Result<(Lease, Message)> {
         let next = self.next_number();
@@ -226,7 +226,10 @@ impl State {
         let before = queue.take_with(id, receipt, now)?;
         let mut message = before.clone();
         message.receipt = next;
-        message.visible_at = after(now, visibility);
+        message.visible_at = match visibility {
+            Some(visibility) => after(now, visibility),
+            None => now.min(message.inserted_at),
+        };
         if let Some(body) = body {
             message.body = body.clone();
         }

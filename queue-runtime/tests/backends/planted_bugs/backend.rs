@@ -47,6 +47,7 @@ planted! {
     MissingLooksEmpty => every_method_reports_a_missing_queue;
     ListsUnsorted => queues_are_listed_by_prefix_in_order;
     ReceivesLastFirst => messages_come_by_visibility_then_in_order many_come_in_the_order_of_the_puts;
+    LosesPlaces => what_is_handed_back_keeps_its_place;
     TrimsBodies => text_comes_back_as_it_was;
     ReceiptsStay => a_receipt_is_stale_after_an_update;
     ReceivedWhenPut => a_receive_tells_the_time_of_the_storage;

@@ -27,6 +27,7 @@ pub(super) enum Bug {
     MissingLooksEmpty,
     ListsUnsorted,
     ReceivesLastFirst,
+    LosesPlaces,
     TrimsBodies,
     ReceiptsStay,
     ReceivedWhenPut,

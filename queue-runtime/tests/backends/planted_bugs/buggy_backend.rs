@@ -434,6 +434,26 @@ impl Backend for Buggy {
                 }
                 self.inner.apply(others).await
             }
+            Bug::LosesPlaces => {
+                for op in &mut ops {
+                    if let Op::PutBack {
+                        queue,
+                        id,
+                        receipt,
+                        body,
+                    } = op.clone()
+                    {
+                        *op = Op::Update {
+                            queue,
+                            id,
+                            receipt,
+                            visibility: Duration::ZERO,
+                            body,
+                        };
+                    }
+                }
+                self.inner.apply(ops).await
+            }
             _ => self.inner.apply(ops).await,
         }
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Atomicity, Backend, Browsing, Capabilities, ConditionalPuts, Lease, Op, OpOutcome,
-    PopReceipt, StaleReceipts, StorageId,
+    Places, PopReceipt, StaleReceipts, StorageId,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{Error, ErrorKind, QueueName, Result};
@@ -27,6 +27,7 @@ impl Remote {
         let mut capabilities = inner.capabilities().clone();
         capabilities.atomicity = Atomicity::InOrder;
         capabilities.stale_receipts = StaleReceipts::Ambiguous;
+        capabilities.places = Places::Lost;
         capabilities.browsing = Browsing::Unsupported;
         capabilities.conditional_puts = ConditionalPuts::Unsupported;
         Self {
@@ -38,6 +39,7 @@ impl Remote {
 
     pub(crate) fn with_max_visibility(mut self, longest: Duration) -> Self {
         self.capabilities.max_visibility = longest;
+        self.capabilities.max_delay = longest;
         self
     }
 
