@@ -150,7 +150,7 @@ impl Disposition {
         Failure::retry(error).into()
     }
 
-    /// Retries the message after `delay`.
+    /// Retries the message after `delay`, also if that is beyond the storage's limit.
     pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure::retry_after(delay, error).into()
     }
@@ -163,7 +163,8 @@ impl Disposition {
     /// Puts the message back without counting the attempt, so that it is received again after `after`.
     ///
     /// This is for work that cannot be done *yet*, such as the step after one that has not ended. The number of
-    /// postponements is not limited. A message that would expire meanwhile is moved to the poison queue. A bare
+    /// postponements is not limited, but after 32 of them a message is hidden for ever longer, up to a second, if `after` is
+    /// shorter. A delay beyond the storage's limit is kept: a message that is received before is put back again. A message that would expire meanwhile is moved to the poison queue. A bare
     /// body has no room to record the postponement, so the receive counts for it.
     ///
     /// ```

@@ -98,6 +98,8 @@ pub struct AttemptRecord {
     pub last_chance: bool,
     /// When a consumer first found the message's version too new.
     pub newer_since: Option<Timestamp>,
+    /// When the message is due, in the storage's time, if it was put back for longer than the storage can hide it.
+    pub not_before: Option<Timestamp>,
     /// The last checkpoint that a handler wrote, as JSON.
     pub progress: Option<String>,
     /// Attempts before a redrive that kept the counts. They count, but the message gets at least one further attempt.

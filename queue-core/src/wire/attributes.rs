@@ -71,6 +71,7 @@ attributes! {
     last_error = "lasterror",
     last_chance = "lastchance",
     newer_since = "newersince",
+    not_before = "notbefore",
     progress = "progress",
     earlier_attempts = "earlierattempts",
     poison_reason = "poisonreason",
@@ -130,6 +131,7 @@ impl<'a> Attributes<'a> {
             last_error: self.last_error.owned()?,
             last_chance: self.last_chance.flag()?,
             newer_since: self.newer_since.time()?,
+            not_before: self.not_before.time()?,
             progress: self.progress.owned()?,
             earlier: self.earlier_attempts.number()?.unwrap_or(0),
         })

@@ -28,12 +28,13 @@ const SOURCE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The attributes of attempt and poison records.
-const ACCOUNTING: [&str; 15] = [
+const ACCOUNTING: [&str; 16] = [
     "failures",
     "forgiven",
     "lasterror",
     "lastchance",
     "newersince",
+    "notbefore",
     "progress",
     "earlierattempts",
     "poisonreason",
@@ -234,6 +235,9 @@ fn write_attempts(object: &mut ObjectWriter, attempts: &AttemptRecord) {
     }
     if let Some(since) = attempts.newer_since {
         object.time(member!("newersince"), since);
+    }
+    if let Some(due) = attempts.not_before {
+        object.time(member!("notbefore"), due);
     }
     object.text(member!("progress"), attempts.progress.as_deref());
     if attempts.earlier > 0 {

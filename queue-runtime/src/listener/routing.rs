@@ -95,7 +95,7 @@ impl Routing<'_> {
     fn route(&self, part: Part, turns: &Arc<Turns>) -> Result<Route, StartError> {
         let Part {
             handler,
-            options,
+            mut options,
             layers,
             key,
         } = part;
@@ -115,6 +115,7 @@ impl Routing<'_> {
                 error,
             },
         })?;
+        options.ordered = key.is_some();
         let config = &options.config;
         if let Some(messages) = config.max_in_flight {
             let setting = "number of messages of one type in flight";

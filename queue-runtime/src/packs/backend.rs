@@ -86,7 +86,9 @@ impl Packs {
 /// Returns the place of the operation that is about an item.
 fn position_of_item(ops: &[Op]) -> Option<usize> {
     let is_item = |op: &Op| match op {
-        Op::Update { id, .. } | Op::Delete { id, .. } => parse_item(id).is_some(),
+        Op::Update { id, .. } | Op::PutBack { id, .. } | Op::Delete { id, .. } => {
+            parse_item(id).is_some()
+        }
         _ => false,
     };
     ops.iter().position(is_item)
@@ -171,12 +173,15 @@ impl Backend for Packs {
         }
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
         let Some(at) = position_of_item(&ops) else {
             return self.storage.apply(ops).await;
         };
         let refused = |error| ApplyError::new(at, Vec::new(), error);
         let (Op::Update {
+            queue, id, receipt, ..
+        }
+        | Op::PutBack {
             queue, id, receipt, ..
         }
         | Op::Delete {
@@ -192,6 +197,28 @@ impl Backend for Packs {
         }
         let item = self.item(queue, id).expect("it is an item");
         let (item, receipt) = (item.map_err(refused)?, receipt.clone());
+        if let [Op::PutBack { body, .. }] = &ops[..] {
+            let this = self.this();
+            let handed_back = this.hand_back_item(item, &receipt, body.clone());
+            let lease = handed_back.await.map_err(refused)?;
+            return Ok(vec![OpOutcome::Updated(lease)]);
+        }
+        if let Op::PutBack {
+            queue,
+            id,
+            receipt,
+            body,
+        } = ops[at].clone()
+        {
+            // As one of several operations, it leaves its pack.
+            ops[at] = Op::Update {
+                queue,
+                id,
+                receipt,
+                visibility: Duration::ZERO,
+                body,
+            };
+        }
         self.this().change_item(item, &receipt, ops, at).await
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use queue_core::backend::{
-    Backend as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt, TimeToLive,
+    Backend as _, BackendExt as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt,
+    TimeToLive,
 };
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, Outcome, Result};
@@ -323,14 +324,10 @@ impl Packs {
         let given_back = match locked.receipt() {
             Ok(receipt) => {
                 let (queue, id) = (pack.queue(), pack.id());
-                let update = || {
-                    let body = Some(body.clone());
-                    self.storage
-                        .update(queue, id, &receipt, Duration::ZERO, body)
-                };
+                let hand_back = || self.storage.hand_back(queue, id, &receipt, Some(body.clone()));
                 let until = self.clock.monotonic().saturating_add(GIVING_BACK);
                 let repeats = Repeats::within_lease(until, &*self.clock);
-                repeats.ask(update, Error::is_lease_gone).await.map(drop)
+                repeats.ask(hand_back, Error::is_lease_gone).await
             }
             Err(error) => Err(error),
         };

@@ -183,6 +183,18 @@ impl OpenPack {
         is_held
     }
 
+    /// Has an item that is held within the pack wait in it again, until the pack is given back. Returns false if it is not,
+    /// or is leaving.
+    pub(super) fn stay(&self, item: u32) -> bool {
+        let mut state = self.state();
+        let stays = state.is_held(item) && !state.items[item as usize].leaves;
+        if stays {
+            state.items[item as usize].status = Status::Waiting;
+            state.closing = true;
+        }
+        stays
+    }
+
     pub(super) fn counts(&self) -> Counts {
         self.state().counts()
     }

@@ -82,6 +82,25 @@ impl Packs {
         }
     }
 
+    /// Hands back an item that nobody has handled. It stays in its pack, of which no further item is returned: as soon as
+    /// none is held, the pack goes back where it was.
+    pub(super) async fn hand_back_item(
+        self: &Arc<Self>,
+        (pack, number): ItemOf,
+        receipt: &PopReceipt,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        pack.held(number, receipt)?;
+        if !pack.stay(number) {
+            let item = (pack, number);
+            return self.update_item(item, receipt, Duration::ZERO, body).await;
+        }
+        let now = self.clock.monotonic();
+        let visible_at = pack.lease.storage_time().latest_now(now);
+        self.changed(&pack).await;
+        Ok(Lease::new(pack.receipt.clone(), visible_at))
+    }
+
     /// Carries out operations of which the one at `at` is about an item.
     pub(super) async fn change_item(
         self: &Arc<Self>,

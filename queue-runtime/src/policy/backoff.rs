@@ -20,18 +20,23 @@ pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
 /// A service that asks for a delay may shorten the pauses to this, but no further, once they are longer.
 const SHORTEST_ASKED: Duration = Duration::from_secs(1);
 
+/// The longest delay that a service can ask for: it must not stop a program for good.
+const LONGEST_ASKED: Duration = Duration::from_secs(60 * 60);
+
 impl Backoff {
     /// Returns the pause after `failures` consecutive failures, of which the last carried this advice.
     /// `random` is from 0 to 1.
     ///
-    /// If the service asks for a delay, the pause is that long, but at least [`SHORTEST`], and at least a
+    /// If the service asks for a delay of up to an hour, the pause is that long, but at least [`SHORTEST`], and at least a
     /// second after repeated failures. Otherwise it is half to all of `base · 2^(failures−1)`, at most of `cap`.
     pub(crate) fn pause(self, retry: RetryAdvice, failures: u32, random: f64) -> Duration {
         let ceiling = doubled(self.base, failures.saturating_sub(1), self.cap);
         let share = 0.5 + 0.5 * random.clamp(0.0, 1.0);
         let own = scaled(ceiling.max(2 * SHORTEST), share);
         match retry {
-            RetryAdvice::Throttled(Some(after)) => after.max(own.min(SHORTEST_ASKED)),
+            RetryAdvice::Throttled(Some(after)) => {
+                after.clamp(own.min(SHORTEST_ASKED), LONGEST_ASKED)
+            }
             _ => own,
         }
     }
@@ -81,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_may_ask_for_any_longer_delay() {
+    fn a_service_may_ask_for_any_longer_delay_up_to_an_hour() {
         for asked in [1, 2, 3600].map(Duration::from_secs) {
             let retry = RetryAdvice::Throttled(Some(asked));
             for failures in [1, 20] {

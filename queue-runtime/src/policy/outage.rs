@@ -6,19 +6,16 @@ use queue_core::{Error, RetryAdvice};
 
 use super::{Backoff, jitter};
 
-/// The longest pause after failed receives.
-const LONGEST: Duration = Duration::from_secs(30);
-
 /// The pauses of a dequeue task after failed receives.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(200),
-    cap: LONGEST,
+    cap: Duration::from_secs(30),
 };
 
 /// Returns how long a dequeue task waits after `failures` consecutive failed receives, of which the last
-/// carried this advice: as [`Backoff::pause`], at most 30 s. `random` is from 0 to 1.
+/// carried this advice: as [`Backoff::pause`], at most 30 s unless the service asks for more. `random` is from 0 to 1.
 pub(crate) fn outage_pause(retry: RetryAdvice, failures: u32, random: f64) -> Duration {
-    BACKOFF.pause(retry, failures, random).min(LONGEST)
+    BACKOFF.pause(retry, failures, random)
 }
 
 /// The failures in a row of what messages wait for. They share it, so that they do not ask a service that is down more
@@ -97,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn the_service_may_ask_for_up_to_the_longest() {
-        for (asked, given) in [(2, 2), (30, 30), (3600, 30)] {
+    fn the_service_may_ask_for_up_to_an_hour() {
+        for (asked, given) in [(2, 2), (31, 31), (3600, 3600), (u64::MAX, 3600)] {
             let retry = RetryAdvice::Throttled(Some(Duration::from_secs(asked)));
             assert_eq!(outage_pause(retry, 1, 1.0), Duration::from_secs(given));
             assert_eq!(outage_pause(retry, 20, 0.0), Duration::from_secs(given));

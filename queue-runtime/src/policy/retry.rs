@@ -55,6 +55,11 @@ impl RetryPolicy {
         }
     }
 
+    /// The longest delay.
+    pub(crate) fn longest(&self) -> Duration {
+        self.cap
+    }
+
     /// Returns the delay after the given attempt, counted from 1. `random` is from 0 to 1.
     #[must_use]
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {

@@ -12,6 +12,7 @@ use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::refusal::Refusal;
 use super::settlement::{End, SettleProblem, Settling, lost};
+use super::waiting::postponed;
 use crate::context::Context;
 use crate::panic;
 
@@ -23,6 +24,7 @@ pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &I
     };
     matches!(incoming.verdict, Verdict::Run { .. })
         && incoming.damage.is_none()
+        && incoming.not_due(context).is_none()
         && consumer.serves.position(&incoming.body).is_some()
         && !was_completed()
 }
@@ -55,6 +57,9 @@ pub(crate) async fn admit(
         let settling = Settling::new(context, consumer, incoming);
         let again = Box::pin(settling.complete_again(Vec::new(), 0)).await;
         return Err(Refusal::Settled(again));
+    }
+    if let Some(after) = incoming.not_due(context) {
+        return Err(postponed(after, "it is not due yet"));
     }
     renew_if_overdue(context, incoming).await?;
     if let Some(damage) = &incoming.damage {

@@ -41,7 +41,7 @@ pub(crate) enum Verdict {
 /// that it never is.
 ///
 /// A record that explains more receives than there were before this one was not written by a consumer; none
-/// of it is believed. `newer_since` is believed if it is within the message's life, to within the precision
+/// of it is believed. `not_before` is believed if the message was put back before. `newer_since` is believed if it is within the message's life, to within the precision
 /// of the storage's time.
 pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
     let earlier = message.dequeue_count.saturating_sub(1);
@@ -50,6 +50,9 @@ pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
         // It decides nothing here, and its reader checks it.
         unbelieved.progress = record.progress.take();
         *record = unbelieved;
+    }
+    if record.failures.saturating_add(record.forgiven) == 0 {
+        record.not_before = None;
     }
     let life = message.inserted_at..=later(message.received_at, MARGIN);
     record.newer_since = record.newer_since.filter(|since| life.contains(since));

@@ -267,7 +267,9 @@ impl<M> Delivery<M> {
         settle.instrument(self.span.clone())
     }
 
-    /// Makes the message visible to other consumers at once, without counting the attempt.
+    /// Makes the message visible to other consumers at once, without counting the attempt. In memory and on SQLite, the
+    /// message goes back where it was, and is the next one that is accepted; [postpone](Disposition::postpone) one that
+    /// others are to go before.
     ///
     /// # Errors
     /// The same as of [`complete`](Self::complete).

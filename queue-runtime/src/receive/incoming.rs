@@ -185,6 +185,14 @@ impl Incoming {
         Some(expiry.saturating_sub(now.saturating_add(MARGIN)))
     }
 
+    /// Returns how long it is until the message is due that was put back for longer than the storage can hide it.
+    pub(super) fn not_due(&self, context: &Context) -> Option<Duration> {
+        let due = self.envelope.attempts.not_before?;
+        let due = self.lease.storage_time().latest(due);
+        let left = due.saturating_sub(context.clock.monotonic());
+        (!left.is_zero()).then_some(left)
+    }
+
     /// Returns whether the message has expired, in the storage's time. Without a margin: only the storage
     /// decides, this explains its answer.
     pub(crate) fn is_expired(&self, context: &Context) -> bool {

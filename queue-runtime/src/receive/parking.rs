@@ -1,6 +1,7 @@
 //! The parking room: where received messages wait, leased and renewed, until they can be handled.
 //!
-//! A message that finds no place there, or has waited for too long, is put back without counting the attempt.
+//! A message that finds no place there, or has waited for too long, is put back without counting the attempt. One of those
+//! that are handled in their order keeps its place for as long as it takes: those behind it would go first.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -93,7 +94,8 @@ const PUT_BACK: Backoff = Backoff {
 };
 
 /// Has a message wait in the parking room until it gets what it wants, for a visibility timeout at most, if there is a place.
-/// One that cannot be put back without counting the attempt, or would expire meanwhile, waits as long as that takes.
+/// One that cannot be put back without counting the attempt, would expire meanwhile, or has a place and an order to keep,
+/// waits as long as that takes.
 ///
 /// # Cancel safety
 /// Cancel safe, as far as `wanted` is.
@@ -118,7 +120,9 @@ pub(crate) async fn park_at<T>(
     wanted: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
     let Settling {
-        context, incoming, ..
+        context,
+        consumer,
+        incoming,
     } = settling;
     let after = put_back_after(&incoming.envelope);
     let put_back = || {
@@ -149,7 +153,7 @@ pub(crate) async fn park_at<T>(
                 });
             }
             () = context.clock.sleep(patience) => {
-                if let Some(refusal) = put_back() {
+                if !consumer.options.ordered && let Some(refusal) = put_back() {
                     return Err(refusal);
                 }
             }

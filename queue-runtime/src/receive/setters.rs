@@ -44,7 +44,8 @@ macro_rules! type_setters {
         }
 
         /// Sets the delay before a retry, unless the handler or the settlement specifies one. The default is
-        /// [`RetryPolicy::default`](crate::RetryPolicy::default).
+        /// [`RetryPolicy::default`](crate::RetryPolicy::default). The longest one may be as long as the storage can delay a
+        /// message.
         pub fn retry(mut self, policy: $crate::RetryPolicy) -> Self {
             self.options.config.retry = Some(policy);
             self

@@ -243,7 +243,8 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Sets how long the message stays invisible. The default is zero.
+    /// Sets how long the message stays invisible. The default is zero. A delay beyond the storage's limit, 7 days unless
+    /// the URL raises it, is refused.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self

@@ -98,6 +98,7 @@ impl QueueService {
     /// | `memory:NAME` | in this process, shared by all services that use the name |
     /// | `sqlite:PATH` | one SQLite file, shared by several processes; `?synchronous=normal` is faster, but a power loss may undo the last commits |
     /// | `sqlite:PATH?adopt` | the same in a database that may have tables of the application already, beside those |
+    /// | `sqlite:PATH?max_delay=30d`, `memory:NAME?max_delay=30d` | the same with delays of up to 30 days instead of 7, Azure's limit |
     /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
     /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
     /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |

@@ -63,7 +63,7 @@ impl AnyQueue {
         let hidden = message.due.saturating_sub(context.clock.monotonic());
         let hidden = match message.state {
             MessageState::Visible => Duration::ZERO,
-            _ => hidden.min(context.backend.capabilities().max_visibility),
+            _ => hidden,
         };
         let body = Some(context.encoder.stored(body));
         let (id, receipt) = (&message.id, &message.receipt);

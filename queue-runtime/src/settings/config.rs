@@ -148,6 +148,14 @@ impl ConsumerConfig {
             let allowed = capabilities.min_visibility..=capabilities.max_visibility;
             InvalidSetting::duration("visibility timeout", timeout, &allowed)?;
         }
+        if let Some(retry) = &self.retry {
+            let allowed = Duration::ZERO..=capabilities.max_delay;
+            InvalidSetting::duration(
+                "longest delay of the retry policy",
+                retry.longest(),
+                &allowed,
+            )?;
+        }
         self.circuit_breaker.as_ref().map_or(Ok(()), check_breaker)
     }
 }

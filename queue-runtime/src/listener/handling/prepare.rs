@@ -153,7 +153,6 @@ async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Re
     };
     let parking = core.capacity.parking();
     let place = || (before <= parking.most()).then(|| parking.enter_anyway());
-    // As long as the one before it may take. Its order would be lost if it were put back.
     let patience = incoming.settings.handler_timeout;
     let settling = Settling::new(&core.context, consumer, incoming);
     let parked = park_at(parking, place, patience, settling, turn);

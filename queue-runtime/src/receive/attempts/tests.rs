@@ -222,6 +222,17 @@ fn a_date_outside_the_life_of_the_message_is_not_believed() {
     }
 }
 
+/// It would never be handled otherwise.
+#[test]
+fn a_time_before_which_it_is_not_due_is_believed_of_what_was_put_back() {
+    for (forgiven, believed) in [(0, false), (1, true)] {
+        let mut record = record(0, forgiven, false);
+        record.not_before = Some(time("9999-01-01T00:00:00Z"));
+        believe(&mut record, &received(2));
+        assert_eq!(record.not_before.is_some(), believed);
+    }
+}
+
 const DOCUMENTATION: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/states.md"));
 
 /// The cells of the table in the documentation with this header.

@@ -183,7 +183,8 @@ impl<'a> Settling<'a> {
         let has_room = match end {
             End::NewerProgram { .. } => {
                 let since = attempts.newer_since.unwrap_or(now);
-                self.body_with(&Account::NewerVersion { since }).is_some()
+                let account = Account::NewerVersion { since };
+                self.body_with(&account, None).is_some()
             }
             _ => true,
         };
@@ -199,7 +200,6 @@ impl<'a> Settling<'a> {
             dequeue_count: incoming.meta.dequeue_count,
             has_room,
             expires_in: incoming.expires_in(context),
-            longest_delay: context.backend.capabilities().max_visibility,
             now,
             inserted_at: incoming.meta.inserted_at,
             retry: &consumer.retry,

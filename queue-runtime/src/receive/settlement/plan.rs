@@ -9,7 +9,7 @@ use queue_core::{Failure, Timestamp};
 use super::end::{Delay, End};
 use super::write::fingerprint;
 use crate::lease::{Promise, Purpose};
-use crate::policy::RetryPolicy;
+use crate::policy::{RetryPolicy, doubled};
 use crate::receive::attempts::Account;
 use crate::receive::consumer::Caller;
 
@@ -33,8 +33,6 @@ pub(super) struct Known<'a> {
     pub(super) has_room: bool,
     /// For how long the message can certainly be hidden before it expires.
     pub(super) expires_in: Option<Duration>,
-    /// The longest delay of the backend.
-    pub(super) longest_delay: Duration,
     /// In the storage's time.
     pub(super) now: Timestamp,
     pub(super) inserted_at: Timestamp,
@@ -85,7 +83,16 @@ pub(super) struct PutBack<'a> {
     pub(super) delay: Duration,
     pub(super) account: Account<'a>,
     pub(super) purpose: Purpose,
+    /// Whether the message comes back so often that its delay is longer than was asked for, for the first time.
+    pub(super) is_slowed: bool,
 }
+
+/// How often a message may come back without a pause.
+const UNSLOWED: u32 = 32;
+
+/// The delay after that, which doubles up to the longest.
+const SHORTEST_DELAY: Duration = Duration::from_millis(1);
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
 /// The shortest and the longest delay before a message from a newer program is received again.
 const MIN_POSTPONEMENT: Duration = Duration::from_secs(1);
@@ -96,7 +103,15 @@ const NOT_COMMITTED: &str = "the transaction in which the message was completed 
 
 /// Decides what becomes of a message.
 pub(super) fn plan<'a>(known: &Known<'a>) -> Plan<'a> {
-    let step = known.step();
+    let mut step = known.step();
+    if let Step::PutBack(put_back)
+    | Step::Poison {
+        unless_moved: Some(put_back),
+        ..
+    } = &mut step
+    {
+        known.slow_down(put_back);
+    }
     let claim = match &step {
         Step::Complete => ClaimEnd::Record,
         Step::Nothing => ClaimEnd::Leave,
@@ -131,11 +146,11 @@ impl<'a> Known<'a> {
             },
             End::Postponed { after, reason } => self.postponed(*after, reason.as_deref()),
             End::NewerProgram { reason, error } => self.newer_program(*reason, error),
-            End::Released => Step::PutBack(PutBack {
-                delay: Duration::ZERO,
-                account: Account::Released,
-                purpose: Purpose::Release,
-            }),
+            End::Released => Step::PutBack(PutBack::new(
+                Duration::ZERO,
+                Account::Released,
+                Purpose::Release,
+            )),
             End::LeaseLost => Step::Leave,
         }
     }
@@ -148,11 +163,9 @@ impl<'a> Known<'a> {
         let after = self.delay(delay);
         if !self.counts {
             let expires = self.expires_within(after);
-            return Step::PutBack(PutBack {
-                delay: if expires { Duration::ZERO } else { after },
-                account: Account::Forgiven(error),
-                purpose: Purpose::Release,
-            });
+            let delay = if expires { Duration::ZERO } else { after };
+            let account = Account::Forgiven(error);
+            return Step::PutBack(PutBack::new(delay, account, Purpose::Release));
         }
         if self.attempt >= self.threshold {
             let receives = self.dequeue_count;
@@ -171,31 +184,23 @@ impl<'a> Known<'a> {
         if self.expires_within(after) {
             return poison(PoisonReason::Expiring, Some(error));
         }
-        Step::PutBack(PutBack {
-            delay: after,
-            account: Account::Failed { error, failure },
-            purpose: Purpose::Retry {
-                after: match delay {
-                    Delay::Exactly(after) => Some(*after),
-                    Delay::Usual | Delay::ByPolicy(_) => None,
-                },
-                error: fingerprint(error),
+        let purpose = Purpose::Retry {
+            after: match delay {
+                Delay::Exactly(after) => Some(*after),
+                Delay::Usual | Delay::ByPolicy(_) => None,
             },
-        })
+            error: fingerprint(error),
+        };
+        let account = Account::Failed { error, failure };
+        Step::PutBack(PutBack::new(after, account, purpose))
     }
 
     fn postponed(&self, after: Duration, reason: Option<&'a str>) -> Step<'a> {
-        let purpose = Purpose::PostponeFor(after);
-        let delay = after.min(self.longest_delay);
-        if self.expires_within(delay) {
+        if self.expires_within(after) {
             return poison(PoisonReason::Expiring, reason);
         }
         let account = Account::Postponed(reason);
-        Step::PutBack(PutBack {
-            delay,
-            account,
-            purpose,
-        })
+        Step::PutBack(PutBack::new(after, account, Purpose::PostponeFor(after)))
     }
 
     /// Postpones the message until a program that can handle it receives it, or the patience is over. That is counted from the first postponement or, without room to record that, from when the message was stored.
@@ -209,43 +214,68 @@ impl<'a> Known<'a> {
         };
         let delay = after
             .clamp(MIN_POSTPONEMENT, MAX_POSTPONEMENT)
-            .mul_f64(0.8 + 0.2 * self.random)
-            .min(self.longest_delay);
+            .mul_f64(0.8 + 0.2 * self.random);
         if self.expires_within(delay) {
             return poison(PoisonReason::Expiring, Some(error));
         }
         if between(since, self.now) >= self.version_patience {
             return poison(reason, Some(error));
         }
-        Step::PutBack(PutBack {
-            delay,
-            account: Account::NewerVersion { since: recorded },
-            purpose: Purpose::Postpone,
-        })
+        let account = Account::NewerVersion { since: recorded };
+        Step::PutBack(PutBack::new(delay, account, Purpose::Postpone))
     }
 
     /// What is written of a message that could not be moved to the poison queue.
     fn put_back_unmoved(&self, account: Account<'a>) -> Option<PutBack<'a>> {
         let delay = self.delay(&Delay::Usual);
-        let purpose = Purpose::Release;
-        (!self.expires_within(delay)).then_some(PutBack {
-            delay,
-            account,
-            purpose,
-        })
+        let put_back = PutBack::new(delay, account, Purpose::Release);
+        (!self.expires_within(delay)).then_some(put_back)
     }
 
     fn delay(&self, delay: &Delay) -> Duration {
-        let after = match delay {
+        match delay {
             Delay::Usual => self.retry.delay(self.attempt, self.random),
             Delay::ByPolicy(policy) => policy.delay(self.attempt, self.random),
             Delay::Exactly(after) => *after,
-        };
-        after.min(self.longest_delay)
+        }
+    }
+
+    /// Slows down a message that is put back again and again, whatever for: each time costs a receive and a write.
+    fn slow_down(&self, put_back: &mut PutBack<'_>) {
+        let life = self.expires_in.unwrap_or(Duration::MAX);
+        let shortest = shortest_delay(self.dequeue_count).min(life / 2);
+        if put_back.delay < shortest {
+            put_back.is_slowed = put_back.delay >= shortest_delay(self.dequeue_count - 1);
+            put_back.delay = shortest;
+        }
     }
 
     fn expires_within(&self, delay: Duration) -> bool {
         self.expires_in.is_some_and(|life| delay >= life)
+    }
+}
+
+impl<'a> PutBack<'a> {
+    fn new(delay: Duration, account: Account<'a>, purpose: Purpose) -> Self {
+        Self {
+            delay,
+            account,
+            purpose,
+            is_slowed: false,
+        }
+    }
+
+    /// Whether the message goes back where it was, because nobody has handled it.
+    pub(super) fn keeps_place(&self) -> bool {
+        self.account == Account::Released && self.delay.is_zero()
+    }
+}
+
+/// Returns the shortest delay of a message that has been received so often.
+fn shortest_delay(receives: u32) -> Duration {
+    match receives.checked_sub(UNSLOWED + 1) {
+        Some(doublings) => doubled(SHORTEST_DELAY, doublings, LONGEST_DELAY),
+        None => Duration::ZERO,
     }
 }
 

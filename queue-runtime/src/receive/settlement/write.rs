@@ -5,7 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId, Swap};
+use queue_core::backend::{
+    Atomicity, BackendExt as _, NewMessage, Op, PopReceipt, StorageId, Swap,
+};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use super::LOG;
@@ -27,6 +29,8 @@ pub(super) enum Change {
         delay: Duration,
         body: Option<Bytes>,
     },
+    /// At once, in its place.
+    HandBack { body: Option<Bytes> },
 }
 
 /// The failure of a settlement.
@@ -108,7 +112,7 @@ async fn repeat(
     };
     let mut release = match change {
         Change::Delete { .. } => send::release(context, &incoming.envelope),
-        Change::PutBack { .. } => None,
+        Change::PutBack { .. } | Change::HandBack { .. } => None,
     };
     let mut locked = lease.lock().await;
     let give_up_at = clock
@@ -221,6 +225,7 @@ fn announce(
         .map(|(queue, message)| Announced::put(queue, message));
     let put_back = match change {
         Some(Change::PutBack { delay, .. }) => Some(Announced::put_back(lease.queue(), *delay)),
+        Some(Change::HandBack { .. }) => Some(Announced::put_back(lease.queue(), Duration::ZERO)),
         Some(Change::Delete { .. }) | None => None,
     };
     context.notifiers.publish(puts.chain(put_back));
@@ -283,16 +288,22 @@ async fn attempt(
     release: Option<&Swap>,
 ) -> Result<(), Interrupted> {
     let (queue, id) = (lease.queue(), lease.id());
-    let is_moved = matches!(change, Change::Delete { moved: true });
-    if puts.is_empty() && release.is_none() && !is_moved {
-        let alone = match change {
-            Change::Delete { .. } => context.backend.delete(queue, id, &receipt).await,
-            Change::PutBack { delay, body } => context
-                .backend
-                .update(queue, id, &receipt, *delay, body.clone())
-                .await
-                .map(|_| ()),
-        };
+    let backend = &context.backend;
+    let alone = match change {
+        Change::PutBack { delay, body } => {
+            let updated = backend.update(queue, id, &receipt, *delay, body.clone());
+            Some(updated.await.map(drop))
+        }
+        Change::HandBack { body } => {
+            let handed_back = backend.hand_back(queue, id, &receipt, body.clone());
+            Some(handed_back.await)
+        }
+        Change::Delete { moved: false } if puts.is_empty() && release.is_none() => {
+            Some(backend.delete(queue, id, &receipt).await)
+        }
+        Change::Delete { .. } => None,
+    };
+    if let Some(alone) = alone {
         return alone.map_err(Interrupted::at_settlement);
     }
     let mut ops: Vec<Op> = puts
@@ -302,21 +313,11 @@ async fn attempt(
             message: message.clone(),
         })
         .collect();
-    let (queue, id) = (queue.clone(), id.clone());
-    ops.push(match change.clone() {
-        Change::Delete { moved } => Op::Delete {
-            queue,
-            id,
-            receipt,
-            moved,
-        },
-        Change::PutBack { delay, body } => Op::Update {
-            queue,
-            id,
-            receipt,
-            visibility: delay,
-            body,
-        },
+    ops.push(Op::Delete {
+        queue: queue.clone(),
+        id: id.clone(),
+        receipt,
+        moved: matches!(change, Change::Delete { moved: true }),
     });
     // Last, so that it is the message itself that is reported as gone.
     ops.extend(release.map(|swap| Op::Swap {
@@ -337,7 +338,7 @@ async fn attempt(
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
 fn request(context: &Context, change: &Change, puts: &[(QueueName, NewMessage)]) -> Request {
     match change {
-        Change::PutBack { .. } => Request::PutBack,
+        Change::PutBack { .. } | Change::HandBack { .. } => Request::PutBack,
         Change::Delete { .. } if is_atomic(context) && !puts.is_empty() => Request::DeleteWithPuts,
         Change::Delete { .. } => Request::Delete,
     }

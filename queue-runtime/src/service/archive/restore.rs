@@ -152,8 +152,13 @@ impl ArchivedMessage {
             let detail = "it has data that does not fit a message, and this service has no store of payloads";
             return Err(error.with_detail(detail));
         }
-        let longest = capabilities.max_visibility;
-        let delay = Duration::from_millis(self.delay_ms).min(longest);
+        let delay = Duration::from_millis(self.delay_ms);
+        let longest = capabilities.max_delay;
+        if delay > longest {
+            return Err(refused(&format!(
+                "it is not visible for another {delay:?}; the maximum of this storage is {longest:?}"
+            )));
+        }
         let time_to_live = match self.time_to_live_ms {
             None => TimeToLive::Never,
             // It must exceed the delay, and Azure counts in seconds.

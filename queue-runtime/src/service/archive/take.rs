@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use queue_core::backend::{BrowsedMessage, PopReceipt, StorageId};
+use queue_core::backend::{BackendExt as _, BrowsedMessage, PopReceipt, StorageId};
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, Outcome, Result};
@@ -134,14 +134,14 @@ impl AnyQueue {
     async fn give_back(&self, receipts: &[(StorageId, PopReceipt)]) -> Result<()> {
         let updates = stream::iter(receipts).map(|(id, receipt)| {
             let backend = &self.context.backend;
-            let update = || backend.update(&self.name, id, receipt, Duration::ZERO, None);
-            self.context.ask(update)
+            let hand_back = || backend.hand_back(&self.name, id, receipt, None);
+            self.context.ask(hand_back)
         });
         let mut updates = updates.buffer_unordered(AT_ONCE);
         let mut failed = Ok(());
         while let Some(updated) = updates.next().await {
             match updated {
-                Ok(_) => {}
+                Ok(()) => {}
                 Err(error) if error.is_lease_gone() => {}
                 Err(error) => failed = Err(error),
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
+use queue_core::backend::{BackendExt as _, PopReceipt, ReceivedMessage, StorageId};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 
 use super::pass::{MoveEnd, Pass};
@@ -199,11 +199,9 @@ async fn hand_back(
     held: &HeldMessage,
 ) -> Result<(), Error> {
     let HeldMessage { receipt, body } = held;
-    let update = context
-        .backend
-        .update(queue, id, receipt, Duration::ZERO, body.clone());
-    match update.await {
-        Ok(_) => {
+    let handed_back = context.backend.hand_back(queue, id, receipt, body.clone());
+    match handed_back.await {
+        Ok(()) => {
             let visible = Announced::put_back(queue, Duration::ZERO);
             context.notifiers.publish([visible]);
             Ok(())

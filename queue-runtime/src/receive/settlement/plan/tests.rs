@@ -110,7 +110,6 @@ fn planned<T>(end: &End, case: Case, look: impl FnOnce(&Plan<'_>) -> T) -> T {
         dequeue_count: 7,
         has_room: room == 0,
         expires_in: Some([LATE, SOON][life]),
-        longest_delay: LATE,
         now,
         inserted_at: Timestamp::UNIX_EPOCH,
         retry: &retry,
@@ -138,6 +137,7 @@ fn cases() -> impl Iterator<Item = Case> {
 
 fn put_back(put_back: &PutBack<'_>) -> String {
     let delay = match put_back.delay {
+        _ if put_back.keeps_place() => "where it was",
         Duration::ZERO => "at once",
         RETRY => "after the retry delay",
         ASKED => "after the requested delay",
@@ -284,50 +284,100 @@ fn in_every_case_the_message_is_kept_or_its_work_is_done() {
     }
 }
 
+/// Returns the step for a message that was received so often, and does not expire.
+fn received(end: &End, receives: u32, counts: bool, look: impl FnOnce(&PutBack<'_>)) {
+    let retry = RetryPolicy::fixed(RETRY);
+    let known = Known {
+        end,
+        caller: Caller::Listener,
+        transaction: Promise::None,
+        counts,
+        still_runs: false,
+        attempt: 1,
+        threshold: u32::MAX,
+        attempts: &AttemptRecord::default(),
+        dequeue_count: receives,
+        has_room: true,
+        expires_in: None,
+        now: Timestamp::UNIX_EPOCH,
+        inserted_at: Timestamp::UNIX_EPOCH,
+        retry: &retry,
+        version_patience: LATE,
+        random: 1.0,
+    };
+    match &plan(&known).step {
+        Step::PutBack(put_back) => look(put_back),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed(delay: Delay) -> End {
+    End::Failed {
+        error: "no".to_owned(),
+        failure: None,
+        delay,
+    }
+}
+
 #[test]
-fn the_delay_is_that_of_the_handler_the_classifier_or_the_policy_and_at_most_the_backends() {
-    let delay = |delay: Delay, longest: Duration| {
-        let end = End::Failed {
-            error: "no".to_owned(),
-            failure: None,
-            delay,
-        };
-        let retry = RetryPolicy::fixed(RETRY);
-        let known = Known {
-            end: &end,
-            caller: Caller::Listener,
-            transaction: Promise::None,
-            counts: true,
-            still_runs: false,
-            attempt: 1,
-            threshold: 2,
-            attempts: &AttemptRecord::default(),
-            dequeue_count: 1,
-            has_room: true,
-            expires_in: None,
-            longest_delay: longest,
-            now: Timestamp::UNIX_EPOCH,
-            inserted_at: Timestamp::UNIX_EPOCH,
-            retry: &retry,
-            version_patience: LATE,
-            random: 1.0,
-        };
-        match plan(&known).step {
-            Step::PutBack(put_back) => (put_back.delay, put_back.purpose),
-            other => panic!("{other:?}"),
-        }
-    };
-    let retry = |after| Purpose::Retry {
+fn the_delay_is_that_of_the_handler_the_classifier_or_the_policy() {
+    for (delay, expected, asked) in [
+        (Delay::Usual, RETRY, None),
+        (Delay::ByPolicy(RetryPolicy::fixed(AGE)), AGE, None),
+        // A repeat is recognised by what was asked for.
+        (
+            Delay::Exactly(Duration::MAX),
+            Duration::MAX,
+            Some(Duration::MAX),
+        ),
+    ] {
+        received(&failed(delay), 1, true, |put_back| {
+            let purpose = Purpose::Retry {
+                after: asked,
+                error: fingerprint("no"),
+            };
+            assert_eq!((put_back.delay, put_back.purpose), (expected, purpose));
+        });
+    }
+}
+
+/// Whatever for: postponed, failed, while the breaker is open, handed back, or waiting for what it needs.
+#[test]
+fn what_comes_back_again_and_again_is_slowed_down_to_once_a_second_and_told_once() {
+    let postponed = |after| End::Postponed {
         after,
-        error: fingerprint("no"),
+        reason: None,
     };
-    assert_eq!(delay(Delay::Usual, LATE), (RETRY, retry(None)));
-    let policy = Delay::ByPolicy(RetryPolicy::fixed(AGE));
-    assert_eq!(delay(policy.clone(), LATE), (AGE, retry(None)));
-    assert_eq!(delay(policy, SOON), (SOON, retry(None)));
-    // A repeat is recognised by what was asked for.
-    assert_eq!(
-        delay(Delay::Exactly(ASKED), SOON),
-        (SOON, retry(Some(ASKED)))
-    );
+    let cases = [
+        (postponed(Duration::ZERO), true),
+        (postponed(Duration::from_millis(3)), true),
+        (failed(Delay::Exactly(Duration::ZERO)), true),
+        (
+            failed(Delay::ByPolicy(RetryPolicy::fixed(Duration::ZERO))),
+            true,
+        ),
+        (failed(Delay::Exactly(Duration::ZERO)), false),
+        (End::Released, true),
+    ];
+    for (end, counts) in cases {
+        let (mut told, mut last, mut all) = (0, Duration::ZERO, Duration::ZERO);
+        for receives in 1..=100 {
+            received(&end, receives, counts, |put_back| {
+                let unslowed = receives <= UNSLOWED;
+                assert!(!unslowed || put_back.delay <= Duration::from_millis(3));
+                assert_eq!(put_back.keeps_place(), unslowed && end == End::Released);
+                assert!(put_back.delay >= last, "{end:?}: {receives}");
+                last = put_back.delay;
+                all += put_back.delay;
+                told += u32::from(put_back.is_slowed);
+            });
+        }
+        assert_eq!((told, last), (1, LONGEST_DELAY), "{end:?}");
+        assert!(all > 50 * LONGEST_DELAY, "{end:?}: {all:?}");
+    }
+    for after in [LONGEST_DELAY, ASKED] {
+        received(&postponed(after), 100, true, |put_back| {
+            assert_eq!((put_back.delay, put_back.is_slowed), (after, false));
+        });
+    }
 }
