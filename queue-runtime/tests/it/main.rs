@@ -48,6 +48,7 @@ mod panics;
 mod paused_listeners;
 mod poison;
 mod private_logs;
+mod put_backs;
 mod queue_pause;
 mod queue_rules;
 mod redrive;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::{Disposition, QueueService, Received, RetryPolicy};
 
-use crate::support::{BOTH, Handled, Job, Marks, VISIBILITY, World, depth, submit};
+use crate::support::{BOTH, Handled, Job, Marks, VISIBILITY, World, accept, depth, submit};
 
 const JOBS: u32 = 100;
 
@@ -132,4 +133,42 @@ async fn of_items_with_one_key_an_idempotent_listener_handles_one() {
     let info = listener.start().expect("starts").drained().await.info;
     assert_eq!((info.completed, info.duplicates), (50, 100));
     assert!(handled.other_than(1, 0..50).is_empty());
+}
+
+/// By a listener that stops, or an `accept`.
+#[tokio::test(start_paused = true)]
+async fn a_pack_whose_items_are_handed_back_goes_back_where_it_was() {
+    let world = World::new(Marks::Beside);
+    let service = world.service().await;
+    submit(&service, 0..20).await;
+    submit(&service, 20..40).await;
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let seen = Arc::clone(&begun);
+    let listener = service
+        .listener(move |job: Received<Job>| {
+            let begun = Arc::clone(&seen);
+            async move {
+                if job.number >= 5 {
+                    begun.notify_one();
+                    pending::<()>().await;
+                }
+            }
+        })
+        .max_in_flight(10)
+        .start()
+        .expect("starts");
+    begun.notified().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    listener.shutdown(Duration::ZERO).await;
+    assert_eq!(depth(&service).await, 2, "no item is a message of its own");
+    let other = world.service().await;
+    let first = accept(&other).await;
+    assert_eq!((first.number, first.attempt()), (5, 1));
+    first.release().await.expect("released");
+    for number in 5..40 {
+        let delivery = accept(&other).await;
+        assert_eq!((delivery.number, delivery.attempt()), (number, 1));
+        delivery.complete().await.expect("completed");
+    }
+    assert_eq!(depth(&other).await, 0);
 }
