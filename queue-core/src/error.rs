@@ -307,6 +307,14 @@ impl Error {
         self.inner.unsent
     }
 
+    /// Whether what is stored is certainly damaged, so that no retry reads it. An invalid reply, which may be another's, and
+    /// data that may have been cut or replaced on its way prove no damage: they are
+    /// [temporary](RetryAdvice::Temporary).
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        self.kind() == ErrorKind::Corrupt && self.retry() == RetryAdvice::Permanent
+    }
+
     /// Whether the receipt is stale or the message is gone, so that the caller no longer holds it. Proves neither after
     /// an earlier delete or update by the same caller that went unanswered.
     #[must_use]

@@ -21,7 +21,7 @@ use crate::error::Result;
 /// An [`Error`](crate::Error) with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
 /// [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out. A store never tries again. What
 /// keeps it from answering, such as a missing container or a refused credential, is an error, and never the answer that
-/// an object is not there.
+/// an object is not there. So is an answer that is not certainly the store's own, such as the page of a proxy.
 ///
 /// # Repeated calls
 /// Every operation may be repeated after an error. A `create` that is repeated may find the object of the first.
@@ -30,8 +30,15 @@ use crate::error::Result;
 /// An operation whose future was dropped may still be carried out.
 #[async_trait]
 pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
+    /// Creates the place for objects, such as the container, if that does not exist. It is called before the first payload
+    /// is stored, unless the place has been seen before: one that is gone then is an error of every operation. Does
+    /// nothing by default.
+    async fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a part
-    /// of it. Creates the place for objects, such as the container, if that does not exist.
+    /// of it. Never creates the place for objects.
     async fn create(&self, name: &str, data: Bytes) -> Result<Created>;
 
     /// Reads up to `max` bytes of an object from byte `from` on: fewer at its end only, none behind it. Returns `None` if
@@ -45,6 +52,12 @@ pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
     /// `from`. An object that is there all the while is on exactly one page, whatever is created and deleted meanwhile. A
     /// page may be empty although another follows.
     async fn list(&self, prefix: &str, from: Option<&str>) -> Result<ObjectPage>;
+
+    /// Lists what is left of interrupted creations, which [`list`](Self::list) does not show and `delete` takes by the
+    /// same names: the temporary files of a folder. Nothing by default.
+    async fn list_partial(&self) -> Result<Vec<StoredObject>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A page of [`PayloadStore::list`].

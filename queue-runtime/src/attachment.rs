@@ -1,10 +1,10 @@
 //! Data that is stored with a message and is not in its body: reading it, and keeping it when the message is moved.
 
 use bytes::Bytes;
-use queue_core::backend::{Attachment, AttachmentPart, Attachments, NewMessage, StorageId};
+use queue_core::backend::{self, AttachmentPart, Attachments, NewMessage, StorageId};
 use queue_core::internal::error_chain;
-use queue_core::wire::{Attached, Body, StoredPayload};
-use queue_core::{Error, ErrorKind, Operation, QueueName};
+use queue_core::wire::{Attached, Body, ExpandError, StoredPayload};
+use queue_core::{Error, ErrorKind, Operation, QueueName, RetryAdvice};
 
 use crate::context::Context;
 
@@ -21,7 +21,18 @@ pub(crate) enum Unread {
     Failed(Error),
 }
 
-/// Reads what is attached to a message whose event says so.
+/// What is attached to a message.
+pub(crate) struct Attachment {
+    /// As it is attached.
+    pub(crate) stored: Bytes,
+    /// The data of the message.
+    pub(crate) data: Bytes,
+}
+
+/// Reads what is attached to a message whose event says so, and checks that it is what the event declares.
+///
+/// What is not is read again if it is in a store of payloads, whose identity is read anew: what was cut or replaced on its
+/// way is another thing then, and only what is wrong twice is damaged.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -31,13 +42,58 @@ pub(crate) async fn read_attachment(
     id: &StorageId,
     body: &Body,
     attached: &Attached,
-) -> Result<Bytes, Unread> {
+) -> Result<Attachment, Unread> {
     let stored = stored(context, queue, body, attached)?;
     let (size, most) = (attached.size() as usize, context.encoder.max_payload());
     if size > most {
         let error = format!("its data has {size} bytes, and {most} are allowed");
         return Err(Unread::Unusable(error));
     }
+    let read = || read(context, queue, id, attached, stored.as_ref());
+    let bytes = read().await?;
+    let problem = match opened(attached, &bytes, most) {
+        Err(problem @ Unread::Damaged(_)) => problem,
+        read => return read,
+    };
+    let Some(place) = context.payloads.as_ref().filter(|_| stored.is_some()) else {
+        return Err(problem);
+    };
+    place.doubt();
+    let again = read().await?;
+    if again == bytes {
+        return Err(problem);
+    }
+    opened(attached, &again, most).map_err(|_| {
+        let error = Error::new(ErrorKind::Corrupt, Operation::FetchData).with_queue(queue);
+        let detail = "its payload was read twice, and differs from what was written in another way each time";
+        Unread::Failed(error.with_detail(detail).with_retry(RetryAdvice::Temporary))
+    })
+}
+
+fn opened(attached: &Attached, stored: &Bytes, most: usize) -> Result<Attachment, Unread> {
+    let stored = stored.clone();
+    match attached.open(stored.clone(), most) {
+        Ok(data) => Ok(Attachment { stored, data }),
+        Err(error @ ExpandError::Damaged { size }) => {
+            Err(Unread::Damaged(if stored.len() > size as usize {
+                format!("more than the {size} bytes that it declares are attached to it")
+            } else {
+                error.to_string()
+            }))
+        }
+        Err(error) => Err(Unread::Unusable(error.to_string())),
+    }
+}
+
+/// Reads what is attached, and no more than a part behind the end that it should have.
+async fn read(
+    context: &Context,
+    queue: &QueueName,
+    id: &StorageId,
+    attached: &Attached,
+    stored: Option<&StoredPayload>,
+) -> Result<Bytes, Unread> {
+    let size = attached.size() as usize;
     let missing = || {
         Unread::Unusable(match attached.stored() {
             None => "its data is said to be attached to it, and nothing is".to_owned(),
@@ -49,11 +105,11 @@ pub(crate) async fn read_attachment(
     let mut data = Vec::with_capacity(size);
     loop {
         let from = data.len() as u64;
-        let part = context.backend.attachment(queue, id, stored.as_ref(), from);
+        let part = context.backend.attachment(queue, id, stored, from);
         let part = part.await.map_err(|error| match error.kind() {
             ErrorKind::MessageNotFound | ErrorKind::QueueNotFound => Unread::Gone,
             ErrorKind::Unsupported if !has_attachments => missing(),
-            ErrorKind::Corrupt => Unread::Damaged(error_chain(&error)),
+            _ if error.is_damage() => Unread::Damaged(error_chain(&error)),
             _ => Unread::Failed(error),
         });
         let part = match part? {
@@ -61,14 +117,10 @@ pub(crate) async fn read_attachment(
             AttachmentPart::Missing => return Err(missing()),
             AttachmentPart::Done => return Err(Unread::Done),
         };
-        if part.is_empty() {
+        data.extend_from_slice(&part);
+        if part.is_empty() || data.len() > size {
             return Ok(data.into());
         }
-        if part.len() > size - data.len() {
-            let error = format!("more than the {size} bytes that it declares are attached to it");
-            return Err(Unread::Damaged(error));
-        }
-        data.extend_from_slice(&part);
     }
 }
 
@@ -104,7 +156,7 @@ pub(crate) fn moved(
     let key = Body::partition_key(&body);
     let mut new = NewMessage::moved(body).with_partition_key(key.as_deref());
     if context.backend.capabilities().attachments != Attachments::Unsupported {
-        new.attachment = Some(Attachment::Of {
+        new.attachment = Some(backend::Attachment::Of {
             queue: queue.clone(),
             id: id.clone(),
         });

@@ -100,7 +100,7 @@ impl Context {
             shards,
             payloads,
         } = storage;
-        let payloads = payloads.map(|store| Arc::new(Place::new(store)));
+        let payloads = payloads.map(|store| Arc::new(Place::new(store, Arc::clone(&clock))));
         if let Some(place) = &payloads {
             let encoder = Encoder::new(backend.capabilities(), encoding);
             let (place, clock) = (Arc::clone(place), Arc::clone(&clock));

@@ -28,6 +28,7 @@ pub use crate::text::{
 };
 pub use crate::timestamp::{between, later};
 pub use crate::wire::base64::{to_base64, unwrap_base64};
+pub use crate::wire::stored::hex;
 pub use crate::wire::writer::{rewrite, with_payload};
 pub use crate::wire::xml::{NotXmlText, xml_text};
 pub use crate::{debug_fields, forward_backend};

@@ -96,9 +96,16 @@ impl Event {
     /// As [`Attached::open`], with the limit in bytes.
     pub fn attach(&mut self, attachment: Bytes, limit: usize) -> Result<(), ExpandError> {
         if let Payload::Attached(attached) = &self.payload {
-            self.payload = self.payload_of(attached.open(attachment, limit)?);
+            self.set_opened(attached.open(attachment, limit)?);
         }
         Ok(())
+    }
+
+    /// Sets the data of the event, which [`Attached::open`] has returned.
+    ///
+    /// [`Attached::open`]: super::Attached::open
+    pub fn set_opened(&mut self, data: Bytes) {
+        self.payload = self.payload_of(data);
     }
 
     /// Returns the event as it is kept outside of its queue: without the place of data that is attached to its message,

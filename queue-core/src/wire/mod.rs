@@ -19,7 +19,7 @@ mod layout;
 pub(crate) mod lines;
 mod members;
 pub(crate) mod pack;
-mod stored;
+pub(crate) mod stored;
 mod time;
 pub(crate) mod writer;
 pub(crate) mod xml;

@@ -195,7 +195,31 @@ fn name_of(id: &MessageId) -> String {
     }
 }
 
-fn hex(digits: &str) -> Option<u128> {
-    let is_whole = digits.len() == 32;
+/// Returns the number that exactly 32 hexadecimal digits say. Fewer are no number: the rest was lost on the way.
+#[must_use]
+pub fn hex(digits: &str) -> Option<u128> {
+    let is_whole = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_whole.then(|| u128::from_str_radix(digits, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_has_exactly_32_digits() {
+        let whole = format!("{:032x}", u128::MAX / 3);
+        assert_eq!(hex(&whole), Some(u128::MAX / 3));
+        for other in [
+            &whole[..21],
+            &format!("+{}", &whole[1..]),
+            &format!("{whole}\n"),
+            &format!(" {}", &whole[1..]),
+            &format!("{whole}0"),
+            &"g".repeat(32),
+            "",
+        ] {
+            assert_eq!(hex(other), None, "{other:?}");
+        }
+    }
 }

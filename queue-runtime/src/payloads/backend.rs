@@ -20,7 +20,7 @@ use queue_core::backend::{
 use queue_core::clock::Clock;
 use queue_core::encoder::Encoder;
 use queue_core::internal::forward_backend;
-use queue_core::wire::{Body, PayloadRef, StoredPayload, pending};
+use queue_core::wire::{Body, Payload, PayloadRef, StoredPayload, pending};
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Result};
 
 use super::pending::{Pending, failed, pending_for, unsubmitted};
@@ -134,12 +134,22 @@ impl WithPayloads {
             return Ok(self.was_moved(id));
         }
         let data = self.read(&payload).await.map_err(unsubmitted)?;
+        let name = &payload.name;
         let Some(data) = data else {
             let limits = self.capabilities.limits(Operation::Put, queue);
-            let name = payload.name;
             let detail = format!("its payload `{name}` is not in the store of payloads");
             return Err(limits.invalid(detail));
         };
+        if let Body::Event(event) = &body
+            && let Payload::Attached(attached) = &event.payload
+            && let Err(problem) = attached.open(data.clone(), usize::MAX)
+        {
+            self.place.doubt();
+            let error = Error::new(ErrorKind::Storage, Operation::Put).with_queue(queue);
+            return Err(
+                error.with_detail(format!("its payload `{name}` cannot be copied: {problem}"))
+            );
+        }
         let put = self.submit(queue, message, data).await?;
         let marked = self.place.mark_done(&payload).await;
         // Without the mark the message is moved again.

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_core::backend::Created;
@@ -11,7 +10,7 @@ use queue_core::internal::debug_fields;
 use queue_core::payload_store::{ObjectPage, PayloadStore, StoredObject};
 use queue_core::{Operation, Outcome, Result, Timestamp};
 
-use crate::objects::{create_private, failed};
+use crate::objects::{Folder, failed, is_partial, whole};
 
 /// Payloads in an object store: a folder, a container of Azure blobs, a bucket, or memory.
 ///
@@ -38,15 +37,18 @@ use crate::objects::{create_private, failed};
 pub struct ObjectPayloads {
     objects: Arc<dyn ObjectStore>,
     prefix: Path,
+    folder: Option<Folder>,
 }
 
 impl ObjectPayloads {
-    /// Creates a store of the objects whose names begin with `prefix`, which nothing else should use.
+    /// Creates a store of the objects whose names begin with `prefix`, which nothing else should use. For a folder use
+    /// [`in_folder`](Self::in_folder), which notices that another one has taken its place.
     #[must_use]
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: impl Into<Path>) -> Self {
         Self {
             objects,
             prefix: prefix.into(),
+            folder: None,
         }
     }
 
@@ -54,13 +56,19 @@ impl ObjectPayloads {
     /// exist, on Unix readable only by the current user. Files are written through to the disk, on Unix their folders
     /// too.
     ///
+    /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While it is away
+    /// or another one has taken its place, such as the one under an unmounted disk, every request is an error: nothing is
+    /// stored, and messages wait for their payloads. It is not created again.
+    ///
     /// # Errors
     /// If the folder can neither be opened nor created.
     pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
-        let folder = folder.as_ref();
-        create_private(folder)?;
-        let files = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);
-        Ok(Self::new(Arc::new(files), Path::default()))
+        let (folder, files) = Folder::open(folder.as_ref())?;
+        let files = Arc::new(files.with_fsync(true));
+        Ok(Self {
+            folder: Some(folder),
+            ..Self::new(files, Path::default())
+        })
     }
 
     fn path(&self, name: &str) -> Path {
@@ -73,53 +81,68 @@ impl ObjectPayloads {
 impl PayloadStore for ObjectPayloads {
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
         let (path, mode) = (self.path(name), PutMode::Create.into());
-        match self.objects.put_opts(&path, data.into(), mode).await {
-            Ok(_) => Ok(Created::New),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::Existed),
-            Err(error) => {
-                let error = failed(error, Operation::StoreData);
-                Err(error.with_outcome(Outcome::Unknown))
+        let create = async {
+            match self.objects.put_opts(&path, data.into(), mode).await {
+                Ok(_) => Ok(Created::New),
+                Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::Existed),
+                Err(error) => {
+                    let error = failed(error, Operation::StoreData);
+                    Err(error.with_outcome(Outcome::Unknown))
+                }
             }
-        }
+        };
+        Folder::guard(self.folder.as_ref(), Operation::StoreData, create).await
     }
 
     async fn read(&self, name: &str, from: u64, max: usize) -> Result<Option<Bytes>> {
         let path = self.path(name);
         let to = from.saturating_add(max as u64);
-        let options = GetOptions {
-            range: Some(GetRange::Bounded(from..to)),
-            ..GetOptions::default()
+        let read = async {
+            let options = GetOptions {
+                range: Some(GetRange::Bounded(from..to)),
+                ..GetOptions::default()
+            };
+            let read = async { whole(self.objects.get_opts(&path, options).await?).await };
+            let error = match read.await {
+                Ok(bytes) => return Ok(Some(bytes)),
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                Err(error) => error,
+            };
+            // Stores differ in how they refuse a range behind the end.
+            match self.objects.head(&path).await {
+                Ok(object) if object.size <= from => Ok(Some(Bytes::new())),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Ok(_) | Err(_) => Err(failed(error, Operation::FetchData)),
+            }
         };
-        let read = async { self.objects.get_opts(&path, options).await?.bytes().await };
-        let error = match read.await {
-            Ok(bytes) => return Ok(Some(bytes)),
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => error,
-        };
-        // Stores differ in how they refuse a range behind the end.
-        match self.objects.head(&path).await {
-            Ok(object) if object.size <= from => Ok(Some(Bytes::new())),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Ok(_) | Err(_) => Err(failed(error, Operation::FetchData)),
-        }
+        Folder::guard(self.folder.as_ref(), Operation::FetchData, read).await
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        match self.objects.delete(&self.path(name)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => {
-                let error = failed(error, Operation::StoreData);
-                Err(error.with_outcome(Outcome::Unknown))
+        let delete = async {
+            if let Some(folder) = self.folder.as_ref().filter(|_| is_partial(name)) {
+                return folder.delete_partial(name).await;
             }
-        }
+            match self.objects.delete(&self.path(name)).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => {
+                    let error = failed(error, Operation::StoreData);
+                    Err(error.with_outcome(Outcome::Unknown))
+                }
+            }
+        };
+        Folder::guard(self.folder.as_ref(), Operation::StoreData, delete).await
     }
 
     async fn list(&self, prefix: &str, _: Option<&str>) -> Result<ObjectPage> {
-        let listed = self.objects.list(Some(&self.path(prefix)));
-        let listed: Vec<_> = listed
-            .try_collect()
-            .await
-            .map_err(|error| failed(error, Operation::ListData))?;
+        let path = self.path(prefix);
+        let list = async {
+            let listed = self.objects.list(Some(&path)).try_collect::<Vec<_>>();
+            listed
+                .await
+                .map_err(|error| failed(error, Operation::ListData))
+        };
+        let listed = Folder::guard(self.folder.as_ref(), Operation::ListData, list).await?;
         let own = listed.into_iter().filter_map(|object| {
             let mut name = String::new();
             for part in object.location.prefix_match(&self.prefix)? {
@@ -140,6 +163,13 @@ impl PayloadStore for ObjectPayloads {
             objects: own.collect(),
             next: None,
         })
+    }
+
+    async fn list_partial(&self) -> Result<Vec<StoredObject>> {
+        let Some(folder) = &self.folder else {
+            return Ok(Vec::new());
+        };
+        Folder::guard(Some(folder), Operation::ListData, folder.list_partial()).await
     }
 }
 

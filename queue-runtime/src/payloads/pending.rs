@@ -77,18 +77,17 @@ impl Pending<'_> {
         let updated = storage.update(queue, &self.id, &self.receipt, delay, body);
         let error = match updated.await {
             Ok(lease) => return Ok(lease),
-            Err(error) if error.outcome() == Outcome::Unknown => {
-                return Err(failed(&error, Operation::Put, queue).with_outcome(Outcome::Unknown));
-            }
             Err(error) => error,
         };
-        if error.is_lease_gone() {
-            // Whoever has the message has seen that it is pending, or it has expired.
-            self.place.discard(self.payload).await;
-            return Err(unsubmitted(abandoned(), queue));
+        let gone = error.is_lease_gone();
+        if !gone && error.outcome() == Outcome::NotDone {
+            self.withdraw().await;
+            return Err(unsubmitted(error, queue));
         }
-        self.withdraw().await;
-        Err(unsubmitted(error, queue))
+        // A request that was carried out twice has submitted the message and then found another receipt. The payload stays:
+        // whoever receives the message while it is pending marks it.
+        let error = if gone { abandoned() } else { error };
+        Err(unsubmitted(error, queue).with_outcome(Outcome::Unknown))
     }
 
     /// Deletes what was certainly not submitted. What fails is abandoned later.
@@ -134,5 +133,5 @@ pub(super) fn failed(error: &Error, operation: Operation, queue: &QueueName) -> 
 
 fn abandoned() -> Error {
     Error::new(ErrorKind::Timeout, Operation::StoreData)
-        .with_detail("another took the message for one that is not submitted, because its payload was not stored in time")
+        .with_detail("its receipt is stale: another took the message for one that is not submitted, because its payload was not stored in time, or the submission was carried out twice")
 }

@@ -7,84 +7,142 @@
 //! | `done/NAME` | the mark of a payload whose message is done, or was never submitted |
 //! | `kept/NAME` | the mark of a payload that has outlived its message's time to live, on a poison queue |
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{AttachmentPart, Created};
+use queue_core::clock::Clock;
+use queue_core::internal::{LockExt as _, hex};
 use queue_core::payload_store::PayloadStore;
 use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, Operation, Result};
-use tokio::sync::OnceCell;
 
 /// The bytes that are read at once.
 const PART: usize = 4 * 1024 * 1024;
 
-const IDENTITY: &str = "identity";
+/// How long the identity of the store is believed. The name of a container that is deleted is blocked for longer.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+pub(super) const IDENTITY: &str = "identity";
 pub(super) const DATA: &str = "data/";
 pub(super) const DONE: &str = "done/";
 pub(super) const KEPT: &str = "kept/";
 
+const DONE_MARK: &[u8] = b"done";
+const KEPT_MARK: &[u8] = b"kept";
+
 /// A store of payloads, and what identifies it.
+///
+/// The identity is read again after each error of the store, and when it is no longer [believed](BELIEVED). A process that
+/// has seen one never gives the store another: without its own, it is not the store, but what has taken its place.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(super) store: Arc<dyn PayloadStore>,
-    identity: OnceCell<u128>,
+    clock: Arc<dyn Clock>,
+    known: Mutex<Option<Known>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    identity: u128,
+    /// Until when it is believed, on the monotonic clock.
+    until: Duration,
 }
 
 impl Place {
-    pub(crate) fn new(store: Arc<dyn PayloadStore>) -> Self {
+    pub(crate) fn new(store: Arc<dyn PayloadStore>, clock: Arc<dyn Clock>) -> Self {
         Self {
             store,
-            identity: OnceCell::new(),
+            clock,
+            known: Mutex::default(),
         }
     }
 
     /// Returns what identifies the store, which gets it with its first payload.
     pub(super) async fn begun(&self) -> Result<u128> {
-        let begin = || async {
-            // Before anything is read: the place for objects may not exist yet.
-            let identity = rand::random::<u128>();
-            let text = format!("{identity:032x}");
-            match self.store.create(IDENTITY, text.into()).await? {
-                Created::New => Ok(identity),
-                Created::Existed => self.read_identity().await?.ok_or_else(no_identity),
-            }
-        };
-        self.identity.get_or_try_init(begin).await.copied()
+        let identity = self.identity().await;
+        if identity.is_ok() || self.known.hold().is_some() {
+            return identity;
+        }
+        self.noted(self.store.prepare().await)?;
+        let identity = format!("{:032x}", rand::random::<u128>());
+        self.noted(self.store.create(IDENTITY, identity.into()).await)?;
+        // What is there now counts, whoever was first.
+        self.identity().await
     }
 
     /// Returns what identifies the store.
     pub(super) async fn identity(&self) -> Result<u128> {
-        let read = || async { self.read_identity().await?.ok_or_else(no_identity) };
-        self.identity.get_or_try_init(read).await.copied()
+        let now = self.clock.monotonic();
+        if let Some(known) = self.known.hold().filter(|known| now < known.until) {
+            return Ok(known.identity);
+        }
+        self.known_identity().await?.ok_or_else(no_identity)
     }
 
-    /// Returns what identifies the store, if anything was ever stored in it.
+    /// Reads what identifies the store, if anything was ever stored in it.
     pub(super) async fn known_identity(&self) -> Result<Option<u128>> {
-        match self.identity.get() {
-            Some(identity) => Ok(Some(*identity)),
-            None => self.read_identity().await,
+        let until = self.clock.monotonic().saturating_add(BELIEVED);
+        let Some(text) = self.read(IDENTITY, 0, 64).await? else {
+            return match *self.known.hold() {
+                Some(_) => Err(no_identity()),
+                None => Ok(None),
+            };
+        };
+        let identity = std::str::from_utf8(&text).ok().and_then(hex);
+        let identity = identity.ok_or_else(|| {
+            let length = text.len();
+            wrong_store(format!(
+                "its object `{IDENTITY}` has {length} bytes, which are not 32 hexadecimal digits"
+            ))
+        })?;
+        *self.known.hold() = Some(Known { identity, until });
+        Ok(Some(identity))
+    }
+
+    /// Has the identity be read again before it is believed.
+    pub(crate) fn doubt(&self) {
+        if let Some(known) = &mut *self.known.hold() {
+            known.until = Duration::ZERO;
         }
     }
 
-    async fn read_identity(&self) -> Result<Option<u128>> {
-        let Some(text) = self.store.read(IDENTITY, 0, 64).await? else {
-            return Ok(None);
-        };
-        let identity = std::str::from_utf8(&text).ok();
-        let identity = identity.and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
-        let corrupt = || {
-            let detail = format!("its object `{IDENTITY}` does not have 32 hexadecimal digits");
-            wrong_store(detail)
-        };
-        identity.map(Some).ok_or_else(corrupt)
+    fn noted<T>(&self, answer: Result<T>) -> Result<T> {
+        if answer.is_err() {
+            self.doubt();
+        }
+        answer
+    }
+
+    async fn read(&self, name: &str, from: u64, max: usize) -> Result<Option<Bytes>> {
+        self.noted(self.store.read(name, from, max).await)
     }
 
     pub(super) async fn store(&self, payload: &StoredPayload, data: Bytes) -> Result<()> {
-        match self.store.create(&data_of(payload), data).await? {
+        let name = data_of(payload);
+        match self.noted(self.store.create(&name, data.clone()).await)? {
             Created::New => Ok(()),
+            // By the same request, which was carried out twice.
+            Created::Existed if self.holds(&name, &data).await? => Ok(()),
             Created::Existed => Err(Error::new(ErrorKind::Conflict, Operation::StoreData)
-                .with_detail(format!("there is an object `{}` already", data_of(payload)))),
+                .with_detail(format!("there is another object `{name}` already"))),
+        }
+    }
+
+    /// Whether an object has this content.
+    async fn holds(&self, name: &str, data: &[u8]) -> Result<bool> {
+        let mut rest = data;
+        loop {
+            let from = (data.len() - rest.len()) as u64;
+            let part = self.read(name, from, PART).await?;
+            let Some(after) = part.as_deref().and_then(|part| rest.strip_prefix(part)) else {
+                return Ok(false);
+            };
+            if after.len() == rest.len() {
+                return Ok(after.is_empty());
+            }
+            rest = after;
         }
     }
 
@@ -93,25 +151,30 @@ impl Place {
     /// # Errors
     /// Also if the payload is in another store.
     pub(super) async fn part(&self, payload: &StoredPayload, from: u64) -> Result<AttachmentPart> {
-        self.check(payload, self.identity().await?)?;
+        self.check(payload).await?;
         if from == 0 && self.is_done(payload).await? {
             return Ok(AttachmentPart::Done);
         }
         let name = data_of(payload);
-        if let Some(part) = self.store.read(&name, from, PART).await? {
+        if let Some(part) = self.read(&name, from, PART).await? {
             return Ok(AttachmentPart::Data(part));
         }
         // Somebody else may have settled a copy since, or have replaced the whole store.
-        let identity = self.read_identity().await?.ok_or_else(no_identity)?;
-        self.check(payload, identity)?;
+        self.doubt();
+        self.check(payload).await?;
         if self.is_done(payload).await? {
             return Ok(AttachmentPart::Done);
         }
-        let again = self.store.read(&name, from, PART).await?;
+        let again = self.read(&name, from, PART).await?;
+        if again.is_none() {
+            self.doubt();
+            self.check(payload).await?;
+        }
         Ok(again.map_or(AttachmentPart::Missing, AttachmentPart::Data))
     }
 
-    fn check(&self, payload: &StoredPayload, identity: u128) -> Result<()> {
+    async fn check(&self, payload: &StoredPayload) -> Result<()> {
+        let identity = self.identity().await?;
         if payload.store == identity {
             return Ok(());
         }
@@ -122,33 +185,51 @@ impl Place {
     }
 
     pub(super) async fn is_done(&self, payload: &StoredPayload) -> Result<bool> {
-        Ok(self.store.read(&done_of(payload), 0, 1).await?.is_some())
+        self.has_mark(&done_of(payload), DONE_MARK).await
     }
 
     pub(super) async fn is_kept(&self, payload: &StoredPayload) -> Result<bool> {
-        Ok(self.store.read(&kept_of(payload), 0, 1).await?.is_some())
+        self.has_mark(&kept_of(payload), KEPT_MARK).await
+    }
+
+    /// Whether there is a mark. What is there and is no mark may be another program's answer.
+    async fn has_mark(&self, name: &str, mark: &[u8]) -> Result<bool> {
+        match self.read(name, 0, 64).await? {
+            None => Ok(false),
+            Some(found) if found == mark => Ok(true),
+            Some(found) => {
+                self.doubt();
+                let length = found.len();
+                Err(wrong_store(format!(
+                    "its object `{name}` has {length} bytes, which are no mark"
+                )))
+            }
+        }
     }
 
     pub(super) async fn has_data(&self, payload: &StoredPayload) -> Result<bool> {
-        Ok(self.store.read(&data_of(payload), 0, 1).await?.is_some())
+        Ok(self.read(&data_of(payload), 0, 1).await?.is_some())
     }
 
     /// Marks a payload as one that nobody needs.
     pub(super) async fn mark_done(&self, payload: &StoredPayload) -> Result<()> {
-        let mark = Bytes::from_static(b"done");
-        self.store.create(&done_of(payload), mark).await.map(drop)
+        self.mark(&done_of(payload), DONE_MARK).await
     }
 
     /// Marks a payload as one of a message without a time to live.
     pub(super) async fn mark_kept(&self, payload: &StoredPayload) -> Result<()> {
-        let mark = Bytes::from_static(b"kept");
-        self.store.create(&kept_of(payload), mark).await.map(drop)
+        self.mark(&kept_of(payload), KEPT_MARK).await
+    }
+
+    async fn mark(&self, name: &str, mark: &'static [u8]) -> Result<()> {
+        let created = self.store.create(name, Bytes::from_static(mark)).await;
+        self.noted(created).map(drop)
     }
 
     /// Deletes a payload that has a mark, or was never referred to. What fails is left to a sweep.
     pub(super) async fn discard(&self, payload: &StoredPayload) {
         let name = data_of(payload);
-        if let Err(error) = self.store.delete(&name).await {
+        if let Err(error) = self.noted(self.store.delete(&name).await) {
             tracing::warn!(name, %error, "failed to delete a payload; a sweep will");
         }
     }

@@ -1,6 +1,7 @@
 //! A receipt that also tells which payload its message has, so that whoever settles the message need not know it.
 
 use queue_core::backend::PopReceipt;
+use queue_core::internal::hex;
 use queue_core::wire::StoredPayload;
 
 /// What a receipt holds.
@@ -11,6 +12,7 @@ pub(super) struct Held {
 }
 
 const SEPARATOR: char = ' ';
+const NO_PAYLOAD: &str = "-";
 
 impl Held {
     /// Reads a receipt that this module has written. Of any other one, the storage tells what is wrong.
@@ -18,9 +20,10 @@ impl Held {
         let read = || {
             let (store, rest) = held.reveal().split_once(SEPARATOR)?;
             let (name, receipt) = rest.split_once(SEPARATOR)?;
-            let payload = match u128::from_str_radix(store, 16) {
-                Ok(store) => Some(StoredPayload::new(store, name)?),
-                Err(_) => None,
+            let payload = match hex(store) {
+                Some(store) => Some(StoredPayload::new(store, name)?),
+                None if store == NO_PAYLOAD => None,
+                None => return None,
             };
             let receipt = PopReceipt::new(receipt);
             Some(Self { payload, receipt })
@@ -36,7 +39,7 @@ impl Held {
         let receipt = receipt.reveal();
         PopReceipt::new(match payload {
             Some(StoredPayload { store, name, .. }) => format!("{store:032x} {name} {receipt}"),
-            None => format!("- - {receipt}"),
+            None => format!("{NO_PAYLOAD} {NO_PAYLOAD} {receipt}"),
         })
     }
 }

@@ -8,7 +8,7 @@ use queue_core::payload_store::StoredObject;
 use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
-use super::place::{DATA, DONE, KEPT, Place};
+use super::place::{DATA, DONE, IDENTITY, KEPT, Place};
 use super::sweep_report::{SweepError, SweepReason, SweepReport, SweepStep};
 use crate::pace::Pace;
 
@@ -34,6 +34,7 @@ const CLOCK: &str = "clock/";
 /// - payloads whose message is done, or was never submitted: they have a mark;
 /// - payloads whose message has expired, eight days after that;
 /// - with [`cleared`](Self::cleared), payloads of queues that are empty;
+/// - temporary files of payloads and marks, which a killed process leaves in a folder, after an hour;
 /// - marks that are older than their [retention](Self::mark_retention).
 ///
 /// It takes a request for each payload in the store, and one for each mark that it deletes. Several sweeps may run at once,
@@ -179,15 +180,17 @@ struct Pass {
 
 impl Pass {
     async fn all(&mut self) -> Result<()> {
-        let now = self.store_time().await?;
-        if !self.sweep.cleared.is_empty() {
-            self.check_empty().await?;
-        }
+        self.place().store.prepare().await?;
         let identity = match self.place().known_identity().await? {
             Some(identity) => identity,
             // Nothing was ever stored.
             None => return Ok(()),
         };
+        let now = self.store_time().await?;
+        if !self.sweep.cleared.is_empty() {
+            self.check_empty().await?;
+        }
+        self.partial(now, identity).await?;
         self.payloads(now, identity).await?;
         self.marks(now, identity, DONE, SweepReason::OldMark)
             .await?;
@@ -322,6 +325,32 @@ impl Pass {
                 return Ok(());
             }
         }
+    }
+
+    /// Deletes what is left of interrupted creations.
+    async fn partial(&mut self, now: Timestamp, identity: u128) -> Result<()> {
+        for object in self.place().store.list_partial().await? {
+            let whole = StoredObject {
+                name: object
+                    .name
+                    .rsplit_once('#')
+                    .map_or("", |(name, _)| name)
+                    .to_owned(),
+                ..object.clone()
+            };
+            let is_ours = whole.name == IDENTITY
+                || whole.name.starts_with(CLOCK)
+                || [DATA, DONE, KEPT]
+                    .iter()
+                    .any(|folder| named(&whole, folder, identity).is_some());
+            if !is_ours {
+                self.report.unknown += 1;
+            } else if age(&object, now) > SUBMISSION {
+                self.delete(&object, SweepReason::Partial).await?;
+                self.report.partial += 1;
+            }
+        }
+        Ok(())
     }
 
     async fn delete(&self, object: &StoredObject, reason: SweepReason) -> Result<()> {

@@ -13,6 +13,8 @@ pub struct SweepReport {
     pub bytes: u64,
     /// Marks that were deleted.
     pub marks: u64,
+    /// Temporary files of killed processes that were deleted.
+    pub partial: u64,
     /// Objects whose names are not those of payloads. They are left.
     pub unknown: u64,
 }
@@ -40,6 +42,8 @@ pub enum SweepReason {
     Cleared,
     /// It is a mark whose retention is over.
     OldMark,
+    /// It is the temporary file of a process that was killed.
+    Partial,
 }
 
 /// A sweep that ended before its end.

@@ -115,16 +115,15 @@ pub(crate) async fn fetch_data(
     let Body::Event(event) = &mut incoming.body else {
         return Ok(());
     };
-    let most = context.encoder.max_payload();
-    let expanded = match fetched {
-        None => event.expand(most),
-        Some(data) if matches!(event.payload, Payload::Attached(_)) => event.attach(data, most),
-        Some(data) => {
-            event.payload = Payload::Binary(data);
-            Ok(())
+    match fetched {
+        None => {
+            let expanded = event.expand(context.encoder.max_payload());
+            return expanded.map_err(|error| Refusal::Ends(not_expanded(&error)));
         }
-    };
-    expanded.map_err(|error| Refusal::Ends(not_expanded(&error)))
+        Some(data) if matches!(event.payload, Payload::Attached(_)) => event.set_opened(data),
+        Some(data) => event.payload = Payload::Binary(data),
+    }
+    Ok(())
 }
 
 async fn wait_for(
@@ -193,7 +192,7 @@ impl Source<'_> {
             Self::Attachment(attached) => {
                 let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
                 let read = read_attachment(context, queue, id, &incoming.body, attached).await;
-                read.map_err(|unread| match unread {
+                read.map(|read| read.data).map_err(|unread| match unread {
                     Unread::Failed(error) => Unfetched::Outage(error),
                     Unread::Unusable(error) => Unfetched::Ends(End::undecodable(error)),
                     Unread::Damaged(error) => Unfetched::Ends(damaged(error)),

@@ -107,7 +107,7 @@ async fn wait_for(
             }
             Err(error) => error,
         };
-        if error.kind() == ErrorKind::Corrupt {
+        if error.is_damage() {
             // It concerns this key only, and waiting does not mend it.
             return Err(Refusal::Ends(End::failed(error_chain(&error))));
         }

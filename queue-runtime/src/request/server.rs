@@ -209,10 +209,10 @@ async fn with_attachment(
             Ok(()) => return Ok(body),
             Err(error) => error.to_string(),
         },
-        Some(Ok(data)) => match event.attach(data, most) {
-            Ok(()) => return Ok(body),
-            Err(error) => error.to_string(),
-        },
+        Some(Ok(read)) => {
+            event.set_opened(read.data);
+            return Ok(body);
+        }
         Some(Err(Unread::Failed(error))) => return Err(error),
         Some(Err(Unread::Unusable(problem) | Unread::Damaged(problem))) => problem,
         Some(Err(Unread::Gone | Unread::Done)) => "it is gone".to_owned(),

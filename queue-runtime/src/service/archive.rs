@@ -171,9 +171,9 @@ impl AnyQueue {
             Body::Event(event) => {
                 if let Payload::Attached(attached) = &event.payload {
                     let (context, id) = (&self.context, &message.id);
-                    let data = read_attachment(context, &self.name, id, &body, attached).await;
-                    match data {
-                        Ok(data) => archived.attachment = Some(to_base64(&data)),
+                    let read = read_attachment(context, &self.name, id, &body, attached).await;
+                    match read {
+                        Ok(read) => archived.attachment = Some(to_base64(&read.stored)),
                         // What this service lacks does not keep the others from being copied.
                         Err(Unread::Failed(error)) if error.kind() == ErrorKind::Unsupported => {
                             return Ok(Copied::Left(error_chain(&error)));

@@ -9,8 +9,8 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::idempotency::{ClaimOutcome, IdempotencyStore, Owner, WorkKey};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    AcceptError, Disposition, ListenerEventKind, Message, Operation, QueueService, Received,
-    SettleProblem, Settled,
+    AcceptError, Disposition, Error, ErrorKind, ListenerEventKind, Message, Operation,
+    QueueService, Received, RetryAdvice, SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -215,6 +215,37 @@ async fn a_store_that_is_down_stops_the_handling_and_costs_no_attempts() {
         );
     }
     assert_eq!(calls.load(Ordering::Relaxed), 50);
+    stop(listener).await;
+}
+
+/// A page in place of a record is no damaged record.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_may_be_another_programs_answer_costs_no_attempt() {
+    let service = testing::service().await;
+    let page = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+    let store = Flaky::with_error(page.with_retry(RetryAdvice::Temporary));
+    store.set_down(true);
+    let calls = Arc::new(AtomicU32::new(0));
+    let listener = service.listener(charging(&calls)).poison_threshold(1);
+    let listener = listener.idempotent(store.clone()).create_queue();
+    let mut seen = listener.events();
+    submit(&service, 7).await;
+    let listener = listener.start().expect("valid settings");
+    events(&mut seen, 3, |event| {
+        matches!(event, ListenerEventKind::IdempotencyStoreFailed { .. })
+    })
+    .await;
+    store.set_down(false);
+    let completed =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
+    let completed = events(&mut seen, 1, completed).await;
+    assert!(
+        matches!(
+            completed[0],
+            ListenerEventKind::Completed { attempt: 1, .. }
+        ),
+        "{completed:?}"
+    );
     stop(listener).await;
 }
 

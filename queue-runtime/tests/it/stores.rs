@@ -96,3 +96,41 @@ async fn a_folder_of_results_is_for_its_user_alone() {
     ObjectResults::in_folder(&shared).expect("opened");
     assert_eq!(mode(&shared), 0o750);
 }
+
+/// Of an empty folder, nothing is known to be undone.
+#[cfg(all(unix, feature = "object-store"))]
+#[tokio::test]
+async fn results_are_not_looked_for_in_a_folder_that_took_the_place_of_theirs() {
+    use std::time::SystemTime;
+
+    use queue_runtime::idempotency::{IdempotencyStore as _, ObjectResults};
+
+    let var = tempfile::tempdir().expect("a folder");
+    let (folder, away) = (var.path().join("results"), var.path().join("away"));
+    let store = ObjectResults::in_folder(&folder).expect("opened");
+    let charged = AtomicU32::new(0);
+    let charge = || {
+        once(&store, "order", async {
+            Ok::<_, String>(charged.fetch_add(1, Ordering::Relaxed) + 1)
+        })
+    };
+    assert_eq!(charge().await.expect("done"), 1);
+    let killed = folder.join("killed#1");
+    let file = std::fs::File::create(&killed).expect("created");
+    let days = Duration::from_secs(8 * 24 * 60 * 60);
+    file.set_modified(SystemTime::now() - days).expect("set");
+
+    std::fs::rename(&folder, &away).expect("moved");
+    charge().await.expect_err("the folder is away");
+    assert!(!folder.exists(), "it was created");
+    std::fs::create_dir(&folder).expect("created");
+    charge().await.expect_err("it is another folder");
+    store.sweep().await.expect_err("it is another folder");
+    let written = std::fs::read_dir(&folder).expect("read").count();
+    assert_eq!((written, charged.load(Ordering::Relaxed)), (0, 1));
+    std::fs::remove_dir(&folder).expect("removed");
+    std::fs::rename(&away, &folder).expect("moved back");
+    assert_eq!(charge().await.expect("done"), 1);
+    store.sweep().await.expect("swept");
+    assert!(!killed.exists(), "it is left");
+}

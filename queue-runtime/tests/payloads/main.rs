@@ -1,7 +1,10 @@
 //! Payloads in a store beside the storage of the messages.
 
+mod answers;
 #[cfg(feature = "azure")]
 mod azurite;
+#[cfg(all(feature = "object-store", unix))]
+mod folders;
 mod hostile;
 mod interrupted;
 mod life;

@@ -105,6 +105,9 @@ struct Header {
     lease_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retention_ms: Option<u64>,
+    /// The length of the result, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
     end: Option<End>,
 }
 
@@ -134,6 +137,7 @@ pub(super) fn end_body(key: &WorkKey, end: &EndObject) -> Bytes {
             let header = Header {
                 owner: Some(owner.to_u64()),
                 retention_ms: Some(millis(*retention)),
+                size: Some(result.len() as u64),
                 end: Some(End::Done),
                 ..header(key)
             };
@@ -172,6 +176,12 @@ pub(super) fn read_claim(key: &WorkKey, bytes: &Bytes) -> Result<ClaimObject, St
 pub(super) fn read_end(key: &WorkKey, bytes: &Bytes) -> Result<EndObject, String> {
     let (header, result) = read(bytes)?;
     of_key(key, &header)?;
+    let size = result.len() as u64;
+    if header.size.is_some_and(|said| said != size) {
+        return Err(format!(
+            "its result has {size} bytes, which is not what it says"
+        ));
+    }
     match (header.end, header.owner, header.retention_ms) {
         (Some(End::Over), ..) => Ok(EndObject::Over),
         (Some(End::Done), Some(owner), Some(retention)) => Ok(EndObject::Done {
@@ -289,8 +299,16 @@ mod tests {
             retention: Duration::from_secs(60),
             result: Bytes::from_static(b"two\nlines"),
         };
-        for end in [done, EndObject::Over] {
+        for end in [done.clone(), EndObject::Over] {
             assert_eq!(read_end(&key, &end_body(&key, &end)), Ok(end));
+        }
+        let whole = end_body(&key, &done);
+        let header = whole
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .expect("a line");
+        for length in [header / 2, header, header + 1, whole.len() - 1] {
+            read_end(&key, &whole.slice(..length)).expect_err("it was cut");
         }
         read_end(&key, &bytes).expect_err("not an end");
         read_end(&key, &Bytes::from_static(b"{}")).expect_err("cut off");

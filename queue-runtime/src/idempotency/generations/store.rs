@@ -5,7 +5,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_clock::SystemClock;
@@ -14,7 +13,7 @@ use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
 };
 use queue_core::internal::{LockExt, debug_fields};
-use queue_core::{Outcome, Result};
+use queue_core::{Operation, Outcome, Result, RetryAdvice};
 
 use super::error::{corrupt, failed};
 use super::objects::{Name, claim_body, end_body, folder, read_claim, read_end, seen};
@@ -22,7 +21,7 @@ use super::protocol::{
     Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renewing,
 };
 use super::sweeping;
-use crate::objects::create_private;
+use crate::objects::{Folder, whole};
 
 /// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory.
 ///
@@ -64,6 +63,7 @@ use crate::objects::create_private;
 pub struct ObjectResults {
     objects: Arc<dyn ObjectStore>,
     prefix: Path,
+    folder: Option<Folder>,
     clock: Arc<dyn Clock>,
     watches: Arc<Mutex<HashMap<WorkKey, Watched>>>,
 }
@@ -86,6 +86,7 @@ impl ObjectResults {
         Self {
             objects,
             prefix: prefix.into(),
+            folder: None,
             clock: Arc::new(SystemClock::new()),
             watches: Arc::default(),
         }
@@ -93,6 +94,9 @@ impl ObjectResults {
 
     /// Creates a store of the files in this folder, which nothing else should use. Creates the folder if it does not
     /// exist, on Unix readable only by the current user: results are as confidential as messages.
+    ///
+    /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While it is away
+    /// or another one has taken its place, every request is an error, and nothing counts as not done yet.
     ///
     /// ```
     /// use queue_runtime::idempotency::ObjectResults;
@@ -108,10 +112,11 @@ impl ObjectResults {
     /// # Errors
     /// If the folder can neither be opened nor created.
     pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
-        let folder = folder.as_ref();
-        create_private(folder)?;
-        let files = LocalFileSystem::new_with_prefix(folder)?;
-        Ok(Self::new(Arc::new(files), Path::default()))
+        let (folder, files) = Folder::open(folder.as_ref())?;
+        Ok(Self {
+            folder: Some(folder),
+            ..Self::new(Arc::new(files), Path::default())
+        })
     }
 
     /// Replaces the system's clock, for tests.
@@ -131,7 +136,8 @@ impl ObjectResults {
         let mut ask = first;
         loop {
             let at = self.clock.monotonic();
-            let reply = self.ask(key, &ask).await?;
+            let asked = self.ask(key, &ask);
+            let reply = Folder::guard(self.folder.as_ref(), Operation::Idempotency, asked).await?;
             let answered_at = self.clock.monotonic();
             match answer(&ask, reply, Asked { at, answered_at }) {
                 Next::Ask(next) => ask = next,
@@ -153,14 +159,14 @@ impl ObjectResults {
                 Ok(Reply::Listed(seen(names)))
             }
             Ask::ReadClaim(generation) => {
-                let bytes = self.read(&Name::Claim(*generation).within(&folder)).await?;
-                let claim = bytes.map(|bytes| read_claim(key, &bytes)).transpose();
-                claim.map(Reply::Claim).map_err(corrupt)
+                let name = Name::Claim(*generation).within(&folder);
+                let claim = self.read(&name, |bytes| read_claim(key, bytes));
+                claim.await.map(Reply::Claim)
             }
             Ask::ReadEnd(generation) => {
-                let bytes = self.read(&Name::End(*generation).within(&folder)).await?;
-                let end = bytes.map(|bytes| read_end(key, &bytes)).transpose();
-                end.map(Reply::End).map_err(corrupt)
+                let name = Name::End(*generation).within(&folder);
+                let end = self.read(&name, |bytes| read_end(key, bytes));
+                end.await.map(Reply::End)
             }
             Ask::Create(generation, claim) => {
                 let name = Name::Claim(*generation).within(&folder);
@@ -184,9 +190,33 @@ impl ObjectResults {
         }
     }
 
-    async fn read(&self, name: &Path) -> Result<Option<Bytes>> {
-        match self.objects.get(name).await {
-            Ok(found) => found.bytes().await.map(Some).map_err(failed),
+    /// Reads an object. One that is not understood is read again: what was cut or replaced on its way is another thing
+    /// then, and what is the same is damaged.
+    async fn read<T>(
+        &self,
+        name: &Path,
+        understand: impl Fn(&Bytes) -> Result<T, String>,
+    ) -> Result<Option<T>> {
+        let Some(bytes) = self.bytes(name).await? else {
+            return Ok(None);
+        };
+        let problem = match understand(&bytes) {
+            Ok(object) => return Ok(Some(object)),
+            Err(problem) => problem,
+        };
+        match self.bytes(name).await? {
+            Some(again) if again == bytes => Err(corrupt(problem)),
+            Some(again) => understand(&again)
+                .map(Some)
+                .map_err(|problem| corrupt(problem).with_retry(RetryAdvice::Temporary)),
+            None => Ok(None),
+        }
+    }
+
+    async fn bytes(&self, name: &Path) -> Result<Option<Bytes>> {
+        let read = async { whole(self.objects.get(name).await?).await };
+        match read.await {
+            Ok(bytes) => Ok(Some(bytes)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(failed(error)),
         }
@@ -260,11 +290,15 @@ impl IdempotencyStore for ObjectResults {
 
     async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
         let end = Ask::End(claim.generation, EndObject::Over);
-        self.ask(key, &end).await.map(drop)
+        let ended = self.ask(key, &end);
+        let ended = Folder::guard(self.folder.as_ref(), Operation::Idempotency, ended);
+        ended.await.map(drop)
     }
 
     async fn sweep(&self) -> Result<Swept> {
-        sweeping::sweep(&*self.objects, &self.prefix).await
+        let folder = self.folder.as_ref();
+        let sweep = sweeping::sweep(&*self.objects, &self.prefix, folder);
+        Folder::guard(folder, Operation::Idempotency, sweep).await
     }
 }
 

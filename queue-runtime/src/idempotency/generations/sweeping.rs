@@ -11,11 +11,13 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _};
-use queue_core::Result;
 use queue_core::idempotency::Swept;
+use queue_core::internal::between;
+use queue_core::{Result, Timestamp};
 
 use super::error::failed;
 use super::objects::{Name, retention};
+use crate::objects::Folder;
 use crate::policy::jitter;
 
 /// How long objects are kept that hold no result: a stopped owner must not find its generation gone and begun anew.
@@ -28,8 +30,21 @@ const MAX_READ: u64 = 2000;
 const NOW: &str = "now";
 
 /// Removes what is no longer needed.
-pub(super) async fn sweep(objects: &dyn ObjectStore, prefix: &Path) -> Result<Swept> {
-    sweep_at(objects, prefix, Duration::ZERO).await
+pub(super) async fn sweep(
+    objects: &dyn ObjectStore,
+    prefix: &Path,
+    folder: Option<&Folder>,
+) -> Result<Swept> {
+    let swept = sweep_at(objects, prefix, Duration::ZERO).await?;
+    if let Some(folder) = folder {
+        let now = Timestamp::now();
+        for file in folder.list_partial().await? {
+            if between(file.created, now) > KEEP_WITHOUT_RESULT {
+                folder.delete_partial(&file.name).await?;
+            }
+        }
+    }
+    Ok(swept)
 }
 
 /// Removes what is no longer needed this long after the store's current time.

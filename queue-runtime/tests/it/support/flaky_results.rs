@@ -24,6 +24,7 @@ pub(crate) struct Flaky {
     /// Whether it forgets each claim when it is to be finished, as if it had been taken over.
     loses: Arc<AtomicBool>,
     refused: Arc<AtomicU32>,
+    error: Error,
 }
 
 impl Flaky {
@@ -33,6 +34,15 @@ impl Flaky {
             down: Arc::default(),
             loses: Arc::default(),
             refused: Arc::default(),
+            error: Error::new(ErrorKind::Unreachable, Operation::Idempotency),
+        }
+    }
+
+    /// Creates a store that fails in this way.
+    pub(crate) fn with_error(error: Error) -> Self {
+        Self {
+            error,
+            ..Self::new()
         }
     }
 
@@ -55,7 +65,7 @@ impl Flaky {
             return Ok(());
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
-        Err(Error::new(ErrorKind::Unreachable, Operation::Idempotency))
+        Err(self.error.clone())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::idempotency::{IdempotencyStore, WorkKey};
-use queue_runtime::{ErrorKind, Failure, OnceError, QueueService, RequestId, RetryAdvice, once};
+use queue_runtime::{Failure, OnceError, QueueService, RequestId, RetryAdvice, once};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -90,7 +90,5 @@ fn may_pass<T, E>(error: &OnceError<T, E>) -> bool {
         OnceError::NotRecorded { source, .. } => source.as_ref(),
         _ => return false,
     };
-    source.is_none_or(|source| {
-        source.kind() != ErrorKind::Corrupt && source.retry() != RetryAdvice::Permanent
-    })
+    source.is_none_or(|source| source.retry() != RetryAdvice::Permanent)
 }
