@@ -74,7 +74,7 @@ fn opened(attached: &Attached, stored: &Bytes, most: usize) -> Result<Attachment
     let stored = stored.clone();
     match attached.open(stored.clone(), most) {
         Ok(data) => Ok(Attachment { stored, data }),
-        Err(error @ ExpandError::Damaged { size }) => {
+        Err(error @ ExpandError::Damaged { size, .. }) => {
             Err(Unread::Damaged(if stored.len() > size as usize {
                 format!("more than the {size} bytes that it declares are attached to it")
             } else {

@@ -162,16 +162,13 @@ impl Blobs {
 
 #[async_trait]
 impl PayloadStore for Blobs {
+    async fn prepare(&self) -> Result<()> {
+        let created = self.create_container().await;
+        created.map_err(|failure| self.error(failure, Operation::StoreData))
+    }
+
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
-        let created = match self.put(name, &data).await {
-            Err(failure) if failure.has_code("ContainerNotFound") => {
-                match self.create_container().await {
-                    Ok(()) => self.put(name, &data).await,
-                    Err(failure) => Err(failure),
-                }
-            }
-            other => other,
-        };
+        let created = self.put(name, &data).await;
         created.map_err(|failure| self.error(failure, Operation::StoreData))
     }
 

@@ -6,7 +6,7 @@ use azure_core::error::ErrorKind as SdkKind;
 use queue_core::{Error, ErrorKind, Operation, Outcome, RetryAdvice, Timestamp};
 
 use super::service_error::ServiceError;
-use super::transport::{MAX_REPLY, REQUEST_ID};
+use super::transport::MAX_REPLY;
 
 /// An error. The SDK's errors, which contain URLs and replies, are not kept as sources.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -19,9 +19,9 @@ pub(super) enum Failure {
     Broken(String),
     #[error("the reply is longer than {MAX_REPLY} bytes")]
     TooLong,
-    /// A proxy or gateway reported success.
-    #[error("the reply is not from Queue Storage itself: it has no `{REQUEST_ID}`")]
-    Foreign,
+    /// The reply is not certainly the service's.
+    #[error("{0}")]
+    Foreign(Box<ServiceError>),
     #[error("{0}")]
     Service(Box<ServiceError>),
     /// No credential provided a token; the reason for each.
@@ -75,12 +75,11 @@ impl Failure {
         let failed = |kind| Error::new(kind, operation).with_detail(self.to_string());
         let unknown = |kind| failed(kind).with_outcome(Outcome::Unknown);
         match &self {
-            Self::Service(service) => service.to_error(operation, now),
+            Self::Service(reply) | Self::Foreign(reply) => reply.to_error(operation, now),
             Self::Connect(_) => failed(ErrorKind::Unreachable).unsent(),
             Self::Broken(_) => unknown(ErrorKind::Unreachable),
-            Self::TooLong => unknown(ErrorKind::Corrupt),
-            // The service or the proxy may answer properly the next time.
-            Self::Foreign | Self::Malformed(_) => {
+            // The service may answer properly the next time.
+            Self::TooLong | Self::Malformed(_) => {
                 unknown(ErrorKind::Corrupt).with_retry(RetryAdvice::Temporary)
             }
             // A token service may be temporarily unavailable, so listeners retry.

@@ -9,6 +9,7 @@
 //! | `call` | one operation and its deadline |
 //! | `call_state` | what the SDK's pipeline must not see: the pop receipt of a call |
 //! | `transport`, `sign` | the last step of the SDK's pipeline, where a request gets its secrets |
+//! | `origin` | whether a reply is certainly the service's |
 //! | `clients`, `connector` | a connection pool for each runtime; how a connection is made |
 //! | `xml`, `reply`, `text` | bodies of requests and replies; which text XML can carry |
 //! | `failure`, `service_error` | errors, without secrets |
@@ -26,6 +27,7 @@ mod clients;
 mod connector;
 mod entra;
 mod failure;
+mod origin;
 mod reply;
 mod service_error;
 mod settings;
@@ -36,3 +38,5 @@ mod xml;
 
 pub use backend::AzureBackend;
 pub use builder::AzureBuilder;
+#[cfg(feature = "object-store")]
+pub use origin::AzureAnswers;

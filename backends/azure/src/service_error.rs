@@ -7,6 +7,7 @@ use azure_core::http::headers::Headers;
 use queue_core::internal::between;
 use queue_core::{Error, ErrorKind, Operation, Outcome, RetryAdvice, Timestamp};
 
+use super::origin::REQUEST_ID;
 use super::text::http_date;
 use super::xml::Element;
 
@@ -14,7 +15,8 @@ use super::xml::Element;
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServiceError {
     status: u16,
-    /// The service's error code; absent in replies of proxies and gateways.
+    /// The service's error code. Without one, the reply is that of a proxy or gateway, which may have passed the request on
+    /// before.
     code: Option<String>,
     /// The query parameter or header that the service rejects.
     parameter: Option<String>,
@@ -44,7 +46,7 @@ impl ServiceError {
             let value = value.as_str().trim();
             match name.as_str() {
                 "x-ms-error-code" => error.code = word(value),
-                "x-ms-request-id" => error.request_id = word(value),
+                REQUEST_ID => error.request_id = word(value),
                 "date" => error.date = http_date(value),
                 "retry-after" => error.retry_after = RetryAfter::parse(value),
                 "x-ms-retry-after-ms" | "retry-after-ms" => milliseconds = value.parse().ok(),
@@ -62,6 +64,14 @@ impl ServiceError {
             error.parameter = element("QueryParameterName").or_else(|| element("HeaderName"));
         }
         error
+    }
+
+    /// Reads a reply that is not certainly the service's. Nothing in it is believed but the delay that it asks for.
+    pub(super) fn foreign(status: u16, headers: &Headers) -> Self {
+        Self {
+            code: None,
+            ..Self::read(status, Some(headers), &[])
+        }
     }
 
     pub(super) fn has_code(&self, code: &str) -> bool {
@@ -83,8 +93,7 @@ impl ServiceError {
         let after = self.retry_after.and_then(|after| after.since(self.date));
         match (kind, error.retry(), after) {
             (ErrorKind::Throttled, _, after) => error.with_retry(RetryAdvice::Throttled(after)),
-            // A proxy or gateway answered `Corrupt`; it may not the next time.
-            (ErrorKind::Corrupt, ..) | (_, RetryAdvice::Temporary, _) => {
+            (_, RetryAdvice::Temporary, _) => {
                 let again = |after| RetryAdvice::Throttled(Some(after));
                 error.with_retry(after.map_or(RetryAdvice::Temporary, again))
             }
@@ -105,12 +114,12 @@ impl ServiceError {
             (_, Some("QueueAlreadyExists")) => (Kind::QueueExists, NotDone),
             (_, Some("QueueBeingDeleted")) => (Kind::QueueBeingDeleted, NotDone),
             (_, Some("QueueDisabled")) => (Kind::Denied, NotDone),
-            (413, _) | (_, Some("RequestBodyTooLarge" | "MessageTooLarge")) => {
+            (413, Some(_)) | (_, Some("RequestBodyTooLarge" | "MessageTooLarge")) => {
                 (Kind::TooLarge, NotDone)
             }
             (401 | 403, Some(_)) => (Kind::Denied, NotDone),
-            (429, _) | (_, Some("ServerBusy")) => (Kind::Throttled, NotDone),
-            (_, Some("OperationTimedOut")) | (503, _) => (Kind::Throttled, Unknown),
+            (429, Some(_)) | (_, Some("ServerBusy")) => (Kind::Throttled, NotDone),
+            (_, Some("OperationTimedOut")) | (429 | 503, _) => (Kind::Throttled, Unknown),
             (408, _) => (Kind::Timeout, Unknown),
             (502 | 504, _) => (Kind::Unreachable, Unknown),
             (405 | 501, Some(_)) => (Kind::Unsupported, NotDone),
@@ -118,10 +127,8 @@ impl ServiceError {
                 (Kind::Unsupported, NotDone)
             }
             (400..=499, Some(_)) => (Kind::InvalidInput, NotDone),
-            // A proxy or gateway, which may have passed the request on before.
-            (400..=499, None) => (Kind::Corrupt, Unknown),
             (500.., _) => (Kind::Storage, Unknown),
-            _ => (Kind::Corrupt, Unknown),
+            _ => (Kind::Unreachable, Unknown),
         }
     }
 }
@@ -130,7 +137,11 @@ impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.code {
             Some(code) => write!(f, "HTTP {} {code}", self.status)?,
-            None => write!(f, "HTTP {}, not from Queue Storage itself", self.status)?,
+            None => write!(
+                f,
+                "HTTP {}, not certainly from the service itself: no `{REQUEST_ID}`, no error code, or a page",
+                self.status
+            )?,
         }
         if let Some(parameter) = &self.parameter {
             write!(f, " about `{parameter}`")?;

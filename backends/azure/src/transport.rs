@@ -27,9 +27,8 @@ use super::account::Credential;
 use super::call_state::{CallState, NEW_RECEIPT_HEADER};
 use super::clients::Clients;
 use super::failure::Failure;
-
-/// The header that every reply of the service has.
-pub(super) const REQUEST_ID: &str = "x-ms-request-id";
+use super::origin::{REQUEST_ID, is_of_service, is_whole};
+use super::service_error::ServiceError;
 
 /// The maximum length of a reply, in bytes: 32 messages of 64 KiB with every character escaped.
 pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
@@ -128,12 +127,17 @@ impl Transport {
         }
         let reply = self.clients.current().request(outgoing).await;
         let (head, body) = reply.map_err(failed)?.into_parts();
+        let (status, headers) = (head.status.as_u16(), visible_headers(&head.headers));
+        if !is_of_service(&head.headers) {
+            return Err(Failure::Foreign(Box::new(ServiceError::foreign(
+                status, &headers,
+            ))));
+        }
         let body = Limited::new(body, MAX_REPLY).collect().await;
         let body = body.map_err(cut_off)?.to_bytes();
-        if head.status.is_success() && !head.headers.contains_key(REQUEST_ID) {
-            return Err(Failure::Foreign);
+        if head.status.is_success() && !is_whole(request, &head.headers, body.len()) {
+            return Err(Failure::Broken("the reply was cut on its way".to_owned()));
         }
-        let (status, headers) = (head.status.as_u16(), visible_headers(&head.headers));
         Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
     }
 }

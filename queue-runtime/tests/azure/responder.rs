@@ -88,6 +88,15 @@ impl Responder {
         )
     }
 
+    /// The account with its blobs.
+    pub(crate) fn with_blobs(&self) -> String {
+        format!(
+            "{};BlobEndpoint=http://{}/{ACCOUNT}",
+            self.with_key(),
+            self.address
+        )
+    }
+
     pub(crate) fn with_signature(&self, signature: &str) -> String {
         format!("http://{}/{ACCOUNT}?{signature}", self.address)
     }
@@ -128,7 +137,9 @@ fn serve(
                 stream.write_all(&[byte])
             }),
             Reply::Flood(length) => {
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nx-ms-request-id: 7f\r\nContent-Length: {length}\r\n\r\n"
+                );
                 let _ = stream.write_all(head.as_bytes());
                 let block = [b'x'; 65_536];
                 (0..length.div_ceil(block.len())).try_for_each(|_| stream.write_all(&block))

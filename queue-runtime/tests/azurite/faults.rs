@@ -86,6 +86,7 @@ fn errors_500_and_503() {
     const BUSY: &str = "<?xml version=\"1.0\"?><Error><Code>ServerBusy</Code></Error>";
     const TIMED_OUT: &str = "<?xml version=\"1.0\"?><Error><Code>OperationTimedOut</Code></Error>";
     const WAIT: (&str, &str) = ("Retry-After", "3");
+    const ID: (&str, &str) = ("x-ms-request-id", "7f");
     let asked = RetryAdvice::Throttled(Some(Duration::from_secs(3)));
     let anyhow = RetryAdvice::Throttled(None);
     let throttled = |outcome, retry| (ErrorKind::Throttled, outcome, retry);
@@ -95,7 +96,7 @@ fn errors_500_and_503() {
         ("500 Internal", vec![], "<html>", storage),
         (
             "500 Timed Out",
-            vec![],
+            vec![ID],
             TIMED_OUT,
             throttled(unknown, anyhow),
         ),
@@ -111,8 +112,10 @@ fn errors_500_and_503() {
             "<html>",
             throttled(unknown, asked),
         ),
-        ("503 Busy", vec![], BUSY, throttled(not_done, anyhow)),
-        ("503 Busy", vec![WAIT], BUSY, throttled(not_done, asked)),
+        ("503 Busy", vec![ID], BUSY, throttled(not_done, anyhow)),
+        ("503 Busy", vec![ID, WAIT], BUSY, throttled(not_done, asked)),
+        // Only who has given the request an id knows what became of it.
+        ("503 Busy", vec![WAIT], BUSY, throttled(unknown, asked)),
     ];
     run(join_all(cases.map(
         async |(status, headers, body, expected)| {
@@ -130,13 +133,17 @@ fn errors_500_and_503() {
 /// The page of a proxy must not be taken for an answer, whatever its status.
 #[test]
 fn bodies_that_are_not_xml() {
-    let corrupt = (ErrorKind::Corrupt, Outcome::Unknown, RetryAdvice::Temporary);
+    let foreign = (
+        ErrorKind::Unreachable,
+        Outcome::Unknown,
+        RetryAdvice::Temporary,
+    );
     let html = ("Content-Type", "text/html");
     let statuses = ["200 OK", "201 Created", "403 Forbidden", "404 Not Found"];
     run(join_all(statuses.map(async |status| {
         let page = Message::answer(status, &[html], "<html><body>Welcome!<p></body></html>");
-        assert_each(&CALLS, Fault::Instead(page.clone()), PATIENCE, corrupt).await;
-        assert_each(&CALLS, Fault::Afterwards(page), PATIENCE, corrupt).await;
+        assert_each(&CALLS, Fault::Instead(page.clone()), PATIENCE, foreign).await;
+        assert_each(&CALLS, Fault::Afterwards(page), PATIENCE, foreign).await;
     })));
 }
 

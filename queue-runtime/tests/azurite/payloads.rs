@@ -32,6 +32,7 @@ impl Harness for Container {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("payloads-{}", NEXT.fetch_add(1, Relaxed));
         let client = open(&name).await;
+        client.prepare().await.expect("created");
         Box::new(Opened { name, client })
     }
 
@@ -65,6 +66,10 @@ fn without_its_container_nothing_is_missing() {
                 .expect_err("no container"),
             store.delete("data/any").await.expect_err("no container"),
             store.list("", None).await.expect_err("no container"),
+            store
+                .create("data/any", "any".into())
+                .await
+                .expect_err("no container"),
         ];
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::Storage, "{error}");

@@ -91,14 +91,17 @@ fn error_codes_of_the_service() {
 
 #[test]
 fn replies_of_proxies() {
-    use Outcome::{NotDone, Unknown};
+    use Outcome::Unknown;
     let cases = [
-        (401, ErrorKind::Corrupt, Unknown),
-        (403, ErrorKind::Corrupt, Unknown),
-        (404, ErrorKind::Corrupt, Unknown),
-        (407, ErrorKind::Corrupt, Unknown),
-        (429, ErrorKind::Throttled, NotDone),
-        (302, ErrorKind::Corrupt, Unknown),
+        (200, ErrorKind::Unreachable, Unknown),
+        (401, ErrorKind::Unreachable, Unknown),
+        (403, ErrorKind::Unreachable, Unknown),
+        (404, ErrorKind::Unreachable, Unknown),
+        (407, ErrorKind::Unreachable, Unknown),
+        (409, ErrorKind::Unreachable, Unknown),
+        (413, ErrorKind::Unreachable, Unknown),
+        (429, ErrorKind::Throttled, Unknown),
+        (302, ErrorKind::Unreachable, Unknown),
         (408, ErrorKind::Timeout, Unknown),
         (500, ErrorKind::Storage, Unknown),
         (502, ErrorKind::Unreachable, Unknown),
@@ -113,7 +116,7 @@ fn replies_of_proxies() {
         let three = Some(Duration::from_secs(3));
         assert_eq!(later.retry(), RetryAdvice::Throttled(three), "{status}");
         assert!(
-            error.to_string().contains("not from Queue Storage"),
+            error.to_string().contains("not certainly from the service"),
             "{error}"
         );
     }

@@ -8,6 +8,7 @@ use object_store::client::{
     HttpClient, HttpConnector as _, HttpRequest, HttpRequestBody, ReqwestConnector,
 };
 use object_store::{ClientOptions, ObjectStore as _, ObjectStoreExt as _, RetryConfig};
+use queue_runtime::azure::AzureAnswers;
 use queue_runtime::{RetryAdvice, StorageRetry};
 
 use super::account::{Account, Credential, Problem};
@@ -88,7 +89,7 @@ impl Store {
             built.build().map_err(|error| failed(describe(&error)))
         };
         let stores = (Container::ALL.into_iter().map(build)).collect::<Result<Vec<_>, _>>()?;
-        let client = ReqwestConnector::default()
+        let client = AzureAnswers::of(ReqwestConnector::default())
             .connect(&options)
             .map_err(|error| failed(describe(&error)))?;
         let made = stores.iter().zip(Container::ALL).map(|(store, container)| {
@@ -185,6 +186,7 @@ async fn builder(
         .with_account(&account.name)
         .with_endpoint(account.endpoint.clone())
         .with_client_options(options.clone())
+        .with_http_connector(AzureAnswers::of(ReqwestConnector::default()))
         .with_retry(retry);
     match &account.credential {
         Credential::Key(key) => Ok(builder.with_access_key(key)),

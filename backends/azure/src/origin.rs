@@ -1,0 +1,181 @@
+//! Whose answer it is: that of the storage service, or of a program on the way to it, such as the page of a captive portal
+//! or the error of a proxy.
+//!
+//! What is not certainly the service's says nothing about what is stored. It is a failure with an unknown outcome, and never
+//! a value, a missing object or an existing one.
+
+use azure_core::http::Request;
+use azure_core::http::headers::Headers as SdkHeaders;
+use hyper::header::{CONTENT_RANGE, CONTENT_TYPE, HeaderMap};
+
+/// The header that every reply of the service has.
+pub(super) const REQUEST_ID: &str = "x-ms-request-id";
+
+/// Whether a reply is certainly the service's: it has the id that the service gave to the request, and is no web page.
+/// An error of the service also has a code.
+pub(super) fn is_of_service(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
+    let is_page = kind.is_some_and(|kind| {
+        let start = kind.get(..9).unwrap_or_default();
+        start.eq_ignore_ascii_case(b"text/html")
+    });
+    headers.contains_key(REQUEST_ID) && !is_page
+}
+
+/// Whether the body of a successful reply has the bytes that were asked for: a reply that was cut on its way may say a
+/// length that fits.
+pub(super) fn is_whole(request: &Request, headers: &HeaderMap, length: usize) -> bool {
+    let Some(from) = asked_from(request.headers()) else {
+        return true;
+    };
+    let Some(range) = headers.get(CONTENT_RANGE) else {
+        // All of the object, which is not empty: of an empty one, the service has no range.
+        return from == 0 && length > 0;
+    };
+    let range = range.to_str().ok().and_then(|range| {
+        let (first, rest) = range.strip_prefix("bytes ")?.split_once('-')?;
+        let (last, _) = rest.split_once('/')?;
+        Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?))
+    });
+    range.is_some_and(|(first, last)| {
+        first == from && last.checked_sub(first) == (length as u64).checked_sub(1)
+    })
+}
+
+/// Returns where the range begins that a request asks for.
+fn asked_from(headers: &SdkHeaders) -> Option<u64> {
+    let is_range = |name: &str| matches!(name, "range" | "x-ms-range");
+    let (_, range) = headers.iter().find(|(name, _)| is_range(name.as_str()))?;
+    let (from, _) = range.as_str().strip_prefix("bytes=")?.split_once('-')?;
+    from.parse().ok()
+}
+
+#[cfg(feature = "object-store")]
+pub use objects::AzureAnswers;
+
+#[cfg(feature = "object-store")]
+mod objects {
+    use async_trait::async_trait;
+    use object_store::ClientOptions;
+    use object_store::client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    };
+
+    use super::{REQUEST_ID, is_of_service};
+
+    /// An HTTP connector for the crate `object_store`, by which a container of blobs is reached: it passes on only what is
+    /// certainly an answer of the storage service. The page of a captive portal, and the error of a proxy, are errors of the
+    /// request. Without it, `object_store` takes any 404 for a missing object, and any 409 for one that exists.
+    ///
+    /// ```
+    /// # #[derive(Debug)] struct ReqwestConnector;
+    /// # impl object_store::client::HttpConnector for ReqwestConnector {
+    /// #     fn connect(&self, _: &object_store::ClientOptions) -> object_store::Result<object_store::client::HttpClient> {
+    /// #         Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    /// #     }
+    /// # }
+    /// use queue_azure::AzureAnswers;
+    ///
+    /// let connector = AzureAnswers::of(ReqwestConnector); // that of `object_store`
+    /// // MicrosoftAzureBuilder::from_env().with_http_connector(connector)
+    /// # drop(connector);
+    /// ```
+    #[derive(Debug)]
+    pub struct AzureAnswers<C>(C);
+
+    impl<C> AzureAnswers<C> {
+        /// Wraps a connector.
+        pub fn of(connector: C) -> Self {
+            Self(connector)
+        }
+    }
+
+    impl<C: HttpConnector> HttpConnector for AzureAnswers<C> {
+        fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+            self.0.connect(options).map(Checked).map(HttpClient::new)
+        }
+    }
+
+    #[derive(Debug)]
+    struct Checked(HttpClient);
+
+    #[async_trait]
+    impl HttpService for Checked {
+        async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+            // Those for tokens go elsewhere.
+            let is_for_storage = request.headers().contains_key("x-ms-version");
+            let response = self.0.execute(request).await?;
+            if !is_for_storage || is_of_service(response.headers()) {
+                return Ok(response);
+            }
+            let status = response.status().as_u16();
+            let problem = format!(
+                "HTTP {status}, not from the storage service: no `{REQUEST_ID}`, or a page"
+            );
+            // Whoever asked tries again.
+            Err(HttpError::new(
+                HttpErrorKind::Unknown,
+                std::io::Error::other(problem),
+            ))
+        }
+    }
+}
+
+#[cfg(all(test, feature = "object-store"))]
+mod tests {
+    use async_trait::async_trait;
+    use object_store::ClientOptions;
+    use object_store::client::{
+        HttpClient, HttpConnector, HttpError, HttpRequest, HttpRequestBody, HttpResponse,
+        HttpResponseBody, HttpService,
+    };
+
+    use super::*;
+
+    /// Answers with these headers.
+    #[derive(Debug, Clone)]
+    struct Answering(&'static [(&'static str, &'static str)]);
+
+    impl HttpConnector for Answering {
+        fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+            Ok(HttpClient::new(self.clone()))
+        }
+    }
+
+    #[async_trait]
+    impl HttpService for Answering {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let mut response = HttpResponse::new(HttpResponseBody::from(String::new()));
+            for (name, value) in self.0 {
+                let value = value.parse().expect("a value");
+                response.headers_mut().insert(*name, value);
+            }
+            Ok(response)
+        }
+    }
+
+    #[tokio::test]
+    async fn object_stores_get_answers_of_the_service_only() {
+        const ID: (&str, &str) = ("x-ms-request-id", "7f");
+        const XML: (&str, &str) = ("content-type", "application/xml");
+        const HTML: (&str, &str) = ("content-type", "text/html");
+        for (headers, is_passed, is_for_storage) in [
+            (&[ID, XML][..], true, true),
+            (&[ID], true, true),
+            (&[XML], false, true),
+            (&[ID, HTML], false, true),
+            (&[], false, true),
+            (&[XML], true, false),
+        ] {
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            if is_for_storage {
+                let version = "2023-11-03".parse().expect("a value");
+                request.headers_mut().insert("x-ms-version", version);
+            }
+            let connector = AzureAnswers::of(Answering(headers));
+            let client = connector.connect(&ClientOptions::new()).expect("connects");
+            let answered = client.execute(request).await.is_ok();
+            assert_eq!(answered, is_passed, "{headers:?}");
+        }
+    }
+}
