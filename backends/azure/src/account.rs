@@ -110,6 +110,9 @@ impl Account {
                 }
             },
         };
+        if let (Credential::Signature(_), Some(blobs)) = (&credential, &blobs) {
+            check_signed(blobs)?;
+        }
         let mut account = endpoint.with(credential);
         account.blobs = blobs;
         Ok(account)
@@ -257,9 +260,7 @@ impl Endpoint {
         if !query.split('&').any(|pair| pair.starts_with("sig=")) {
             return Err("the shared access signature has no `sig`".into());
         }
-        if self.root.scheme() == "http" && self.kind == EndpointKind::Service {
-            return Err("a shared access signature must not be sent over http; use https".into());
-        }
+        check_signed(&self.root)?;
         let mut signed = self.root.clone();
         signed.set_query(Some(query));
         let escaped = signed.query().unwrap_or_default();
@@ -310,6 +311,23 @@ fn development_root(proxy: &str) -> Result<String, Problem> {
 fn is_private(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.parse::<IpAddr>().is_ok() || !host.contains('.')
+}
+
+/// Checks that a signature, which anybody on the way can read and use, is not sent unencrypted to another machine.
+pub(super) fn check_signed(url: &Url) -> Result<(), Problem> {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let is_near = match address.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        // A name without a domain is that of a container beside this one.
+        Err(_) => !host.contains('.') || host.ends_with(".localhost"),
+    };
+    if url.scheme() == "https" || is_near {
+        return Ok(());
+    }
+    Err("a shared access signature must not be sent over http, except to this machine or to a host without a domain; \
+         use https"
+        .into())
 }
 
 fn first_label(host: &str) -> String {

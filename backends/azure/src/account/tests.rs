@@ -68,6 +68,14 @@ fn every_form_is_accepted() {
             ("http://localhost:10001/a1", Emulator, "sas"),
         ),
         (
+            "http://[::1]:10001/a1?sig=s3cret",
+            ("http://[::1]:10001/a1", Emulator, "sas"),
+        ),
+        (
+            "http://azurite:10001/a1?sig=s3cret",
+            ("http://azurite:10001/a1", Emulator, "sas"),
+        ),
+        (
             "http://a1.queue.localhost:10001/?sv=1&sig=s3cret",
             ("http://a1.queue.localhost:10001/", Emulator, "sas"),
         ),
@@ -176,6 +184,22 @@ fn errors_name_the_problem_without_the_secret() {
         ),
         (
             "http://acct.queue.core.windows.net/?sig=s3cret",
+            "over http",
+        ),
+        ("http://10.0.0.5:10001/a1?sig=s3cret", "over http"),
+        ("http://203.0.113.7/a1/orders?sig=s3cret", "over http"),
+        ("http://[2001:db8::1]/a1?sig=s3cret", "over http"),
+        ("http://[::ffff:127.0.0.1]/a1?sig=s3cret", "over http"),
+        (
+            "AccountName=a1;QueueEndpoint=http://queues.example.com/a1;SharedAccessSignature=sig=s3cret",
+            "over http",
+        ),
+        (
+            "AccountName=a1;QueueEndpoint=http://203.0.113.7/a1?sig=s3cret",
+            "over http",
+        ),
+        (
+            "QueueEndpoint=http://127.0.0.1:1/a1;BlobEndpoint=http://203.0.113.7/a1;SharedAccessSignature=sig=s3cret",
             "over http",
         ),
         ("https://acct.queue.core.windows.net/", "azure://ACCOUNT"),

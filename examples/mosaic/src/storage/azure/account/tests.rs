@@ -103,6 +103,7 @@ fn errors_do_not_repeat_the_input() {
         ),
         ("https://a.blob.core.windows.net/?sv=s3cret", "has no `sig`"),
         ("http://a.blob.core.windows.net/?sig=s3cret", "use https"),
+        ("http://203.0.113.7/a?sig=s3cret", "use https"),
         (
             "https://u:s3cret@a.blob.core.windows.net/",
             "without a user",
