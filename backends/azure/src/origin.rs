@@ -34,11 +34,16 @@ pub(super) fn is_whole(request: &Request, headers: &HeaderMap, length: usize) ->
     };
     let range = range.to_str().ok().and_then(|range| {
         let (first, rest) = range.strip_prefix("bytes ")?.split_once('-')?;
-        let (last, _) = rest.split_once('/')?;
-        Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?))
+        let (last, total) = rest.rsplit_once('/')?;
+        Some((first, last, total.parse::<u64>().ok()?))
     });
-    range.is_some_and(|(first, last)| {
-        first == from && last.checked_sub(first) == (length as u64).checked_sub(1)
+    range.is_some_and(|(first, last, total)| match length as u64 {
+        // An emulator has such a range behind the end.
+        0 => total <= from,
+        length => {
+            let last = last.parse::<u64>().ok();
+            first.parse() == Ok(from) && last == (from + length).checked_sub(1)
+        }
     })
 }
 

@@ -102,7 +102,7 @@ impl Fault {
             let code = ("x-ms-error-code", "AuthenticationFailed");
             Self::Instead(Message::answer(
                 "403 Forbidden",
-                &[code, ("Date", &now)],
+                &[("x-ms-request-id", "7f"), code, ("Date", &now)],
                 "<Error><Code>AuthenticationFailed</Code></Error>",
             ))
         })

@@ -50,7 +50,11 @@ fn a_submission_survives_a_burst_of_faults_if_asked() {
     run(async {
         let stage = Stage::on("burst-orders").await;
         let busy = || {
-            let asked = [("x-ms-error-code", "ServerBusy"), ("Retry-After", "0")];
+            let asked = [
+                ("x-ms-request-id", "7f"),
+                ("x-ms-error-code", "ServerBusy"),
+                ("Retry-After", "0"),
+            ];
             Fault::Instead(Message::answer("503 Busy", &asked, ""))
         };
         let faults = [
@@ -128,7 +132,11 @@ fn a_listener_backs_off_with_jitter_during_an_outage() {
         assert!(ratios.len() > 1, "no jitter: {ratios:?}");
         let empty = listener.info().empty_receives;
 
-        let asked = [("x-ms-error-code", "ServerBusy"), ("Retry-After", "2")];
+        let asked = [
+            ("x-ms-request-id", "7f"),
+            ("x-ms-error-code", "ServerBusy"),
+            ("Retry-After", "2"),
+        ];
         let busy = Message::answer("503 Busy", &asked, "");
         stage.proxy.script(Call::Receive, [Fault::Instead(busy)]);
         stage.proxy.always(Some(Fault::ResetBefore));

@@ -144,7 +144,8 @@ fn a_failed_renewal_is_repeated() {
     run(async {
         let stage = Stage::on("kept-orders").await;
         stage.submit(1).await;
-        let busy = Message::answer("503 Busy", &[("x-ms-error-code", "ServerBusy")], "");
+        let code = [("x-ms-request-id", "7f"), ("x-ms-error-code", "ServerBusy")];
+        let busy = Message::answer("503 Busy", &code, "");
         let faults = [Fault::Instead(busy), Fault::ResetBefore];
         stage.proxy.script(Call::Update, faults);
         let delivery = stage.accept(&stage.proxied).await;

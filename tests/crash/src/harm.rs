@@ -270,7 +270,8 @@ impl State {
 /// An answer of the service.
 fn error(status: &str, code: &str) -> Message {
     let body = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>");
-    Message::answer(status, &[("x-ms-error-code", code)], &body)
+    let headers = [("x-ms-request-id", "7f"), ("x-ms-error-code", code)];
+    Message::answer(status, &headers, &body)
 }
 
 /// An answer of a box on the way.
