@@ -2,6 +2,7 @@
 
 mod trace;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::json;
@@ -52,7 +53,7 @@ pub struct Envelope {
     /// information only: a message stays readable when its queue moves.
     pub queue_uri: Option<String>,
     /// The payload's media type.
-    pub content_type: Option<String>,
+    pub content_type: Option<Cow<'static, str>>,
     /// The queue that a reply goes to, if the sender waits for one. Written by the sender: check it with
     /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything there.
     pub reply_to: Option<String>,

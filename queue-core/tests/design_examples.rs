@@ -248,7 +248,7 @@ fn what_was_no_event_is_wrapped_as_shown() {
         "queue.raw",
     );
     wrapper.time = Some(record.first);
-    wrapper.content_type = Some("application/octet-stream".to_owned());
+    wrapper.content_type = Some("application/octet-stream".into());
     wrapper.queue_uri = Some(uri);
     wrapper.poison = Some(record);
 
@@ -361,7 +361,7 @@ fn envelope() -> Envelope {
     envelope.time = Some(time("2026-03-14T09:26:53.589Z"));
     envelope.subject = key.map(|key| key.as_str().to_owned());
     envelope.queue_uri = Some("sqlite:/var/lib/mosaic/queues.db#slicerequest".to_owned());
-    envelope.content_type = Some("application/json".to_owned());
+    envelope.content_type = Some("application/json".into());
     let trace = TraceContext::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
     envelope.trace = Some(trace.expect("a traceparent"));
     envelope

@@ -33,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) creations: Creations,
     pub(crate) meter: Arc<Meter>,
+    /// Whether requests to the storage may wait for a limit.
+    pub(crate) is_limited: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timer: KnownTimer,
     pub(crate) client: ClientId,
@@ -69,6 +71,7 @@ pub(crate) struct Storage {
     /// Whose requests `meter` counts.
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) is_limited: bool,
     /// The backend, if it spreads queues over shards.
     pub(crate) shards: Option<Arc<ShardedBackend>>,
     pub(crate) payloads: Option<Arc<dyn PayloadStore>>,
@@ -97,6 +100,7 @@ impl Context {
         let Storage {
             mut backend,
             meter,
+            is_limited,
             shards,
             payloads,
         } = storage;
@@ -127,6 +131,7 @@ impl Context {
             creations: Creations::new(Arc::clone(&backend)),
             backend,
             meter,
+            is_limited,
             clock,
             timer: KnownTimer::default(),
             client,

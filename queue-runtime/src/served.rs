@@ -104,9 +104,13 @@ impl fmt::Display for Kinds {
 
 impl ServedKinds {
     /// Checks that no listener handles messages of other kinds.
-    pub(crate) fn check(&self, queue: &QueueName, kinds: &Kinds) -> Result<(), KindMismatch> {
+    pub(crate) fn check(
+        &self,
+        queue: &QueueName,
+        types: &[MessageType],
+    ) -> Result<(), KindMismatch> {
         match self.queues.hold().get(queue) {
-            Some(served) => served.check(queue, kinds),
+            Some(served) => served.check(queue, &Kinds::of(types)),
             None => Ok(()),
         }
     }

@@ -274,6 +274,20 @@ impl SettingsCache {
         Some(Settings::resolve(config, *metadata, declared))
     }
 
+    /// Returns the settings of a queue whose metadata need not be read again now.
+    pub(crate) fn still_fresh(
+        &self,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+        now: Duration,
+    ) -> Option<Settings> {
+        let cached = self.cached.hold();
+        let (read_at, metadata) = cached.entries.get(queue)?;
+        let is_fresh = now.saturating_sub(*read_at) < self.fresh;
+        is_fresh.then(|| Settings::resolve(config, *metadata, declared))
+    }
+
     /// Returns the settings of a queue.
     ///
     /// # Errors
@@ -408,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_stays_fresh_for_a_minute_or_for_five_seconds_where_reading_it_costs_little() {
+    fn metadata_stays_fresh_a_minute_or_for_five_seconds_where_reading_it_costs_little() {
         for (idle_cap, fresh) in [(250, 5), (5_000, 5), (5_001, 60), (30_000, 60)] {
             let cache = cache(Duration::from_millis(idle_cap));
             assert_eq!(cache.fresh(), Duration::from_secs(fresh), "{idle_cap}");

@@ -83,7 +83,7 @@ impl Encoded {
         let mut envelope = Envelope::new(id, client, request, message_type.kind());
         envelope.version = message_type.version();
         envelope.subject = key.map(|key| key.0);
-        envelope.content_type = Some(content_type.to_owned());
+        envelope.content_type = Some(content_type.into());
         envelope.unique_key.clone_from(&self.unique_key);
         envelope
     }

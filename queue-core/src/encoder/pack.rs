@@ -42,7 +42,7 @@ impl Packer {
             .collect();
         let mut envelope = envelope.clone();
         envelope.version = Pack::VERSION;
-        envelope.content_type = Some(BATCH.to_owned());
+        envelope.content_type = Some(BATCH.into());
         let (mut count, mut best) = (most.min(all), None);
         for _ in 0..TRIES {
             if count < 2 {

@@ -268,7 +268,7 @@ impl Encoder {
             record.raw = true;
             let mut envelope = envelope.clone();
             envelope.kind = RAW_KIND.to_owned();
-            envelope.content_type = Some("application/octet-stream".to_owned());
+            envelope.content_type = Some("application/octet-stream".into());
             envelope.poison = Some(record);
             Some(wire::encode_binary(&envelope, body))
         })

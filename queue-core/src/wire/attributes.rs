@@ -256,7 +256,7 @@ impl<'a> Attribute<'a> {
     }
 
     /// The text, unless it is empty.
-    fn filled(&self) -> Result<Option<Cow<'a, str>>, String> {
+    pub(super) fn filled(&self) -> Result<Option<Cow<'a, str>>, String> {
         Ok(self.text()?.filter(|text| !text.is_empty()))
     }
 

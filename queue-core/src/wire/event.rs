@@ -164,7 +164,7 @@ impl Event {
             time: attributes.time.time()?,
             subject: attributes.subject.owned()?,
             queue_uri: attributes.queue_uri.owned()?,
-            content_type: attributes.content_type.owned()?,
+            content_type: content_type(attributes)?,
             reply_to: attributes.reply_to.owned_if_text(),
             correlation: attributes.correlation.owned_if_text(),
             trace,
@@ -258,10 +258,21 @@ fn check_version(version: &str) -> Result<(), String> {
     }
 }
 
+/// Returns the media type. The usual one costs nothing.
+fn content_type(attributes: &Attributes<'_>) -> Result<Option<Cow<'static, str>>, String> {
+    let content_type = attributes.content_type.filled()?;
+    Ok(content_type.map(|text| match text {
+        text if text == JSON => Cow::Borrowed(JSON),
+        text => Cow::Owned(text.into_owned()),
+    }))
+}
+
 fn client_of(source: &str) -> Result<ClientId, String> {
-    let decoded = percent_decode_str(source)
-        .decode_utf8()
-        .unwrap_or(Cow::Borrowed(source));
+    // As large as needed, because an id keeps no spare room.
+    let escapes = source.bytes().filter(|&byte| byte == b'%').count();
+    let mut decoded = Vec::with_capacity(source.len().saturating_sub(2 * escapes));
+    decoded.extend(percent_decode_str(source));
+    let decoded = String::from_utf8(decoded).unwrap_or_else(|_| source.to_owned());
     ClientId::new(decoded)
         .or_else(|_| ClientId::new(source))
         .map_err(|error| format!("attribute `source`: {error}"))

@@ -1,5 +1,7 @@
 //! Packs: several events in one message, as a CloudEvents batch.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use memchr::memmem;
 use serde_json::value::RawValue;
@@ -53,8 +55,9 @@ impl PackError {
 /// The media type of the data of a pack.
 pub(crate) const BATCH: &str = "application/cloudevents-batch+json";
 
-/// The attribute that every pack has.
-const PACK_ITEMS: &[u8] = b"\"packitems\"";
+/// Finds the attribute that every pack has.
+static PACK_ITEMS: LazyLock<memmem::Finder<'_>> =
+    LazyLock::new(|| memmem::Finder::new("\"packitems\""));
 
 impl Pack {
     /// The version of the event around a pack: the highest one, which no type gets to.
@@ -88,7 +91,7 @@ impl Pack {
     /// Returns the event of a stored body that is a pack, without any Base64 around it.
     #[must_use]
     pub fn find(body: &Bytes) -> Option<Box<Event>> {
-        let may_be = |body: &[u8]| memmem::find(body, PACK_ITEMS).is_some();
+        let may_be = |body: &[u8]| PACK_ITEMS.find(body).is_some();
         let body = match body.first()? {
             b'{' if may_be(body) => body.clone(),
             // The Base64 of an object that begins with a name.

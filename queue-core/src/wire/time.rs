@@ -23,6 +23,40 @@ pub(super) fn parse(text: &str) -> Option<Timestamp> {
     Offset::UTC.to_timestamp(date_time).ok()
 }
 
+/// Writes a time in that form, at less than half of the cost of a printer for all forms.
+pub(super) fn write(out: &mut Vec<u8>, time: Timestamp) {
+    let at = Offset::UTC.to_datetime(time);
+    if at.year() < 0 {
+        return out.extend_from_slice(time.to_string().as_bytes());
+    }
+    let mut text = *b"0000-00-00T00:00:00.000000000Z";
+    set(&mut text[..4], at.year().into());
+    set(&mut text[5..7], at.month().into());
+    set(&mut text[8..10], at.day().into());
+    set(&mut text[11..13], at.hour().into());
+    set(&mut text[14..16], at.minute().into());
+    set(&mut text[17..19], at.second().into());
+    let nanoseconds = at.subsec_nanosecond();
+    let mut end = 19;
+    if nanoseconds != 0 {
+        set(&mut text[20..29], nanoseconds);
+        end = 29;
+        while text[end - 1] == b'0' {
+            end -= 1;
+        }
+    }
+    text[end] = b'Z';
+    out.extend_from_slice(&text[..=end]);
+}
+
+/// Writes a number over zeros.
+fn set(zeros: &mut [u8], mut number: i32) {
+    for digit in zeros.iter_mut().rev() {
+        *digit += (number % 10) as u8;
+        number /= 10;
+    }
+}
+
 /// Parses nothing, or a point and up to nine digits.
 fn nanoseconds(fraction: &str) -> Option<i32> {
     if fraction.is_empty() {
@@ -63,6 +97,9 @@ mod tests {
         for text in written {
             let time: Timestamp = text.parse().expect("valid");
             assert_eq!(time.to_string(), text);
+            let mut written = Vec::new();
+            write(&mut written, time);
+            assert_eq!(String::from_utf8_lossy(&written), text);
             let parsed = parse(text);
             assert_eq!(parsed, (!text.starts_with('-')).then_some(time), "{text}");
         }

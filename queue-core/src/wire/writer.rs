@@ -1,5 +1,4 @@
 use bytes::Bytes;
-use jiff::fmt::temporal::DateTimePrinter;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::base64::to_base64;
@@ -10,6 +9,7 @@ use super::layout::{self, member};
 use super::members::Members;
 use super::pack::Pack;
 use super::stored::{PENDING_KIND, PayloadRef};
+use super::time;
 use crate::backend::ItemSet;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
@@ -327,8 +327,7 @@ impl ObjectWriter {
 
     fn time(&mut self, name: &'static str, value: Timestamp) {
         self.raw(name, b"\"");
-        let printed = DateTimePrinter::new().print_timestamp(&value, &mut self.out);
-        printed.expect(ANY_BYTES);
+        time::write(&mut self.out, value);
         self.out.push(b'"');
     }
 

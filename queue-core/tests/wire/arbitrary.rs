@@ -129,7 +129,9 @@ pub(crate) fn envelope() -> impl Strategy<Value = Envelope> {
                 );
                 envelope.version = version;
                 envelope.time = time;
-                (envelope.subject, envelope.queue_uri, envelope.content_type) = texts;
+                let content_type;
+                (envelope.subject, envelope.queue_uri, content_type) = texts;
+                envelope.content_type = content_type.map(Into::into);
                 (envelope.reply_to, envelope.correlation, envelope.unique_key) = exchange;
                 envelope.trace = trace.map(|((trace, span, flags), state)| {
                     let trace = TraceContext::of_span(trace, span, flags).expect("not zero");

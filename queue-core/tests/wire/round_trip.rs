@@ -197,7 +197,8 @@ fn as_read(envelope: &Envelope) -> Envelope {
     let mut read = envelope.clone();
     read.subject = text(&envelope.subject);
     read.queue_uri = text(&envelope.queue_uri);
-    read.content_type = text(&envelope.content_type);
+    let content_type = envelope.content_type.clone().map(Cow::into_owned);
+    read.content_type = text(&content_type).map(Into::into);
     read.reply_to = text(&envelope.reply_to);
     read.correlation = text(&envelope.correlation);
     read.unique_key = text(&envelope.unique_key);

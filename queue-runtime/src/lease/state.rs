@@ -54,6 +54,7 @@ impl Leased {
         shared: Arc<Shared>,
         queue: &QueueName,
         message: &ReceivedMessage,
+        (id, receipt): (StorageId, PopReceipt),
         receive: Receive,
         renew_for: Duration,
     ) -> Self {
@@ -63,12 +64,12 @@ impl Leased {
         Self {
             shared,
             queue: queue.clone(),
-            id: message.id.clone(),
+            id,
             storage_time,
             turn: Mutex::new(Turn(())),
             body: OnceLock::new(),
             machine: StdMutex::new(Machine::new(receive, renew_until, expiry)),
-            receipt: StdMutex::new(message.receipt.clone()),
+            receipt: StdMutex::new(receipt),
             promised: StdMutex::new(Promise::None),
             ticket: Ticket::default(),
             cancellation: Arc::default(),

@@ -88,7 +88,8 @@ impl Routing<'_> {
     ) -> Result<Arc<Consumer>, StartError> {
         let capabilities = self.context.backend.capabilities();
         let serves = Serves::Types(types.into());
-        let built = options.build(self.queue.clone(), serves, Caller::Listener, capabilities);
+        let built =
+            Box::new(options).build(self.queue.clone(), serves, Caller::Listener, capabilities);
         Ok(Arc::new(built?))
     }
 

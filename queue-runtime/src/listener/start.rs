@@ -89,7 +89,7 @@ impl<M> ListenerBuilder<M> {
             capacity,
             handling: Handling::new(routes, runtime.clone(), batch as usize, times),
             counters: Counters::default(),
-            measures: context.meter.measures(&consumer.queue),
+            measures: Arc::clone(context.meter.measures(&consumer.queue)),
             transactions_before: context.meter.of(&consumer.queue),
             events: self.events,
             observers: self.observers,

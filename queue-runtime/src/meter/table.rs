@@ -71,8 +71,8 @@ impl Meter {
     }
 
     /// Returns the metrics of a queue, besides its transactions.
-    pub(crate) fn measures(&self, queue: &QueueName) -> Arc<Measures> {
-        Arc::clone(&self.queue(queue).measures)
+    pub(crate) fn measures(&self, queue: &QueueName) -> &Arc<Measures> {
+        &self.queue(queue).measures
     }
 
     /// Notes a failed call.

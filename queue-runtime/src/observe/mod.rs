@@ -12,7 +12,7 @@ mod unlinked;
 
 pub(crate) use measures::{KindMeasures, Measures, OTHER_KIND, describe};
 pub(crate) use outcome::Outcome;
-pub(crate) use span::{current_trace, process, record_id, record_outcome, send};
+pub(crate) use span::{current_trace, process, record_id, record_outcome, send, within};
 
 #[cfg(feature = "opentelemetry")]
 use otel as link;

@@ -8,7 +8,7 @@ use queue_core::backend::{
     ApplyError, AttachmentPart, Backend, BrowsedMessage, Lease, Op, OpOutcome, Page, PageMark,
     PeekedMessage, PopReceipt, ReceivedMessage, StorageId,
 };
-use queue_core::clock::Clock;
+use queue_core::clock::{BoxFuture, Clock};
 use queue_core::encoder::Encoder;
 use queue_core::internal::forward_backend;
 use queue_core::wire::StoredPayload;
@@ -76,7 +76,7 @@ impl Packs {
         })
     }
 
-    fn this(&self) -> Arc<Self> {
+    pub(super) fn this(&self) -> Arc<Self> {
         self.this
             .upgrade()
             .expect("it is only used behind an `Arc`")
@@ -109,7 +109,10 @@ impl Backend for Packs {
         max: u32,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
-        self.this().receive_items(queue, max, visibility).await
+        if self.shelves.has_met_none() {
+            return self.receive_first(queue, max, visibility).await;
+        }
+        Box::pin(async { self.this().receive_items(queue, max, visibility).await }).await
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
@@ -166,10 +169,23 @@ impl Backend for Packs {
         }
     }
 
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+    // What `#[async_trait]` would make of it, but for the future: a message that is no item needs none of its own.
+    fn delete<'s, 'q, 'i, 'r, 'f>(
+        &'s self,
+        queue: &'q QueueName,
+        id: &'i StorageId,
+        receipt: &'r PopReceipt,
+    ) -> BoxFuture<'f, Result<()>>
+    where
+        's: 'f,
+        'q: 'f,
+        'i: 'f,
+        'r: 'f,
+        Self: 'f,
+    {
         match self.item(queue, id) {
-            None => self.storage.delete(queue, id, receipt).await,
-            Some(item) => self.this().delete_item(item?, receipt).await,
+            None => self.storage.delete(queue, id, receipt),
+            Some(item) => Box::pin(async move { self.this().delete_item(item?, receipt).await }),
         }
     }
 

@@ -20,6 +20,34 @@ const MAX_HOLD: u32 = 10;
 const ROUNDS: usize = 8;
 
 impl Packs {
+    /// Returns up to `max` messages of the storage, or as [`receive_items`](Self::receive_items) does once one of them is a
+    /// pack.
+    pub(super) async fn receive_first(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let asked_at = self.clock.monotonic();
+        let messages = self.storage.receive(queue, max, visibility).await?;
+        let limit = self.encoder.raw_limit();
+        let is_message = |message| matches!(opened(message, limit), Ok(None));
+        if messages.iter().all(is_message) {
+            return Ok(messages);
+        }
+        // Boxed, because it is rare and its state is large.
+        let this = self.this();
+        Box::pin(async move {
+            let sent = (asked_at, visibility);
+            let messages = this.open(queue, max as usize, sent, messages).await;
+            if messages.is_empty() {
+                return this.receive_items(queue, max, visibility).await;
+            }
+            Ok(messages)
+        })
+        .await
+    }
+
     /// Returns up to `max` messages: items of open packs, and what the storage has.
     pub(super) async fn receive_items(
         self: &Arc<Self>,
@@ -70,10 +98,23 @@ impl Packs {
         let wanted = ((room as f64 / mean).ceil() as u32).clamp(1, room as u32);
         let asked_at = self.clock.monotonic();
         let received = self.storage.receive(queue, wanted, visibility).await?;
-        let asked_at = Sending::current().counts_from(asked_at, &*self.clock);
         if received.is_empty() {
             return Ok(None);
         }
+        let sent = (asked_at, visibility);
+        Ok(Some(self.open(queue, room, sent, received).await))
+    }
+
+    /// Opens the packs among what the storage was asked for at a moment of the monotonic clock, for this visibility timeout.
+    /// Returns the messages, and as many of their items as there is room for.
+    async fn open(
+        self: &Arc<Self>,
+        queue: &QueueName,
+        room: usize,
+        (asked_at, visibility): (Duration, Duration),
+        received: Vec<ReceivedMessage>,
+    ) -> Vec<ReceivedMessage> {
+        let asked_at = Sending::current().counts_from(asked_at, &*self.clock);
         let receive = Receive {
             asked_at,
             answered_at: self.clock.monotonic(),
@@ -116,7 +157,7 @@ impl Packs {
         }
         // For others, which have room.
         self.give_all_back(&surplus).await;
-        Ok(Some(messages))
+        messages
     }
 
     /// Returns up to `max` items that wait here.

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,11 @@ use super::open::OpenPack;
 
 /// The open packs of all queues.
 #[derive(Debug, Default)]
-pub(super) struct Shelves(Mutex<HashMap<QueueName, Shelf>>);
+pub(super) struct Shelves {
+    queues: Mutex<HashMap<QueueName, Shelf>>,
+    /// Whether a pack has been received. Until then nothing is looked up in them.
+    has_met_one: AtomicBool,
+}
 
 /// What is known of a queue.
 #[derive(Debug)]
@@ -39,8 +44,13 @@ impl Default for Shelf {
 }
 
 impl Shelves {
+    /// Whether no pack has been received so far.
+    pub(super) fn has_met_none(&self) -> bool {
+        !self.has_met_one.load(Ordering::Acquire)
+    }
+
     fn with<T>(&self, queue: &QueueName, read: impl FnOnce(&mut Shelf) -> T) -> T {
-        let mut shelves = self.0.hold();
+        let mut shelves = self.queues.hold();
         match shelves.get_mut(queue) {
             Some(shelf) => read(shelf),
             None => read(shelves.entry(queue.clone()).or_default()),
@@ -90,7 +100,7 @@ impl Shelves {
     }
 
     pub(super) fn queues(&self) -> Vec<QueueName> {
-        self.0.hold().keys().cloned().collect()
+        self.queues.hold().keys().cloned().collect()
     }
 
     pub(super) fn mean(&self, queue: &QueueName) -> f64 {
@@ -103,6 +113,7 @@ impl Shelves {
         if messages == 0 {
             return;
         }
+        self.has_met_one.store(true, Ordering::Release);
         let mean = items as f64 / messages as f64;
         self.with(queue, |shelf| {
             shelf.mean = match shelf.mean {

@@ -86,10 +86,12 @@ pub(crate) async fn admit(
         }
     }
     // A message of a newer version is exempt: it was postponed each time, which is not an attempt.
-    let message_type = consumer.serves.of_body(&incoming.body);
-    let is_newer = message_type.is_some_and(|one| incoming.envelope.version > one.version());
+    let is_newer = |incoming: &Incoming| {
+        let message_type = consumer.serves.of_body(&incoming.body);
+        message_type.is_some_and(|one| incoming.envelope.version > one.version())
+    };
     if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
-        && !is_newer
+        && !is_newer(incoming)
     {
         incoming.verdict = verdict;
         let end = out_of_attempts(incoming, reason, attempts);

@@ -28,7 +28,7 @@ pub(crate) struct Consumer {
     pub(crate) version_patience: Duration,
     pub(crate) serves: Serves,
     pub(crate) caller: Caller,
-    pub(crate) options: Options,
+    pub(crate) options: Box<Options>,
 }
 
 /// The options that `accept` and listeners share, with their defaults.
@@ -139,7 +139,7 @@ impl Options {
 
     /// Checks the options against the backend's limits.
     pub(crate) fn build(
-        self,
+        self: Box<Self>,
         queue: QueueName,
         serves: Serves,
         caller: Caller,

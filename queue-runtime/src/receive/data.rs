@@ -48,11 +48,15 @@ fn payload<'a>(consumer: &Consumer, incoming: &'a Incoming) -> Option<&'a Payloa
 
 /// Whether a message that the consumer takes does not have its data as it is.
 pub(crate) fn lacks_data(consumer: &Consumer, incoming: &Incoming) -> bool {
-    match payload(consumer, incoming) {
-        Some(Payload::Compressed(_) | Payload::Attached(_)) => true,
-        Some(Payload::Elsewhere(_)) => consumer.options.resolver.is_some(),
+    let Body::Event(event) = &incoming.body else {
+        return false;
+    };
+    let lacks = match &event.payload {
+        Payload::Compressed(_) | Payload::Attached(_) => true,
+        Payload::Elsewhere(_) => consumer.options.resolver.is_some(),
         _ => false,
-    }
+    };
+    lacks && consumer.serves.takes(&event.envelope)
 }
 
 /// Returns the bytes that the data of a message takes once its body does not only say what it is.

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::{Disposition, FollowUp, IntoDisposition, Message};
-use tracing::{Instrument as _, Span};
+use tracing::Span;
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
@@ -151,7 +152,7 @@ impl<M> Delivery<M> {
     /// delivered again. This applies to all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
         let disposition = Disposition::complete();
-        let completed = self.carry_out(&disposition).await;
+        let completed = pin!(self.carry_out(&disposition)).await;
         self.record(&completed);
         completed
             .map(drop)
@@ -211,7 +212,7 @@ impl<M> Delivery<M> {
         disposition: impl IntoDisposition,
     ) -> Result<Settled, SettleError<M>> {
         let disposition = disposition.into_disposition();
-        let settled = self.carry_out(&disposition).await;
+        let settled = pin!(self.carry_out(&disposition)).await;
         self.record(&settled);
         settled.map_err(|problem| self.unsettled(problem))
     }
@@ -260,11 +261,12 @@ impl<M> Delivery<M> {
         follow_ups: &'a [FollowUp],
     ) -> impl Future<Output = Result<Settled, SettleProblem>> {
         let settling = Settling::new(&self.context, &self.consumer, &self.incoming);
-        let settle = async move {
+        let span = self.span.clone();
+        async move {
             let handled = Handled::new(&end, follow_ups);
-            settling.settle(handled, |_| true).await
-        };
-        settle.instrument(self.span.clone())
+            let settle = pin!(settling.settle(handled, |_| true));
+            observe::within(&span, settle).await
+        }
     }
 
     /// Makes the message visible to other consumers at once, without counting the attempt. In memory and on SQLite, the

@@ -60,7 +60,7 @@ pub(crate) async fn fetch(
     // However old: while nothing is received, the queue's metadata is not read again.
     let settings = match context.known_settings(queue, declared(consumer), config(consumer)) {
         Some(known) => known,
-        None => open(context, consumer).await?,
+        None => Box::pin(open(context, consumer)).await?,
     };
     if let Some(hold) = consumer.options.config.max_pack_hold {
         context.packs.set_max_hold(queue, hold);
@@ -152,11 +152,19 @@ async fn receive(
     if messages.is_empty() {
         return Ok((messages, known));
     }
-    let settings = tokio::select! {
-        biased;
-        // The messages are handed back.
-        () = sending.given_up() => known,
-        settings = refreshed(&context, &consumer, known, visibility / 4) => settings,
+    let (now, declared) = (context.clock.monotonic(), declared(&consumer));
+    let fresh = context
+        .settings
+        .still_fresh(queue, declared, config(&consumer), now);
+    let settings = match fresh {
+        Some(settings) => settings,
+        // Boxed, because it is rare and its state is large.
+        None => tokio::select! {
+            biased;
+            // The messages are handed back.
+            () = sending.given_up() => known,
+            settings = Box::pin(refreshed(&context, &consumer, known, visibility / 4)) => settings,
+        },
     };
     Ok((messages, settings))
 }
@@ -233,14 +241,18 @@ impl Receiving {
         let sending = Sending::default();
         let (shared, served) = (Arc::clone(&context), Arc::clone(&consumer));
         let answer = receive(shared, served, settings, visibility, max, sending.clone());
-        let answer = sending.scope(answer);
+        let answer: BoxFuture<'static, Answer> = if context.is_limited {
+            Box::pin(sending.scope(answer))
+        } else {
+            Box::pin(answer)
+        };
         Self {
             context,
             consumer,
             visibility,
             asked_at,
             sending,
-            answer: Some(Box::pin(answer)),
+            answer: Some(answer),
         }
     }
 
@@ -328,10 +340,10 @@ fn hold(
         renewal: settings.visibility,
     };
     let renew_for = settings.handler_timeout;
-    let hold = |message: ReceivedMessage| {
+    let hold = |mut message: ReceivedMessage| {
         let (renewals, queue) = (&context.renewals, &consumer.queue);
         Fetched {
-            lease: Lease::hold(renewals, queue, &message, receive, renew_for),
+            lease: Lease::take(renewals, queue, &mut message, receive, renew_for),
             message,
             settings,
         }

@@ -22,6 +22,7 @@ use crate::settings::Settings;
 /// A message that was received but not parsed yet. Its lease is renewed.
 #[derive(Debug)]
 pub(crate) struct Fetched {
+    /// Without id and receipt, which the lease has.
     pub(crate) message: ReceivedMessage,
     pub(crate) lease: Lease,
     pub(crate) settings: Settings,
@@ -123,7 +124,12 @@ impl Incoming {
                 (Arc::clone(&event.envelope), verdict)
             }
             Body::Bare(_) | Body::Malformed(_) => (
-                Arc::new(foreign_envelope(context, consumer, message_type, &message)),
+                Arc::new(foreign_envelope(
+                    context,
+                    consumer,
+                    message_type,
+                    (&lease, &message.body),
+                )),
                 judge_bare(forgive(0), threshold),
             ),
         };
@@ -272,10 +278,10 @@ fn foreign_envelope(
     context: &Context,
     consumer: &Consumer,
     message_type: Option<&MessageType>,
-    message: &ReceivedMessage,
+    (lease, body): (&Lease, &Bytes),
 ) -> Envelope {
     let uri = context.backend.queue_uri(&consumer.queue);
-    let id = message.id.as_str();
+    let id = lease.id().as_str();
     let request = RequestId::of_foreign(&uri, id);
     let id = MessageId::new(id).unwrap_or_else(|_| MessageId::random());
     let client = ClientId::new(uri.as_str()).unwrap_or_else(|_| context.client.clone());
@@ -285,7 +291,7 @@ fn foreign_envelope(
     envelope.queue_uri = Some(uri);
     let is_lines = message_type.is_some_and(|one| one.wire() == Wire::Lines);
     // What does not begin like a message in lines is not decoded either.
-    if is_lines && let Ok(lines) = Lines::read(&message.body) {
+    if is_lines && let Ok(lines) = Lines::read(body) {
         lines.identify(&mut envelope);
     }
     envelope

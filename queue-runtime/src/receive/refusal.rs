@@ -69,7 +69,9 @@ async fn complete_again(
     let follow_ups = puts.len();
     tracing::info!(%queue, %id, %key, follow_ups, "the work of a message was done before; completing it");
     let hash = fingerprint(result);
-    settling.complete_again(puts, hash).await.map(duplicate)
+    // Boxed, because it is rare and its state is large.
+    let completed = Box::pin(settling.complete_again(puts, hash)).await;
+    completed.map(duplicate)
 }
 
 fn duplicate(settled: Settled) -> Settled {

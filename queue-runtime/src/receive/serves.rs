@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use queue_core::envelope::Envelope;
 use queue_core::wire::Body;
-use queue_core::{MessageType, QueueName};
+use queue_core::{Message, MessageType, QueueName};
 
 use crate::observe::OTHER_KIND;
 use crate::settings::DEFAULT_VISIBILITY;
@@ -13,18 +13,21 @@ use crate::settings::DEFAULT_VISIBILITY;
 pub(crate) enum Serves {
     /// Events of any kind and version, and bare bodies, as they are stored.
     Any,
+    /// The messages of a type that is known when the program is compiled.
+    One(&'static [MessageType; 1]),
     /// The messages of these types, of which there is at least one, by their kinds.
     Types(Arc<[MessageType]>),
 }
 
 impl Serves {
-    pub(crate) fn one(message_type: MessageType) -> Self {
-        Self::Types(Arc::new([message_type]))
+    pub(crate) fn one<M: Message>() -> Self {
+        Self::One(const { &[M::TYPE] })
     }
 
     pub(crate) fn types(&self) -> &[MessageType] {
         match self {
             Self::Any => &[],
+            Self::One(one) => *one,
             Self::Types(types) => types,
         }
     }
@@ -64,7 +67,8 @@ impl Serves {
     pub(crate) fn takes(&self, envelope: &Envelope) -> bool {
         match self {
             Self::Any => true,
-            Self::Types(types) => types
+            Self::One(_) | Self::Types(_) => self
+                .types()
                 .iter()
                 .any(|one| one.accepts(&envelope.kind) && envelope.version <= one.version()),
         }

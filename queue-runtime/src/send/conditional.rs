@@ -109,7 +109,7 @@ pub(super) async fn send_and_record(
     let queue = &outgoing.queue;
     let own = Put::of(&sending.context, queue, outgoing.new.delay);
     let work = async {
-        let visible_at = sending.put(outgoing).await?.visible_at;
+        let visible_at = sending.put(outgoing).await?;
         let put = Put {
             visible_at,
             ..own.clone()

@@ -1,6 +1,7 @@
 //! Submitting one message: `message → envelope → wire → backend`.
 
 use std::future::{Future, IntoFuture};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,19 +64,26 @@ pub struct Submit<M> {
     pub(crate) queue: QueueName,
     message: M,
     pub(super) encoded: Result<Encoded, EncodeError>,
+    pub(super) delay: Duration,
+    /// What most submissions leave as it is, so that they do not carry it along.
+    chosen: Option<Box<Chosen>>,
+}
+
+/// What is chosen for one submission, besides its delay.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
     id: Option<Result<MessageId, InvalidId>>,
     client: Option<Result<ClientId, InvalidId>>,
     request: Option<Result<RequestId, InvalidId>>,
     trace: Option<TraceContext>,
     /// The trace context of the message that this one follows.
     inherited_trace: Option<TraceContext>,
-    pub(super) delay: Duration,
     time_to_live: Option<Duration>,
     reply_to: Option<QueueName>,
     parent: Option<(MessageId, Position)>,
-    storage_retry: StorageRetry,
+    storage_retry: Option<StorageRetry>,
     /// The end of the tries, on the monotonic clock.
-    latest: Duration,
+    latest: Option<Duration>,
     retry_unknown: bool,
     pub(super) unique: Option<Unique>,
 }
@@ -136,24 +144,21 @@ impl<M> Submit<M> {
         M: Message,
     {
         Self {
-            storage_retry: context.storage_retry.clone(),
             context,
             queue,
             encoded: Encoded::of(&message),
             message,
-            id: None,
-            client: None,
-            request: None,
-            trace: None,
-            inherited_trace: None,
             delay: Duration::ZERO,
-            time_to_live: None,
-            reply_to: None,
-            parent: None,
-            latest: Duration::MAX,
-            retry_unknown: false,
-            unique: None,
+            chosen: None,
         }
+    }
+
+    pub(super) fn chosen(&mut self) -> &mut Chosen {
+        self.chosen.get_or_insert_default()
+    }
+
+    pub(super) fn take_unique(&mut self) -> Option<Unique> {
+        self.chosen.as_mut()?.unique.take()
     }
 
     pub(crate) fn into_message(self) -> M {
@@ -162,24 +167,24 @@ impl<M> Submit<M> {
 
     /// Asks for a reply on this queue.
     pub(crate) fn replying_to(mut self, queue: QueueName) -> Self {
-        self.reply_to = Some(queue);
+        self.chosen().reply_to = Some(queue);
         self
     }
 
     /// Ends the tries at this moment on the monotonic clock, if the policy does not end them before.
     pub(crate) fn trying_until(mut self, latest: Duration) -> Self {
-        self.latest = latest;
+        self.chosen().latest = Some(latest);
         self
     }
 
     /// Makes the message a follow-up of `parent`: client id, request id and trace context are inherited,
     /// the message id is derived.
     pub(crate) fn following(mut self, parent: &queue_core::Envelope, ordinal: u32) -> Self {
-        self.client = Some(Ok(parent.client.clone()));
-        self.request = Some(Ok(parent.request.clone()));
-        self.inherited_trace = parent.trace.clone();
-        let role = Role::Handler;
-        self.parent = Some((parent.id.clone(), Position { role, ordinal }));
+        let (chosen, role) = (self.chosen(), Role::Handler);
+        chosen.client = Some(Ok(parent.client.clone()));
+        chosen.request = Some(Ok(parent.request.clone()));
+        chosen.inherited_trace = parent.trace.clone();
+        chosen.parent = Some((parent.id.clone(), Position { role, ordinal }));
         self
     }
 
@@ -218,19 +223,19 @@ impl<M> Submit<M> {
 
     /// Sets the message id. The default is a new UUID of version 7.
     pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(MessageId::new(id));
+        self.chosen().id = Some(MessageId::new(id));
         self
     }
 
     /// Sets the client id. The default is that of the service.
     pub fn client(mut self, client: impl Into<String>) -> Self {
-        self.client = Some(ClientId::new(client));
+        self.chosen().client = Some(ClientId::new(client));
         self
     }
 
     /// Sets the request id. The default is a new UUID of version 7.
     pub fn request(mut self, request: impl Into<String>) -> Self {
-        self.request = Some(RequestId::new(request));
+        self.chosen().request = Some(RequestId::new(request));
         self
     }
 
@@ -239,7 +244,7 @@ impl<M> Submit<M> {
     /// The default is that of the span `send`, with the feature `opentelemetry` and if that span belongs to a trace;
     /// otherwise a follow-up has the trace context of the message that it follows, and other messages have none.
     pub fn trace(mut self, trace: TraceContext) -> Self {
-        self.trace = Some(trace);
+        self.chosen().trace = Some(trace);
         self
     }
 
@@ -253,13 +258,13 @@ impl<M> Submit<M> {
     /// Sets how long until the storage deletes the message if it has not been completed. The default is the
     /// type's, or unlimited.
     pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
-        self.time_to_live = Some(time_to_live);
+        self.chosen().time_to_live = Some(time_to_live);
         self
     }
 
     /// Sets the retry policy for storing the message. The default is that of the service.
     pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
-        self.storage_retry = policy;
+        self.chosen().storage_retry = Some(policy);
         self
     }
 
@@ -268,7 +273,7 @@ impl<M> Submit<M> {
     /// The message may then be stored twice, which is safe for consumers that deduplicate by id or key. The
     /// copies of a bare body, which does not contain the id, cannot be recognised.
     pub fn retry_unknown(mut self) -> Self {
-        self.retry_unknown = true;
+        self.chosen().retry_unknown = true;
         self
     }
 
@@ -279,16 +284,18 @@ impl<M> Submit<M> {
             queue,
             message,
             encoded,
-            ..
+            delay,
+            chosen,
         } = self;
+        let chosen = chosen.map(|chosen| *chosen).unwrap_or_default();
         let outgoing = (|| {
-            let client = self.client.unwrap_or_else(|| Ok(context.client.clone()));
-            let request = self.request.unwrap_or_else(|| Ok(RequestId::random()));
+            let client = chosen.client.unwrap_or_else(|| Ok(context.client.clone()));
+            let request = chosen.request.unwrap_or_else(|| Ok(RequestId::random()));
             let request = request.map_err(SubmitProblem::Id)?;
             let encoded = encoded.map_err(SubmitProblem::Encode)?;
             context.read_back(&encoded).map_err(SubmitProblem::Encode)?;
             let message_type = encoded.message_type();
-            let id = match (self.id, &self.parent) {
+            let id = match (chosen.id, &chosen.parent) {
                 (Some(id), _) => id.map_err(SubmitProblem::Id)?,
                 (None, Some((parent, position))) => derived_id(parent, &encoded, *position, &queue),
                 (None, None) => MessageId::random(),
@@ -297,15 +304,18 @@ impl<M> Submit<M> {
             let mut envelope = encoded.envelope(id, client, request);
             envelope.time = Some(context.clock.now());
             envelope.queue_uri = Some(context.backend.queue_uri(&queue));
-            envelope.reply_to = self.reply_to.map(|queue| queue.to_string());
-            envelope.trace = self.trace.or_else(current_trace).or(self.inherited_trace);
-            let time_to_live = self
+            envelope.reply_to = chosen.reply_to.map(|queue| queue.to_string());
+            envelope.trace = chosen
+                .trace
+                .or_else(current_trace)
+                .or(chosen.inherited_trace);
+            let time_to_live = chosen
                 .time_to_live
                 .map_or_else(|| time_to_live(message_type), TimeToLive::After);
             let new = context.encoder.encode(&encoded, &envelope);
             let new = new
                 .map_err(SubmitProblem::TooLarge)?
-                .with_delay(self.delay)
+                .with_delay(delay)
                 .with_time_to_live(time_to_live);
             Ok(Outgoing {
                 queue,
@@ -322,18 +332,22 @@ impl<M> Submit<M> {
 
     /// Encodes the message within the span of its submission, which becomes its trace context.
     pub(super) fn encode_in(self, span: &Span) -> Result<(Outgoing, M), SubmitError<M>> {
-        span.in_scope(|| {
-            self.encode()
-                .inspect(|(outgoing, _)| record_id(&outgoing.id))
-        })
+        let _entered = span.enter();
+        let encoded = self.encode()?;
+        if !span.is_disabled() {
+            record_id(&encoded.0.id);
+        }
+        Ok(encoded)
     }
 
     pub(super) fn sending(&self) -> Sending {
-        Sending {
-            context: Arc::clone(&self.context),
-            policy: self.storage_retry.clone().or_unknown(self.retry_unknown),
-            latest: self.latest,
+        let mut sending = Sending::new(&self.context);
+        if let Some(chosen) = &self.chosen {
+            let policy = chosen.storage_retry.clone().unwrap_or(sending.policy);
+            sending.policy = policy.or_unknown(chosen.retry_unknown);
+            sending.latest = chosen.latest.unwrap_or(sending.latest);
         }
+        sending
     }
 }
 
@@ -354,13 +368,13 @@ impl Sending {
         }
     }
 
-    /// Puts the message.
-    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Submitted, Error> {
+    /// Puts the message. Returns when it becomes visible.
+    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
         let Outgoing { queue, new, .. } = outgoing;
         let put = || self.context.backend.put(queue, new.clone());
         let receipt = self.repeat(outgoing, &self.policy, put).await?;
         self.announce(outgoing);
-        Ok(outgoing.submitted(receipt.visible_at))
+        Ok(receipt.visible_at)
     }
 
     /// Tries `put` until it succeeds or the policy ends the tries. Creates a missing queue.
@@ -412,18 +426,18 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
 
     fn into_future(mut self) -> Self::IntoFuture {
         let span = observe::send(&self.queue, 1);
-        if let Some(unique) = self.unique.take() {
+        if let Some(unique) = self.take_unique() {
             return Box::pin(self.send_once(unique).instrument(span));
         }
         let sending = self.sending();
         // Here, so that the future holds only what the put needs.
-        let encoded = self.encode_in(&span);
-        let send = async move {
-            let (outgoing, message) = encoded?;
-            let put = sending.put(&outgoing).await;
-            put.map_err(|error| outgoing.failed(message, error))
-        };
-        Box::pin(send.instrument(span))
+        match self.encode_in(&span) {
+            Ok((outgoing, message)) => Box::pin(async move {
+                let put = observe::within(&span, pin!(sending.put(&outgoing))).await;
+                outgoing.ended(message, put)
+            }),
+            Err(error) => Box::pin(async move { Err(error) }),
+        }
     }
 }
 
@@ -435,6 +449,24 @@ impl Outgoing {
             queue: self.queue.clone(),
             visible_at,
             duplicate: false,
+        }
+    }
+
+    /// Returns what a put of this message has returned to its sender.
+    pub(super) fn ended<M>(
+        self,
+        message: M,
+        put: Result<Timestamp, Error>,
+    ) -> Result<Submitted, SubmitError<M>> {
+        match put {
+            Ok(visible_at) => Ok(Submitted {
+                id: self.id,
+                request: self.request,
+                queue: self.queue,
+                visible_at,
+                duplicate: false,
+            }),
+            Err(error) => Err(self.failed(message, error)),
         }
     }
 

@@ -77,7 +77,7 @@ impl<M> Submit<M> {
     where
         M: KeyedMessage,
     {
-        self.unique.get_or_insert_default().duration = Some(duration);
+        self.chosen().unique.get_or_insert_default().duration = Some(duration);
         self
     }
 
@@ -128,7 +128,7 @@ impl<M> Submit<M> {
     where
         M: KeyedMessage,
     {
-        self.unique.get_or_insert_default().until_settled = true;
+        self.chosen().unique.get_or_insert_default().until_settled = true;
         self
     }
 
@@ -162,7 +162,7 @@ impl<M> Submit<M> {
     where
         M: KeyedMessage,
     {
-        self.unique.get_or_insert_default().scope = Some(name.into());
+        self.chosen().unique.get_or_insert_default().scope = Some(name.into());
         self
     }
 
@@ -205,7 +205,7 @@ impl<M> Submit<M> {
     where
         M: KeyedMessage,
     {
-        let mut unique = self.unique.take().unwrap_or_default();
+        let mut unique = self.take_unique().unwrap_or_default();
         unique.duration = Some(DEFAULT_RETENTION);
         if unique.store.is_some() {
             let detail = "a key in a store of results cannot be released; remove `unique_in`";
@@ -263,15 +263,15 @@ impl<M> Submit<M> {
         M: KeyedMessage,
         S: IdempotencyStore + Clone,
     {
-        let unique = self.unique.get_or_insert_default();
+        let unique = self.chosen().unique.get_or_insert_default();
         unique.duration = Some(duration);
         unique.store = Some(Arc::new(store.clone()));
         self
     }
 
     /// Refuses a unique submission where the message is put in another way.
-    pub(super) fn check_unconditional(self) -> Result<Self, SubmitError<M>> {
-        if self.unique.is_none() {
+    pub(super) fn check_unconditional(mut self) -> Result<Self, SubmitError<M>> {
+        if self.take_unique().is_none() {
             return Ok(self);
         }
         let detail = "a submission in a transaction cannot be unique; remove `unique_for` or `unique_until_settled`";

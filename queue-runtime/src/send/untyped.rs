@@ -79,7 +79,7 @@ impl UntypedMessage {
         };
         span.in_scope(|| record_id(&outgoing.id));
         let put = sending.put(&outgoing).instrument(span).await;
-        put.map_err(|error| outgoing.failed(self, error))
+        outgoing.ended(self, put)
     }
 
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
@@ -114,7 +114,7 @@ impl UntypedMessage {
                         (stored, payload)
                         && envelope.content_type.is_none()
                     {
-                        envelope.content_type = Some(wire::JSON.to_owned());
+                        envelope.content_type = Some(wire::JSON.into());
                     }
                     wire::encode_payload(&envelope, stored)
                 });

@@ -384,6 +384,7 @@ impl ServiceBuilder {
         let storage = Storage {
             backend,
             meter,
+            is_limited: limit.is_some(),
             shards,
             payloads,
         };

@@ -1,5 +1,5 @@
 use std::future::ready;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use queue_core::clock::Clock;
@@ -13,14 +13,16 @@ tokio::task_local! {
 /// When a receive was sent. The lease of what it returns counts from then on, which may be long after the backend was
 /// asked, because it first waits for its token.
 ///
-/// The one who asks has the receive run [within](Self::scope) this, through all backends above the one that waits.
+/// The one who asks has the receive run [within](Self::scope) this, through all backends above the one that waits, if any
+/// does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sending(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     state: Mutex<State>,
-    given_up: CancellationToken,
+    /// Once anybody asks.
+    given_up: OnceLock<CancellationToken>,
 }
 
 #[derive(Debug, Default)]
@@ -56,14 +58,18 @@ impl Sending {
 
     /// Has a receive that waits fail, and so those that would have to wait.
     pub(crate) fn give_up(&self) {
-        self.0.given_up.cancel();
+        self.token().cancel();
     }
 
     /// Waits until nobody waits for the answer any more. Such a receive ends on another runtime, maybe because its own has
     /// been shut down: whoever selects between this and a timer asks this first, as a timer of a runtime that is gone
     /// panics when it is polled.
     pub(crate) async fn given_up(&self) {
-        self.0.given_up.cancelled().await;
+        self.token().cancelled().await;
+    }
+
+    fn token(&self) -> &CancellationToken {
+        self.0.given_up.get_or_init(CancellationToken::new)
     }
 
     /// Forgets when an earlier receive was sent. If `hurried`, the next ones fail if they would have to wait.

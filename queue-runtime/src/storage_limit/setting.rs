@@ -60,13 +60,18 @@ impl StorageLimit {
         self
     }
 
+    /// Whether anything is limited.
+    pub(crate) fn is_some(self) -> bool {
+        self != Self::new()
+    }
+
     /// Limits the requests to one account.
     pub(crate) fn around(
         self,
         backend: Arc<dyn Backend>,
         clock: &Arc<dyn Clock>,
     ) -> Arc<dyn Backend> {
-        if self == Self::new() {
+        if !self.is_some() {
             return backend;
         }
         Arc::new(Limited::new(backend, self, Arc::clone(clock)))

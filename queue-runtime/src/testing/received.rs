@@ -260,6 +260,7 @@ fn private_context() -> Arc<Context> {
     let storage = Storage {
         backend: Arc::new(MemoryBackend::new(clock.clone())),
         meter: Arc::new(Meter::new()),
+        is_limited: false,
         shards: None,
         payloads: None,
     };

@@ -105,7 +105,7 @@ async fn only_valid_payloads_replace_those_of_events(service: &QueueService, _: 
     let queue = service.any_queue("orders").expect("a name");
     let client = ClientId::new("shell").expect("an id");
     let mut envelope = Envelope::new(MessageId::random(), client, RequestId::random(), "strange");
-    envelope.content_type = Some("image/png".to_owned());
+    envelope.content_type = Some("image/png".into());
     let bytes = Payload::Binary(vec![255].into());
     let elsewhere = Payload::Elsewhere("https://example.com/1".to_owned());
     for (payload, refusal) in [(bytes, None), (elsewhere, Some("elsewhere"))] {

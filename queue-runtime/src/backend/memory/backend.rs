@@ -145,7 +145,11 @@ impl Backend for MemoryBackend {
     }
 
     fn queue_uri(&self, queue: &QueueName) -> String {
-        ["memory:", &self.name, "#", queue.as_str()].concat()
+        let mut uri = String::with_capacity(8 + self.name.len() + queue.as_str().len());
+        for part in ["memory:", &self.name, "#", queue.as_str()] {
+            uri.push_str(part);
+        }
+        uri
     }
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {

@@ -332,7 +332,7 @@ impl Queue {
         now: i64,
         last_number: &mut u64,
     ) -> Vec<Message> {
-        let mut received = Vec::new();
+        let mut received = Vec::with_capacity(self.schedule.len().min(max as usize));
         while received.len() < max as usize
             && let Some(&(visible_at, number)) = self.schedule.first()
             && visible_at <= now

@@ -21,10 +21,8 @@ use crate::receive::idempotent::claim;
 use crate::receive::incoming::{Fetched, Incoming};
 use crate::receive::received::Received;
 use crate::receive::refusal::Refusal;
-use crate::receive::serves::Serves;
 use crate::receive::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::repeat::Repeats;
-use crate::served::Kinds;
 
 /// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
 /// the notifier may fail.
@@ -50,10 +48,6 @@ impl<M> Accepting<M> {
         let (context, consumer) = (&self.context, &self.consumer);
         self.check()?;
         let until = context.clock.monotonic().saturating_add(self.wait);
-        let idle_cap = context.backend.capabilities().idle_cap;
-        let announced_pause = ANNOUNCED_PAUSE.max(idle_cap);
-        let by_default = ExponentialIdle::up_to(idle_cap);
-        let idle = self.idle.as_deref().unwrap_or(&by_default);
         let mut empty = 0;
         let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
         // Before the first receive, so that no message is missed between the two.
@@ -103,6 +97,10 @@ impl<M> Accepting<M> {
                 return Ok(accepted);
             };
             empty = wakeups.found_none(woken, empty);
+            let idle_cap = context.backend.capabilities().idle_cap;
+            let announced_pause = ANNOUNCED_PAUSE.max(idle_cap);
+            let by_default = ExponentialIdle::up_to(idle_cap);
+            let idle = self.idle.as_deref().unwrap_or(&by_default);
             let mut pause = idle.delay(Idle::new(empty, jitter()));
             if self.idle.is_none()
                 && pause < announced_pause.min(left)
@@ -139,9 +137,9 @@ impl<M> Accepting<M> {
         if !context.timer.has_timer(&*context.clock) {
             return Err(AcceptError::NoTimer);
         }
-        if let Serves::Types(types) = &self.consumer.serves {
-            let kinds = Kinds::of(types);
-            let checked = context.served.check(&self.consumer.queue, &kinds);
+        let types = self.consumer.serves.types();
+        if !types.is_empty() {
+            let checked = context.served.check(&self.consumer.queue, types);
             checked.map_err(AcceptError::KindMismatch)?;
         }
         Ok(())
@@ -155,17 +153,23 @@ impl<M> Accepting<M> {
         accepted: &mut Unclaimed<M>,
     ) -> Result<(), AcceptError> {
         let (context, consumer) = (&self.context, &self.consumer);
+        let is_alone = fetched.len() == 1;
         let delivered = fetched.into_iter().map(|fetched| {
             // It is large, and moved often.
             let incoming = Box::new(Incoming::read(context, consumer, fetched));
             self.deliver_one(Undecided::new(context, consumer, incoming))
         });
         let mut errors = Vec::new();
-        for delivered in join_all(delivered).await {
-            match delivered {
-                Ok(one) => accepted.append(one),
-                Err(error) => errors.push(error),
+        let mut take = |delivered| match delivered {
+            Ok(one) => accepted.append(one),
+            Err(error) => errors.push(error),
+        };
+        if is_alone {
+            for one in delivered {
+                take(one.await);
             }
+        } else {
+            join_all(delivered).await.into_iter().for_each(take);
         }
         accepted.keep_leased();
         let returned = accepted.is_empty().then(|| errors.pop()).flatten();
@@ -193,7 +197,7 @@ impl<M> Accepting<M> {
             Refusal::NoData(error) => Err(AcceptError::Data(error)),
             refusal => {
                 let settling = Settling::new(context, consumer, undecided.incoming());
-                self.refused(refusal.settle(settling).await)
+                self.refused(Box::pin(refusal.settle(settling)).await)
             }
         };
         undecided.decided();

@@ -5,6 +5,7 @@ mod unclaimed;
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,8 @@ pub struct Accept<M, Out = Option<Delivery<M>>> {
     wait: Duration,
     storage_retry: StorageRetry,
     idle: Option<Arc<dyn IdlePolicy>>,
-    options: Options,
+    /// Large, and moved often.
+    options: Box<Options>,
     serves: Serves,
     decode: Decode<M>,
     give: fn(Unclaimed<M>) -> Out,
@@ -103,7 +105,7 @@ impl<M> Accept<M> {
             context,
             queue,
             missing,
-            Serves::one(M::TYPE),
+            Serves::one::<M>(),
             Received::decode,
         )
     }
@@ -122,7 +124,7 @@ impl<M> Accept<M> {
             queue,
             max: 1,
             wait: Duration::ZERO,
-            options: Options::new(missing),
+            options: Box::new(Options::new(missing)),
             serves,
             decode,
             give: |mut accepted| accepted.take_first(),
@@ -232,8 +234,10 @@ impl<M: Send + 'static, Out: 'static> IntoFuture for Accept<M, Out> {
 
     fn into_future(self) -> Self::IntoFuture {
         let give = self.give;
-        let accepting = self.build();
-        Box::pin(async move { accepting?.accept().await.map(give) })
+        match self.build() {
+            Ok(accepting) => Box::pin(async move { pin!(accepting.accept()).await.map(give) }),
+            Err(error) => Box::pin(async move { Err(error) }),
+        }
     }
 }
 

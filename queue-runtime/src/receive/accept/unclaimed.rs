@@ -1,6 +1,7 @@
 //! Received messages that nobody has seen. When they are dropped, they are handed back, and the attempt does not count.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,7 +67,11 @@ impl<M> Unclaimed<M> {
     }
 
     pub(super) fn append(&mut self, mut others: Self) {
-        self.0.append(&mut others.0);
+        if self.is_empty() {
+            mem::swap(self, &mut others);
+        } else {
+            self.0.append(&mut others.0);
+        }
     }
 
     /// Has the leases renewed from now on for as long as a handler may take.

@@ -7,7 +7,7 @@ use queue_core::{FollowUp, QueueName};
 
 use super::LOG;
 use super::end::End;
-use super::plan::{ClaimEnd, Known, Step, plan};
+use super::plan::{ClaimEnd, Known, Step, completes, plan};
 use super::settled::{SettleProblem, Settled};
 use super::write::lost;
 use crate::context::Context;
@@ -78,24 +78,13 @@ impl<'a> Settling<'a> {
         counts: impl FnOnce(Promise) -> bool,
     ) -> Result<Settled, SettleProblem> {
         let transaction = transaction::outcome(self.context, self.incoming).await?;
-        let known = Known {
-            transaction,
-            counts: counts(transaction),
-            still_runs: handled.still_runs,
-            ..self.known(handled.end)
-        };
-        let settled = match plan(&known).step {
-            Step::Complete => {
-                let follow_ups = FollowUps::Returned(handled.follow_ups);
-                self.complete(follow_ups).await
-            }
+        let counts = counts(transaction);
+        let settled = if completes(handled.end, transaction) {
+            let follow_ups = FollowUps::Returned(handled.follow_ups);
+            self.complete(follow_ups).await
+        } else {
             // Boxed, because it is rare and its state is large.
-            step => {
-                if step == Step::Nothing {
-                    self.report_ignored(&handled);
-                }
-                Box::pin(self.carry_out(known)).await
-            }
+            Box::pin(self.settle_otherwise(&handled, transaction, counts)).await
         };
         // A handler that went on may have completed the message in a transaction meanwhile, for whose end this has waited.
         if handled.still_runs && transaction == Promise::None && self.incoming.lease.is_promised() {
@@ -105,6 +94,30 @@ impl<'a> Settling<'a> {
             }
         }
         settled
+    }
+
+    /// Settles a message of which more must be known than how it ended.
+    async fn settle_otherwise(
+        self,
+        handled: &Handled<'_>,
+        transaction: Promise,
+        counts: bool,
+    ) -> Result<Settled, SettleProblem> {
+        let known = Known {
+            transaction,
+            counts,
+            still_runs: handled.still_runs,
+            ..self.known(handled.end)
+        };
+        match plan(&known).step {
+            Step::Complete => self.complete(FollowUps::Returned(handled.follow_ups)).await,
+            step => {
+                if step == Step::Nothing {
+                    self.report_ignored(handled);
+                }
+                self.carry_out(known).await
+            }
+        }
     }
 
     /// Settles a message for a reason other than what its handler returned.

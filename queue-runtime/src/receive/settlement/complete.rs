@@ -58,6 +58,9 @@ impl Settling<'_> {
     }
 
     fn encode(self, follow_ups: &[FollowUp]) -> Result<Vec<(QueueName, NewMessage)>, String> {
+        if follow_ups.is_empty() {
+            return Ok(Vec::new());
+        }
         let (envelope, ordinals) = (&self.incoming.envelope, &self.incoming.shared.ordinals);
         let first = ordinals.of_settlement(follow_ups.len());
         let encoded = encode_follow_ups(self.context, envelope, follow_ups, Role::Handler, first);
@@ -125,6 +128,9 @@ fn refused(error: &Error) -> End {
 
 /// Returns a hash of the follow-ups without what differs each time they are encoded.
 fn fingerprint_of(follow_ups: &[FollowUp]) -> u64 {
+    if follow_ups.is_empty() {
+        return 0;
+    }
     let parts = follow_ups.iter().map(|follow_up| {
         let encoded = follow_up.encoded().ok();
         let key = encoded.and_then(Encoded::key);

@@ -101,6 +101,11 @@ const MAX_POSTPONEMENT: Duration = Duration::from_secs(60 * 60);
 /// The error of an attempt whose handler returned as if its transaction was committed.
 const NOT_COMMITTED: &str = "the transaction in which the message was completed was not committed";
 
+/// Whether a message that ended like this is completed, whatever else is known of it.
+pub(super) fn completes(end: &End, transaction: Promise) -> bool {
+    *end == End::Completed && transaction == Promise::None
+}
+
 /// Decides what becomes of a message.
 pub(super) fn plan<'a>(known: &Known<'a>) -> Plan<'a> {
     let mut step = known.step();

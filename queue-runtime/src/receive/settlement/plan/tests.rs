@@ -121,7 +121,11 @@ fn planned<T>(end: &End, case: Case, look: impl FnOnce(&Plan<'_>) -> T) -> T {
         },
         random: 1.0,
     };
-    look(&plan(&known))
+    let plan = plan(&known);
+    if completes(end, known.transaction) {
+        assert_eq!(plan.step, Step::Complete, "{known:?}");
+    }
+    look(&plan)
 }
 
 fn cases() -> impl Iterator<Item = Case> {
