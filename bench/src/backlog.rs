@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Instant;
 
+use queue_instructions::Parcel;
 use queue_runtime::QueueService;
 use rusqlite::Connection;
 
 use crate::child::{Job, Work, Worker};
 use crate::report::{Table, in_turn};
 use crate::sqlite::Synchronous;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, ours, runtime};
 
 const OURS: &str = "ours";

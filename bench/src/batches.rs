@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use queue_instructions::Parcel;
 use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
 use queue_runtime::{Batch, Failure, QueueService, Received, batch, blocking};
 
 use crate::report::{Table, in_turn};
 use crate::sqlite::Synchronous;
 use crate::tasks::rate;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, runtime};
 
 const EACH: &str = "a transaction each, 32 in flight";

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queue_instructions::Parcel;
 use queue_runtime::{ListenerHandle, QueueService, Received};
 use tokio::sync::Notify;
 
 use crate::report::{Curve, Table};
 use crate::sqlite::Synchronous;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, ours, runtime};
 
 const MESSAGES: u32 = 100_000;

@@ -3,14 +3,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use bytes::Bytes;
-use queue_core::encoder::Encoded;
-use queue_runtime::envelope::ClientId;
-use queue_runtime::wire::Body;
-use queue_runtime::{MessageId, RequestId, Timestamp};
+use queue_instructions::{Parcel, through_envelope};
 
 use crate::report::{Table, Whose};
-use crate::workload::Parcel;
 use crate::{Options, Outcome};
 
 const OURS: &str = "ours";
@@ -30,7 +25,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
         for turn in 0..TURNS {
             for whose in Whose::in_turn(round + turn) {
                 match whose {
-                    Whose::Ours => ours += seconds(messages, event)?,
+                    Whose::Ours => ours += seconds(messages, through_envelope)?,
                     Whose::Bare => plain += seconds(messages, json)?,
                 }
             }
@@ -51,19 +46,6 @@ fn seconds(messages: u32, work: impl Fn(&Parcel) -> Outcome<Parcel>) -> Outcome<
     Ok(started.elapsed().as_secs_f64())
 }
 
-fn event(parcel: &Parcel) -> Outcome<Parcel> {
-    let encoded = Encoded::of(parcel)?;
-    let mut envelope = encoded.envelope(
-        MessageId::new("0198c4f2-7d4b-7cc1-9f5e-3a1b2c4d5e6f")?,
-        ClientId::new("warehouse-7/4711")?,
-        RequestId::new("0198c4f2-7d4b-7cc1-9f5e-6f5e4d3c2b1a")?,
-    );
-    envelope.time = Some(Timestamp::UNIX_EPOCH);
-    envelope.queue_uri = Some("https://parcels.queue.core.windows.net/parcel".to_owned());
-    let body = Bytes::from(encoded.body(&envelope));
-    Ok(Body::read(&body, body.len()).decode()?)
-}
-
 fn json(parcel: &Parcel) -> Outcome<Parcel> {
     let json = serde_json::to_string(parcel)?;
     Ok(serde_json::from_str(&json)?)
@@ -75,7 +57,7 @@ mod tests {
 
     #[test]
     fn both_sides_return_what_they_were_given() {
-        for work in [event, json] {
+        for work in [through_envelope, json] {
             assert_eq!(work(&Parcel::new(7)).expect("valid").number, 7);
         }
     }

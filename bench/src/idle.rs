@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use queue_instructions::Parcel;
 use queue_runtime::{QueueService, Received};
 
 use crate::child::{Job, Work, Worker};
 use crate::meter::process_time;
 use crate::report::Table;
 use crate::sqlite::Synchronous;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, memory, runtime};
 
 const LISTENERS: [u32; 2] = [1, 200];

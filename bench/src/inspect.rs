@@ -4,11 +4,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use queue_instructions::Parcel;
 use queue_runtime::QueueService;
 
 use crate::report::{Table, in_turn};
 use crate::sqlite::Synchronous;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, memory, ours, runtime};
 
 const QUEUES: &str = "queues";

@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use clap::ValueEnum;
+use queue_instructions::Parcel;
 use queue_runtime::QueueService;
 
 use crate::report::Table;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, ours};
 
 /// The work that a child process performs for each message.
@@ -83,45 +83,10 @@ pub(crate) fn perform(work: Work, messages: u32) -> Outcome<()> {
     })
 }
 
-/// Runs this program as a child that performs the work, and returns how many instructions it executed.
+/// Counts the instructions of this program as a child that performs the work.
 fn instructions(work: Work, messages: u32) -> Outcome<u64> {
     let work = work.to_possible_value().ok_or("no work is skipped")?;
-    let output = Command::new("valgrind")
-        .args([
-            "--tool=cachegrind",
-            "--cache-sim=no",
-            "--cachegrind-out-file=/dev/null",
-        ])
-        .arg(std::env::current_exe()?)
-        .args([
-            "--messages",
-            &messages.to_string(),
-            "--perform",
-            work.get_name(),
-        ])
-        .output()?;
-    let report = String::from_utf8_lossy(&output.stderr);
-    match instructions_in(&report) {
-        Some(instructions) if output.status.success() => Ok(instructions),
-        _ => Err(format!("valgrind ended with {}:\n{report}", output.status).into()),
-    }
-}
-
-/// Reads the total from a report such as `==7== I   refs:      1,234,567`.
-fn instructions_in(report: &str) -> Option<u64> {
-    let line = report.lines().find(|line| line.contains("refs:"))?;
-    let (_, number) = line.split_once("refs:")?;
-    number.trim().replace(',', "").parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_total_is_found_in_the_report() {
-        let report = "==7== Cachegrind\n==7== \n==7== I   refs:      1,234,567\n";
-        assert_eq!(instructions_in(report), Some(1_234_567));
-        assert_eq!(instructions_in("==7== killed"), None);
-    }
+    let messages = messages.to_string();
+    let arguments = ["--messages", &messages, "--perform", work.get_name()];
+    queue_instructions::instructions(&arguments)
 }

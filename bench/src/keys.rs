@@ -6,12 +6,12 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use queue_instructions::Parcel;
 use queue_runtime::{QueueService, Received};
 
 use crate::report::{Table, in_turn};
 use crate::sqlite::Synchronous;
 use crate::tasks::take_with;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, ours, runtime};
 
 const OURS: &str = "one_at_a_time_by";

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use queue_instructions::Parcel;
 use queue_runtime::{QueueService, Received};
 use tokio::sync::Notify;
 
 use crate::meter::{Measured, Meter, Served};
 use crate::report::{Table, Whose};
-use crate::workload::Parcel;
 use crate::{Options, Outcome, memory, ours, runtime};
 
 const LISTENER: &str = "listener";

@@ -2,7 +2,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `workload` | the message that all benchmarks store |
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
@@ -52,7 +51,6 @@ mod sdk;
 mod shards;
 mod sqlite;
 mod tasks;
-mod workload;
 mod writer;
 
 use std::error::Error;

@@ -2,13 +2,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use queue_instructions::Parcel;
 use queue_runtime::listener::Router;
 use queue_runtime::{Delivery, ListenerHandle, Message, QueueService, Received, StartError};
 use tokio::sync::Notify;
 
 use crate::Outcome;
 use crate::tasks::{rate, submit_with, take_most, take_with};
-use crate::workload::Parcel;
 
 pub(crate) async fn submit(service: &QueueService, messages: u32, tasks: u32) -> Outcome<f64> {
     let service = service.clone();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use queue_instructions::Parcel;
 use queue_runtime::QueueService;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +13,6 @@ use tokio::process::Command;
 
 use crate::report::{Table, in_turn};
 use crate::sqlite::Synchronous;
-use crate::workload::Parcel;
 use crate::{Options, Outcome, ours, runtime};
 
 /// The packages in `bench/peers`. Each is a workspace, because their releases of SQLite cannot be in one lock file.

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Instant;
 
+use queue_instructions::Parcel;
 use rusqlite::{Connection, params};
 
 use crate::Outcome;
-use crate::workload::Parcel;
 
 /// The settings of a bare file, and the size of the bodies in it.
 #[derive(Debug, Clone, Copy)]

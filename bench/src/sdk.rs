@@ -10,11 +10,11 @@ use azure_storage_queue::models::{
 use azure_storage_queue::{QueueClient, QueueServiceClient, QueueServiceClientOptions};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use queue_instructions::Parcel;
 use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::tasks::{all_of, side_by_side, submit_with, take_with};
-use crate::workload::Parcel;
 
 #[derive(Clone)]
 pub(crate) struct Queue(Arc<QueueClient>);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use queue_instructions::Parcel;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::{QueueService, SystemClock};
 
 use crate::raw::{self, Bare};
 use crate::report::{Figures, Table, in_turn};
-use crate::workload::Parcel;
 use crate::{Options, Outcome, ours, runtime, writer};
 
 /// The numbers of tasks and of messages: fewer if every message is a commit.

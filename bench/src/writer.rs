@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use queue_instructions::Parcel;
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Outcome;
 use crate::raw::{Bare, CLAIM, DELETE, INSERT, LATER, NOW};
 use crate::tasks::{submit_with, take_with};
-use crate::workload::Parcel;
 
 /// The largest number of operations in one transaction.
 const MOST: usize = 1024;

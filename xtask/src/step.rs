@@ -35,6 +35,8 @@ pub(crate) enum Need {
     Preload,
     /// A user who may mount a file system that only one process sees.
     Mount,
+    /// Valgrind.
+    Valgrind,
 }
 
 impl Step {
@@ -51,6 +53,7 @@ impl Step {
             Need::Nats => nats_server_missing(),
             Need::Preload => preload::obstacle(),
             Need::Mount => mount::obstacle(),
+            Need::Valgrind => valgrind_missing(),
         }
     }
 
@@ -90,6 +93,12 @@ fn nats_server_missing() -> Option<String> {
         program.display()
     );
     (!is_installed(program)).then_some(missing)
+}
+
+/// Returns the reason if nothing counts a program's instructions.
+fn valgrind_missing() -> Option<String> {
+    let missing = "valgrind is not installed; install its package";
+    (!is_installed("valgrind")).then(|| missing.to_owned())
 }
 
 fn quoted(word: &str) -> String {

@@ -236,6 +236,11 @@ const STEPS: &[Step] = &[
         ],
     ),
     suite(
+        "instructions of a message",
+        Need::Valgrind,
+        &["run", "--release", "--package", "queue-instructions"],
+    ),
+    suite(
         "the mosaic's page in a browser",
         Need::Browser,
         &[
