@@ -43,6 +43,16 @@ pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operati
         .with_retry(RetryAdvice::Permanent)
 }
 
+/// Returns the error of a queue without its first shard whose other shards have messages: put by a program that did not create
+/// the queue, before its creator has come to the first shard, which it creates last.
+pub(crate) fn first_is_missing(queue: &QueueName) -> Error {
+    let detail = "it is missing, and others have messages: the queue is being created or deleted, or was not to the end";
+    Error::new(ErrorKind::Storage, Operation::Properties)
+        .with_detail(detail)
+        .of_shard(queue, 0)
+        .with_retry(RetryAdvice::Temporary)
+}
+
 /// Whether nothing was put, for a reason that another shard may not have.
 pub(crate) fn may_go_elsewhere(error: &Error) -> bool {
     error.outcome() == Outcome::NotDone && error.retry() != RetryAdvice::Permanent

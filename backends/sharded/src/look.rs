@@ -7,7 +7,7 @@ use queue_core::backend::{
 use queue_core::{ErrorKind, MessageId, Operation, QueueName, Result};
 
 use crate::backend::ShardedBackend;
-use crate::errors::of_queue;
+use crate::errors::{first_is_missing, of_queue};
 use crate::names::{message_id, message_receipt};
 
 impl ShardedBackend {
@@ -17,10 +17,20 @@ impl ShardedBackend {
         let read = shards
             .iter()
             .map(|shard| shard.account.properties(&shard.name));
-        let mut read = join_all(read).await.into_iter();
-        let first = read.next().expect("there is one");
-        let mut properties = first.map_err(|error| of_queue(error, queue))?;
-        for (read, number) in read.zip(1..) {
+        let mut read = join_all(read).await;
+        let others = read.split_off(1);
+        let first = read.pop().expect("there is one");
+        let mut properties = first.map_err(|error| {
+            let has_some = |read: &Result<QueueProperties>| {
+                matches!(read, Ok(properties) if properties.approximate_count > 0)
+            };
+            if error.is_queue_gone() && others.iter().any(has_some) {
+                first_is_missing(queue)
+            } else {
+                of_queue(error, queue)
+            }
+        })?;
+        for (read, number) in others.into_iter().zip(1..) {
             match read {
                 Ok(more) => {
                     properties.approximate_count += more.approximate_count;

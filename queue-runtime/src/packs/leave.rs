@@ -324,7 +324,10 @@ impl Packs {
         let given_back = match locked.receipt() {
             Ok(receipt) => {
                 let (queue, id) = (pack.queue(), pack.id());
-                let hand_back = || self.storage.hand_back(queue, id, &receipt, Some(body.clone()));
+                let hand_back = || {
+                    self.storage
+                        .hand_back(queue, id, &receipt, Some(body.clone()))
+                };
                 let until = self.clock.monotonic().saturating_add(GIVING_BACK);
                 let repeats = Repeats::within_lease(until, &*self.clock);
                 repeats.ask(hand_back, Error::is_lease_gone).await

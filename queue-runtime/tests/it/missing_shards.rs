@@ -8,7 +8,8 @@ use queue_runtime::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage}
 use queue_runtime::sharded::{ShardedBackend, Shards};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{
-    ConnectError, ErrorKind, MessageId, QueueName, QueueService, Received, StorageRetry,
+    ConnectError, ErrorKind, MessageId, QueueName, QueueService, Received, RetryAdvice,
+    StorageRetry,
 };
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -112,6 +113,31 @@ async fn each_operation_names_the_shard() {
     lose(&world, 3).await;
     backend.resize(4).await.expect("it creates what is missing");
     backend.properties(&QUEUE).await.expect("all are there");
+}
+
+/// Somebody else may put on the shards that a creator has created before it creates the first.
+#[tokio::test(start_paused = true)]
+async fn a_queue_with_messages_is_not_told_as_missing_while_it_is_created() {
+    let world = World::new(2);
+    let backend = backend(&world).await;
+    let none = Metadata::new();
+    backend.create_queue(&QUEUE, &none).await.expect("created");
+    let first = world.accounts[0].delete_queue(&QUEUE).await;
+    first.expect("deleted");
+    let missing = backend.properties(&QUEUE).await.expect_err("not created");
+    assert_eq!(missing.kind(), ErrorKind::QueueNotFound);
+
+    let second = QueueName::new("orders-s1").expect("a name");
+    let put = world.accounts[1]
+        .put(&second, NewMessage::new("early"))
+        .await;
+    put.expect("put");
+    let error = backend.properties(&QUEUE).await.expect_err("not created");
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+    assert_eq!(error.retry(), RetryAdvice::Temporary);
+    backend.create_queue(&QUEUE, &none).await.expect("created");
+    let counted = backend.properties(&QUEUE).await.expect("all are there");
+    assert_eq!(counted.approximate_count, 1);
 }
 
 #[tokio::test(start_paused = true)]
