@@ -313,7 +313,8 @@ mod tests {
                 // `None` closes the connection without an answer.
                 if let Some(status) = answer(method, *before) {
                     let answer = format!(
-                        "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                        "HTTP/1.1 {status}\r\nx-ms-request-id: 1\r\ncontent-length: 0\r\n\
+                         connection: close\r\n\r\n"
                     );
                     std::io::Write::write_all(&mut stream, answer.as_bytes()).expect("sent");
                 }
