@@ -229,8 +229,18 @@ impl From<RedriveError> for Failure {
 
 impl From<DeleteError> for Failure {
     fn from(error: DeleteError) -> Self {
-        let text = format!("{:?}", error.error);
-        Self::advised(&error.error, text)
+        let failure = Self::advised(&error.error, format!("{:?}", error.error));
+        match error.unknown {
+            0 => failure,
+            unknown => Self {
+                exit: Exit::Partial,
+                text: format!(
+                    "{} (of {unknown} further messages it is not known whether they were deleted; they are in the file)",
+                    failure.text
+                ),
+                ..failure
+            },
+        }
     }
 }
 

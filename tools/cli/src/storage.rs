@@ -72,7 +72,7 @@ pub(crate) fn url(general: &General) -> Result<&str> {
 fn first(url: &str) -> &str {
     let shards = url.strip_prefix("sharded:");
     let first = shards.and_then(|shards| shards.split('|').nth(1));
-    first.unwrap_or(url).trim()
+    first.map_or(url, str::trim)
 }
 
 /// Returns the SQLite file that the URL names, if it names one.

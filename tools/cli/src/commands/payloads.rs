@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use queue_runtime::payloads::Sweep;
+use queue_runtime::payloads::{Sweep, SweepReport};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Bar, count};
@@ -42,30 +42,32 @@ pub(crate) async fn run(payloads: Payloads, session: &Session) -> Result<()> {
     };
     let wanted = sweep().dry_run().await;
     let wanted = wanted.map_err(|error| Failure::new(Exit::Failed, format!("{error:?}")))?;
-    let described = format!(
-        "{} of {} bytes and {}",
-        count(wanted.payloads, "payload"),
-        wanted.bytes,
-        count(wanted.marks, "mark")
-    );
+    let described = in_words(&wanted);
     if arguments.dry_run {
         let sentence = format!("{described} would be deleted");
         return session.output.done(&sentence, &wanted);
     }
-    if wanted.payloads + wanted.marks == 0 {
+    let total = wanted.payloads + wanted.marks + wanted.partial;
+    if total == 0 {
         return session.output.done("nothing is to be deleted", &wanted);
     }
     session.confirm(&format!("Delete {described}?"))?;
-    let bar = Bar::new("sweeping", Some(wanted.payloads + wanted.marks));
+    let bar = Bar::new("sweeping", Some(total));
     let handle = bar.handle();
     let swept = sweep().each(move |_| handle.inc(1)).run().await;
     drop(bar);
     let swept = swept.map_err(|error| Failure::new(Exit::Partial, format!("{error:?}")))?;
-    let sentence = format!(
-        "deleted {} of {} bytes and {}",
-        count(swept.payloads, "payload"),
-        swept.bytes,
-        count(swept.marks, "mark")
-    );
+    let sentence = format!("deleted {}", in_words(&swept));
     session.output.done(&sentence, &swept)
+}
+
+/// Says what a sweep deletes, or has deleted.
+fn in_words(report: &SweepReport) -> String {
+    format!(
+        "{} of {} bytes, {} and {}",
+        count(report.payloads, "payload"),
+        report.bytes,
+        count(report.marks, "mark"),
+        count(report.partial, "temporary file")
+    )
 }

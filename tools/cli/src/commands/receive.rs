@@ -6,12 +6,15 @@ use queue_runtime::{Delivery, Timestamp};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::output::KeptOutput;
 use crate::session::Session;
 
 /// Receive messages: write each as a line of JSON, then hand it back, or complete it.
 ///
-/// A message that is handed back is visible again at once, behind the others, and this attempt does not count. With `--complete`, a message is
-/// deleted once its line is written, and synced to the disk if the output is a file. Its consumers do not get it then.
+/// A message that is handed back is visible again at once, on SQLite in its place and on Azure behind the others, and this
+/// attempt does not count. With `--complete`, a message is deleted once its line is written, and synced to the disk if the
+/// output is a file. Its consumers do not get it then. One process at a time writes a file; `>>` adds to it, while `>`
+/// empties it even if another process writes it.
 #[derive(Debug, Args)]
 pub(crate) struct Receive {
     queue: String,
@@ -46,13 +49,16 @@ pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
             "--complete deletes what is written, and --hide-payloads writes only a part of it";
         return Err(Failure::usage(text));
     }
-    if receive.complete {
+    let kept = if receive.complete {
         let most = receive.count;
         session.confirm(&format!(
             "Delete up to {most} messages of queue `{}` as they are written?",
             queue.name()
         ))?;
-    }
+        Some(KeptOutput::lock()?)
+    } else {
+        None
+    };
     // They are held until all are written, so that none is received twice.
     let mut held = Vec::new();
     let (mut written, mut completed) = (Ok(()), 0);
@@ -65,7 +71,7 @@ pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
                 break;
             }
         };
-        written = write(&delivery, session);
+        written = write(&delivery, session, kept.as_ref());
         if written.is_err() || !receive.complete {
             held.push(delivery);
         } else {
@@ -86,7 +92,8 @@ pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
     written.map_err(|failure| failure.after_part(completed, "message", "completed"))
 }
 
-fn write(delivery: &Delivery<Body>, session: &Session) -> Result<()> {
+fn write(delivery: &Delivery<Body>, session: &Session, kept: Option<&KeptOutput>) -> Result<()> {
+    kept.map_or(Ok(()), KeptOutput::check)?;
     session.output.message(&Written {
         body: delivery.message(),
         dequeue_count: delivery.dequeue_count(),
@@ -94,5 +101,5 @@ fn write(delivery: &Delivery<Body>, session: &Session) -> Result<()> {
         inserted_at: delivery.inserted_at(),
         expires_at: delivery.expires_at(),
     })?;
-    session.output.keep()
+    kept.map_or_else(|| session.output.flush(), KeptOutput::keep)
 }

@@ -151,7 +151,7 @@ async fn lines(submit: &Submit, file: &Path, session: &Session) -> Result<()> {
                 .map_err(of_line)?;
             let submitted = queue.submit(message).await;
             submitted.map(drop).map_err(|error| {
-                Failure::new(Exit::Partial, format!("{error:?}")).of(&format!("line {number}"))
+                Failure::new(Exit::Failed, format!("{error:?}")).of(&format!("line {number}"))
             })
         })
         .buffered(AT_ONCE);
@@ -163,10 +163,11 @@ async fn lines(submit: &Submit, file: &Path, session: &Session) -> Result<()> {
                     "correct it and repeat the command: the copies have the same ids".to_owned()
                 }
                 None => format!(
-                    "the {submitted} lines before it were submitted, and up to {AT_ONCE} after it; --batch makes a \
-                     repeated call safe for consumers that recognise copies"
+                    "up to {AT_ONCE} lines after it may have been submitted too; --batch makes a repeated call safe for \
+                     consumers that recognise copies"
                 ),
             };
+            let failure = failure.after_part(submitted, "message", "submitted");
             return Err(failure.with_help(help));
         }
         submitted += 1;

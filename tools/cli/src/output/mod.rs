@@ -2,6 +2,7 @@
 
 mod bar;
 mod confirm;
+mod kept;
 mod message;
 pub(crate) mod table;
 mod text;
@@ -16,6 +17,7 @@ use crate::failure::{Exit, Failure, Result};
 
 pub(crate) use bar::Bar;
 pub(crate) use confirm::ask;
+pub(crate) use kept::KeptOutput;
 pub(crate) use message::{Listed, details, listing, without_payload};
 pub(crate) use table::Table;
 pub(crate) use text::{NOT_KNOWN, age, count, escape, escape_json, indented};
@@ -73,25 +75,6 @@ impl Output {
 
     pub(crate) fn flush(&self) -> Result<()> {
         Ok(io::stdout().lock().flush()?)
-    }
-
-    /// Makes sure that what was written is kept: if standard output is a file, that it is on the disk and has a name.
-    pub(crate) fn keep(&self) -> Result<()> {
-        self.flush()?;
-        #[cfg(unix)]
-        {
-            use std::os::{fd::AsFd as _, unix::fs::MetadataExt as _};
-
-            let output = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
-            let metadata = output.metadata()?;
-            if metadata.is_file() && metadata.nlink() == 0 {
-                let text = "the file of the output was deleted";
-                return Err(Failure::new(Exit::Failed, text));
-            } else if metadata.is_file() {
-                output.sync_all()?;
-            }
-        }
-        Ok(())
     }
 }
 

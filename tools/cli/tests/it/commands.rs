@@ -123,13 +123,13 @@ async fn messages_are_submitted_looked_at_and_received() {
 
     let received = storage.json(&["receive", "orders"]);
     assert_eq!(received[0]["body"]["event"]["envelope"]["id"], "first");
-    // It was handed back, behind the others, and this attempt does not count.
+    // It was handed back, in its place, and this attempt does not count.
     let all = ["receive", "orders", "-n", "9", "--complete", "--yes"];
-    let last = storage.json(&all).pop().expect("three");
+    let again = storage.json(&all).swap_remove(0);
     let body = &received[0]["body"]["event"]["payload"];
-    assert_eq!(&last["body"]["event"]["payload"], body);
+    assert_eq!(&again["body"]["event"]["payload"], body);
     assert_eq!(
-        (&last["attempt"], &last["dequeue_count"]),
+        (&again["attempt"], &again["dequeue_count"]),
         (&json!(1), &json!(2))
     );
     assert_eq!(storage.json(&["browse", "orders"]).len(), 1);
@@ -168,8 +168,17 @@ async fn a_file_of_lines_is_submitted_again_under_the_same_ids() {
         2,
         "copies"
     );
-    fs::write(file, "{\"number\":1}\n{broken\n").expect("written");
-    storage.run(&submit).failed(6, "line 2");
+    for lines in [&submit[..], &submit[..6]] {
+        fs::write(file, "{\"number\":1}\n{broken\n").expect("written");
+        let part = storage.run(lines);
+        part.failed(6, "1 message was submitted");
+        assert!(part.error.contains("line 2"), "{part:?}");
+        // Nothing was done.
+        fs::write(file, "{broken\n").expect("written");
+        let none = storage.run(lines);
+        none.failed(1, "line 1");
+        assert!(!none.error.contains("before that"), "{none:?}");
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use queue_runtime::QueueService;
 use queue_runtime::envelope::{ClientId, Envelope, MessageId, RequestId};
@@ -406,18 +407,102 @@ async fn no_message_is_completed_whose_line_is_in_a_file_that_was_removed() {
     let storage = Storage::new();
     storage.submit(0..3).await;
     let path = storage.path("orders.jsonl");
-    let receive = |between: &str| {
-        let line = format!(
-            "exec > {file}; {between} {file}; exec {program} receive orders -n 3 --complete --yes",
-            file = path.display(),
-            program = env!("CARGO_BIN_EXE_queues")
-        );
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &line]).env("QUEUE_URL", &storage.url);
-        ended(shell.stderr(Stdio::piped()).spawn().expect("it starts"))
-    };
-    receive("rm").failed(1, "was deleted");
+    received_after("rm", &path, &storage).failed(1, "was deleted");
     assert_eq!(messages(&storage, "orders"), 3);
-    assert_eq!(receive("ls").code, 0);
+    assert_eq!(received_after("ls", &path, &storage).code, 0);
     assert_eq!(messages(&storage, "orders"), 0);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn no_message_is_completed_whose_line_is_in_a_file_that_was_shortened() {
+    let storage = Storage::new();
+    storage.submit(0..3).await;
+    let path = storage.path("orders.jsonl");
+    // As a second `queues receive > FILE` does before it starts.
+    received_after("echo a note; : >", &path, &storage).failed(1, "was shortened");
+    assert_eq!(messages(&storage, "orders"), 3);
+    assert_eq!(fs::read(&path).expect("read"), b"", "no gap of zeros");
+}
+
+/// Receives into a file, to which a shell has done this after it was opened.
+#[cfg(unix)]
+fn received_after(between: &str, path: &Path, storage: &Storage) -> Ran {
+    let line = format!(
+        "exec > {file}; {between} {file}; exec {program} receive orders -n 3 --complete --yes",
+        file = path.display(),
+        program = env!("CARGO_BIN_EXE_queues")
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line]).env("QUEUE_URL", &storage.url);
+    ended(shell.stderr(Stdio::piped()).spawn().expect("it starts"))
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn no_message_is_received_for_a_file_that_another_process_writes() {
+    let storage = Storage::new();
+    storage.submit(0..3).await;
+    let path = storage.path("orders.jsonl");
+    fs::write(&path, "a note\n").expect("written");
+    let open = || OpenOptions::new().append(true).open(&path).expect("opened");
+    let receive = |output: &File| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_queues"));
+        command.args(["receive", "orders", "--complete", "--yes"]);
+        command.env("QUEUE_URL", &storage.url).stdin(Stdio::null());
+        command.stdout(output.try_clone().expect("cloned"));
+        ended(command.stderr(Stdio::piped()).spawn().expect("it starts"))
+    };
+    let (output, other) = (open(), open());
+    other.try_lock().expect("nobody else has it");
+    receive(&output).failed(1, "another process writes");
+    assert_eq!(messages(&storage, "orders"), 3);
+    assert_eq!(storage.json(&["peek", "orders"])[0]["dequeue_count"], 0);
+    assert_eq!(fs::read_to_string(&path).expect("read"), "a note\n");
+
+    // What is in the file stays, and whoever has opened it, as a shell does, does not keep the lock.
+    other.unlock().expect("unlocked");
+    for received in 1..=2 {
+        let ran = receive(&output);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let text = fs::read_to_string(&path).expect("read");
+        assert!(text.starts_with("a note\n{"), "{text}");
+        assert_eq!(text.lines().count(), 1 + received);
+        other.try_lock().expect("nobody has it any more");
+        other.unlock().expect("unlocked");
+    }
+    assert_eq!(messages(&storage, "orders"), 1);
+}
+
+#[tokio::test]
+async fn a_sweep_that_finds_only_temporary_files_deletes_them() {
+    let storage = Storage::new();
+    let folder = storage.path("payloads");
+    let store = ObjectPayloads::in_folder(&folder).expect("created");
+    let service = QueueService::builder(&storage.url).payloads(Arc::new(store));
+    let service = service.connect().await.expect("connects");
+    let (client, request) = (ClientId::new("shop").expect("valid"), RequestId::random());
+    let envelope = Envelope::new(MessageId::random(), client, request, "shop.film");
+    let film = format!("\"{}\"", incompressible(300_000));
+    let film = UntypedMessage::event(envelope, Payload::Json(film.into()));
+    let queue = service.any_queue("orders").expect("a name");
+    queue.submit(film).await.expect("submitted");
+
+    // As a process leaves it that was killed two hours ago.
+    let partial = folder.join("identity#1");
+    let file = File::create(&partial).expect("created");
+    let old = SystemTime::now() - Duration::from_secs(2 * 3600);
+    file.set_modified(old).expect("set");
+    let folder = folder.to_str().expect("text");
+    let sweep = ["--payload-folder", folder, "payloads", "sweep"];
+    let looked = storage.out(&[&sweep[..], &["--dry-run"]].concat());
+    let all = "0 payloads of 0 bytes, 0 marks and 1 temporary file";
+    assert_eq!(looked, format!("{all} would be deleted\n"));
+    storage.run(&sweep).failed(5, all);
+    assert!(partial.exists());
+    let yes = [&sweep[..], &["--yes"]].concat();
+    assert_eq!(storage.out(&yes), format!("deleted {all}\n"));
+    assert!(!partial.exists());
+    assert_eq!(storage.out(&yes), "nothing is to be deleted\n");
+    assert_eq!(messages(&storage, "orders"), 1);
 }
