@@ -131,8 +131,10 @@ pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
     }
-    let kept = clip(text, max.saturating_sub(CUT.len()));
-    Cow::Owned(format!("{kept}{CUT}"))
+    match max.checked_sub(CUT.len()) {
+        Some(max) => Cow::Owned(format!("{}{CUT}", clip(text, max))),
+        None => Cow::Borrowed(""),
+    }
 }
 
 /// Returns what [`shorten`] does of the text with forbidden characters escaped.

@@ -15,7 +15,6 @@ use super::attachments::{Attaching, Staging};
 use super::checksum::checksum;
 use super::failure::{Failure, Result};
 use super::receipt::{self, Handle};
-use super::results::MessageRef;
 use super::stored::{Placed, Stored};
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
@@ -299,6 +298,9 @@ impl Step {
         }
     }
 }
+
+/// The number and the salt of a message.
+pub(super) type MessageRef = (i64, i64);
 
 impl StepDone {
     /// The message that was put, if it was a put.

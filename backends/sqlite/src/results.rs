@@ -20,7 +20,7 @@ use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::checksum::checksum;
-use super::command::{Answer, Command, Request, ResultsRequest, ask, mismatched};
+use super::command::{Answer, Command, MessageRef, Request, ResultsRequest, ask, mismatched};
 use super::failure::{self, Failure};
 use super::reader::{Query, Reader, ask_reader};
 use super::recorded::Start;
@@ -190,9 +190,6 @@ struct Row {
     /// The message with which it ends.
     message: Option<MessageRef>,
 }
-
-/// The number and the salt of a message.
-pub(super) type MessageRef = (i64, i64);
 
 impl Row {
     /// Returns the result, unless the work is in flight.

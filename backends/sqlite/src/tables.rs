@@ -4,11 +4,11 @@ use queue_core::QueueName;
 use rusqlite::Connection;
 
 use super::attachments::Attaching;
-use super::command::{Step, StepDone};
+use super::command::{MessageRef, Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::queues::Queues;
-use super::results::{MessageRef, Results};
+use super::results::Results;
 
 /// The statements on the tables of a connection, within its transaction.
 pub(super) struct Tables<'c> {

@@ -116,9 +116,9 @@ mod tests {
             text.contains("\"cache=shared\"") && text.contains("`adopt`"),
             "{text}"
         );
-        for value in ["", "30", "0s", "-1d", "3651d", "soon"] {
+        for value in ["", "30", "0s", "6d", "-1d", "3651d", "soon"] {
             let text = refused(&format!("sqlite:queue.db?max_delay={value}"));
-            assert!(text.contains("allowed is `1s` to `3650d`"), "{text}");
+            assert!(text.contains("allowed is `7d` to `3650d`"), "{text}");
         }
         for url in [
             "sqlite::memory:",

@@ -122,8 +122,7 @@ async fn a_queue_with_messages_is_not_told_as_missing_while_it_is_created() {
     let backend = backend(&world).await;
     let none = Metadata::new();
     backend.create_queue(&QUEUE, &none).await.expect("created");
-    let first = world.accounts[0].delete_queue(&QUEUE).await;
-    first.expect("deleted");
+    lose(&world, 0).await;
     let missing = backend.properties(&QUEUE).await.expect_err("not created");
     assert_eq!(missing.kind(), ErrorKind::QueueNotFound);
 

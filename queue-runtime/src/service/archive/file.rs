@@ -39,7 +39,7 @@ const BEGIN: &[u8] = b"{\"queue\":";
 /// # service.submit(Order { number: 7 }).await?;
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("orders.jsonl");
-/// let orders = service.any_queue("orders")?;
+/// let orders = service.any_queue("order")?;
 /// let mut file = ArchiveFile::create(&path)?;
 /// loop {
 ///     let taken = orders.take(32, Duration::from_secs(300)).await?;
