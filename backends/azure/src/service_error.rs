@@ -35,6 +35,10 @@ enum RetryAfter {
 /// The clock skew above which it is mentioned; the service rejects signatures at 15 minutes.
 const TOLERATED_SKEW: Duration = Duration::from_secs(5 * 60);
 
+/// The longest delay that is believed of a reply that is not certainly the service's, whose sender knows nothing of the
+/// service: it is a listener's longest pause during an outage.
+const MAX_FOREIGN_DELAY: Duration = Duration::from_secs(30);
+
 impl ServiceError {
     pub(super) fn read(status: u16, headers: Option<&Headers>, body: &[u8]) -> Self {
         let mut error = Self {
@@ -66,11 +70,15 @@ impl ServiceError {
         error
     }
 
-    /// Reads a reply that is not certainly the service's. Nothing in it is believed but the delay that it asks for.
+    /// Reads a reply that is not certainly the service's. Nothing in it is believed but the delay that it asks for, up to
+    /// [`MAX_FOREIGN_DELAY`].
     pub(super) fn foreign(status: u16, headers: &Headers) -> Self {
+        let read = Self::read(status, Some(headers), &[]);
+        let asked = read.retry_after.and_then(|after| after.since(read.date));
         Self {
             code: None,
-            ..Self::read(status, Some(headers), &[])
+            retry_after: asked.map(|asked| RetryAfter::For(asked.min(MAX_FOREIGN_DELAY))),
+            ..read
         }
     }
 

@@ -37,10 +37,14 @@ impl ShardedBackend {
 /// Returns the error of a shard that has to be there, and is not.
 pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operation) -> Error {
     let detail = "it is missing, and in use; a resize to the same number of shards creates it";
-    Error::new(ErrorKind::Storage, operation)
+    let error = Error::new(ErrorKind::Storage, operation)
         .with_detail(detail)
-        .of_shard(queue, shard)
-        .with_retry(RetryAdvice::Permanent)
+        .of_shard(queue, shard);
+    match operation {
+        // A resize, or somebody who deletes the queue, may be on its way.
+        Operation::Put | Operation::Apply | Operation::CreateQueue => error,
+        _ => error.with_retry(RetryAdvice::Permanent),
+    }
 }
 
 /// Returns the error of a queue without its first shard whose other shards have messages: put by a program that did not create

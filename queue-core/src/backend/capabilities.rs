@@ -122,7 +122,7 @@ pub enum ConditionalPuts {
     Unsupported,
 }
 
-const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(super) const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 impl Capabilities {
     /// Returns how many of the first operations fit in one [`apply`](super::Backend::apply).

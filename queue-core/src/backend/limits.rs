@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::capabilities::WEEK;
 use super::{
     ApplyError, Atomicity, Attachments, Capabilities, ConditionalPuts, MAX_ITEMS, Metadata,
     NewMessage, Op, PageMark, Places, TimeToLive,
@@ -17,17 +18,17 @@ const LONGEST_MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 /// Parses the value of the option `max_delay` of an engine's URL, such as `30d`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] if it is no duration, or not within a second to 3650 days.
+/// [`ErrorKind::InvalidInput`] if it is no duration, or not within 7 to 3650 days.
 pub fn parse_max_delay(text: &str) -> Result<Duration> {
     let parsed = text.parse::<jiff::Span>().and_then(|span| {
         let days = jiff::SpanRelativeTo::days_are_24_hours();
         Duration::try_from(span.to_duration(days)?)
     });
-    let allowed = Duration::from_secs(1)..=LONGEST_MAX_DELAY;
+    let allowed = WEEK..=LONGEST_MAX_DELAY;
     let within = parsed.ok().filter(|delay| allowed.contains(delay));
     within.ok_or_else(|| {
         let detail = format!(
-            "the option `max_delay` is {text:?}; allowed is `1s` to `3650d`, such as `30d`"
+            "the option `max_delay` is {text:?}; allowed is `7d` to `3650d`, such as `30d`"
         );
         let refused = Error::new(ErrorKind::InvalidInput, Operation::Open);
         refused.with_detail(detail).unsent()

@@ -21,7 +21,7 @@ pub fn json_error(error: &serde_json::Error) -> crate::JsonError {
 
 pub use crate::file_access::{file_access, owner_and_user};
 pub use crate::idempotency::recorded::{record_mark, record_start};
-pub use crate::message::json::{check_json, to_json_and_back};
+pub use crate::message::json::{check_json, to_json_and_back, to_json_perhaps_back};
 pub use crate::text::{
     MAX_ERROR, MAX_LOGGED, canonical, error_chain, escape_short, escape_text, has_stray_ends,
     is_forbidden, shorten, str_eq,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`to_json`] | floats that are not finite, nesting that not every reader accepts, and 128-bit integers that the type cannot read |
 //! | [`to_json_and_back`] | whatever the type does not read as it writes it |
+//! | [`to_json_perhaps_back`] | what has no JSON at all |
 //! | [`check_json`] | JSON that is given as text, and that no reader accepts |
 //!
 //! `serde_json` writes NaN by the call that writes `None`, and a value without either, without 128-bit integers and too
@@ -49,6 +50,25 @@ pub fn to_json_and_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<Ve
     let json = to_json(value)?;
     read_back::<T>(&json, None)?;
     Ok(json)
+}
+
+/// Serializes a value as JSON, also if the type does not read that as it writes it: then the error is returned with the
+/// JSON.
+///
+/// # Errors
+/// Those of [`to_json_and_back`], if there is no JSON of the value.
+pub fn to_json_perhaps_back<T: Serialize + DeserializeOwned>(
+    value: &T,
+) -> Result<(Vec<u8>, Option<Error>)> {
+    let problem = match to_json_and_back(value) {
+        Ok(json) => return Ok((json, None)),
+        Err(problem) => problem,
+    };
+    let mut json = Vec::new();
+    match write(value, &mut json, &mut Noted::default()) {
+        Ok(()) => Ok((json, Some(problem))),
+        Err(_) => Err(problem),
+    }
 }
 
 /// Checks that every reader accepts a text as JSON: no half of a surrogate pair, no number beyond those of 64 bits, no more

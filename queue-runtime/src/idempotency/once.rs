@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, WorkKey};
-use queue_core::internal::{error_chain, json_error, to_json_and_back};
+use queue_core::internal::{error_chain, json_error, to_json_perhaps_back};
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -153,7 +153,9 @@ pub enum OnceError<T, E> {
     },
     /// The work was done, and its result could not be recorded: it may be done again. With a `source` of
     /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does the
-    /// work again: record where it is instead, such as the name of a file.
+    /// work again: record where it is instead, such as the name of a file. With one of [`ErrorKind::InvalidInput`], the
+    /// type does not read the result from JSON as it writes it. If it writes JSON at all, that is recorded: later calls
+    /// fail with [`OnceError::Result`], and do not do the work again.
     #[error("failed to record the result of `{key}`; the work was done, and may be done again")]
     NotRecorded {
         /// The key.
@@ -164,7 +166,7 @@ pub enum OnceError<T, E> {
         #[source]
         source: Option<Error>,
     },
-    /// The work was done before, and its recorded result is not of this type.
+    /// The work was done before, and its recorded result is not of this type, or would be read as another one.
     #[error("failed to read the result of `{key}`")]
     Result {
         /// The key.
@@ -184,6 +186,9 @@ impl<T, E: fmt::Display> fmt::Debug for OnceError<T, E> {
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
+
+/// Follows the JSON of a result that its type would read as another one. It makes the record unreadable for every type.
+const OTHERWISE_READ: &[u8] = b"\n(read as another value)";
 
 impl<F> Once<'_, F> {
     /// Sets the length of the lease, which is how long other processes wait for this one if it dies. It is renewed at
@@ -290,18 +295,18 @@ impl Task {
         claim: &HeldClaim,
         result: T,
     ) -> Result<T, OnceError<T, E>> {
-        let encoded = to_json_and_back(&result).map_err(|error| {
-            let invalid = Error::new(ErrorKind::InvalidInput, Operation::Idempotency);
-            let invalid = invalid.with_detail("the result cannot be read back from JSON");
-            invalid.with_source(error)
-        });
+        let encoded = encode(&result);
         let recorded = match encoded {
-            Ok(encoded) => finish_within(claim, encoded.into(), self.retention, self.lease).await,
+            Ok((json, unreadable)) => {
+                let recorded = finish_within(claim, json.into(), self.retention, self.lease).await;
+                recorded.map(|status| (status, unreadable))
+            }
             Err(error) => Err(error),
         };
         let source = match recorded {
-            Ok(ClaimStatus::Held) => return Ok(result),
-            Ok(ClaimStatus::Lost) => None,
+            Ok((ClaimStatus::Held, None)) => return Ok(result),
+            Ok((ClaimStatus::Held, Some(unreadable))) => Some(unreadable),
+            Ok((ClaimStatus::Lost, _)) => None,
             Err(error) => Some(error),
         };
         let key = self.key;
@@ -311,6 +316,30 @@ impl Task {
             source,
         })
     }
+}
+
+/// Returns what is recorded of a result, and why it cannot be read if so.
+///
+/// # Errors
+/// If there is no JSON of the result.
+fn encode<T: Serialize + DeserializeOwned>(result: &T) -> Result<(Vec<u8>, Option<Error>), Error> {
+    let invalid = |detail: &str, cause: serde_json::Error| {
+        let invalid = Error::new(ErrorKind::InvalidInput, Operation::Idempotency);
+        invalid.with_detail(detail).with_source(cause)
+    };
+    let encoded = to_json_perhaps_back(result);
+    let (mut json, problem) =
+        encoded.map_err(|error| invalid("the result cannot be written as JSON", error))?;
+    if problem.is_some() && serde_json::from_slice::<T>(&json).is_ok() {
+        // A later call must not return it as the result.
+        json.extend_from_slice(OTHERWISE_READ);
+    }
+    let unreadable = problem.map(|error| {
+        let detail = "the result cannot be read back from JSON; it is recorded, and later calls fail \
+                      without doing the work again";
+        invalid(detail, error)
+    });
+    Ok((json, unreadable))
 }
 
 enum Begin {

@@ -74,6 +74,8 @@ impl Packs {
         }
         if counts.waiting == 0 {
             self.shelves.none_waiting(pack);
+        } else if counts.held == 0 && pack.state().closing {
+            return self.give_back(pack).await;
         }
         self.look_at(pack);
     }

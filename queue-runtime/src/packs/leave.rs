@@ -319,7 +319,10 @@ impl Packs {
             .encoder
             .pack_with(&pack.event, &attempts, &pack.deleted())
         else {
-            return;
+            let (queue, id) = (pack.queue(), pack.id());
+            tracing::warn!(%queue, %id, "a pack has no room for the record that it is given back; it is received again when its lease ends");
+            drop(locked);
+            return self.forget(pack);
         };
         let given_back = match locked.receipt() {
             Ok(receipt) => {

@@ -16,7 +16,7 @@ use queue_core::clock::Clock;
 use queue_core::internal::{LockExt as _, hex};
 use queue_core::payload_store::PayloadStore;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, ErrorKind, Operation, Result};
+use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
 
 /// The bytes that are read at once.
 const PART: usize = 4 * 1024 * 1024;
@@ -223,7 +223,20 @@ impl Place {
 
     async fn mark(&self, name: &str, mark: &'static [u8]) -> Result<()> {
         let created = self.store.create(name, Bytes::from_static(mark)).await;
-        self.noted(created).map(drop)
+        if self.noted(created)? == Created::New {
+            return Ok(());
+        }
+        // Another program may have answered that it exists.
+        let marked = self.has_mark(name, mark).await;
+        if marked.map_err(|error| error.with_outcome(Outcome::Unknown))? {
+            return Ok(());
+        }
+        self.doubt();
+        Err(Error::new(ErrorKind::Storage, Operation::StoreData)
+            .with_outcome(Outcome::Unknown)
+            .with_detail(format!(
+                "the object `{name}` was said to exist, and is not there"
+            )))
     }
 
     /// Deletes a payload that has a mark, or was never referred to. What fails is left to a sweep.

@@ -11,6 +11,8 @@
 //! [`judge`] judges a message when it is received, `settlement::plan` when an attempt has failed: it is moved to the poison
 //! queue as soon as its last attempt has. [`Account`] is what a put-back adds to the record.
 
+use std::time::Duration;
+
 use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::internal::{escape_short, later};
@@ -37,25 +39,30 @@ pub(crate) enum Verdict {
     },
 }
 
+/// The longest delay of a message that is believed: a hundred years.
+const LONGEST_DELAY: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
+
 /// Drops what cannot be true of a record, so that its writer decides neither when a message is poison nor
 /// that it never is.
 ///
 /// A record that explains more receives than there were before this one was not written by a consumer; none
-/// of it is believed. `not_before` is believed if the message was put back before. `newer_since` is believed if it is within the message's life, to within the precision
-/// of the storage's time.
+/// of its counts is believed. `not_before` does no more than a delay, which its sender might have asked for: it is believed
+/// whatever the counts are, which a copy of the message begins anew, if it is within [`LONGEST_DELAY`]. `newer_since` is
+/// believed if it is within the message's life, to within the precision of the storage's time.
 pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
     let earlier = message.dequeue_count.saturating_sub(1);
+    let not_before = record.not_before.take();
     if record.failures.saturating_add(record.forgiven) > earlier {
         let mut unbelieved = AttemptRecord::default();
         // It decides nothing here, and its reader checks it.
         unbelieved.progress = record.progress.take();
         *record = unbelieved;
     }
-    if record.failures.saturating_add(record.forgiven) == 0 {
-        record.not_before = None;
-    }
-    let life = message.inserted_at..=later(message.received_at, MARGIN);
-    record.newer_since = record.newer_since.filter(|since| life.contains(since));
+    record.not_before = not_before.filter(|due| *due <= later(message.received_at, LONGEST_DELAY));
+    record.newer_since = record.newer_since.filter(|since| {
+        let life = message.inserted_at..=later(message.received_at, MARGIN);
+        life.contains(since)
+    });
 }
 
 /// Returns the verdict on an event from its dequeue count, which includes this receive, and its record, as

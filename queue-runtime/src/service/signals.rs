@@ -7,7 +7,8 @@
 //! | while no `StopSignals` exists | has its default action |
 //! | first | is told |
 //! | again, and the first was noticed | is told, and the process has [`LAST`] to end |
-//! | again, and the first was not noticed within [`NOTICE`] | has its default action |
+//! | again within [`NOTICE`], and the first was not noticed yet | is kept, and told as soon as the first is noticed; has its default action if that is not within [`NOTICE`] of the first |
+//! | again later, and the first was not noticed | has its default action |
 //! | after the second | changes nothing |
 
 use std::fmt;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use queue_core::internal::LockExt as _;
 use tokio::runtime::Builder;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// The time in which a program that waits for signals notices one, unless its handlers block it.
 const NOTICE: Duration = Duration::from_secs(2);
@@ -34,6 +35,9 @@ static TOLD: Mutex<Option<watch::Sender<Told>>> = Mutex::new(None);
 
 /// How many signals were noticed, of those that were told.
 static NOTICED: AtomicU64 = AtomicU64::new(0);
+
+/// Wakes the thread that hears the signals when [`NOTICED`] has changed.
+static NOW_NOTICED: Notify = Notify::const_new();
 
 /// The signals that ask a process to stop: SIGTERM, SIGINT, SIGHUP, SIGQUIT, and SIGPWR on Linux; on Windows, the console's
 /// Ctrl-C, Ctrl-Break, close, logoff and shutdown.
@@ -80,12 +84,15 @@ pub struct StopSignal {
 struct Told {
     count: u64,
     last: Option<(StopSignal, Instant)>,
+    /// The second signal, which is not told before the first is noticed.
+    kept: Option<(StopSignal, Instant)>,
 }
 
 /// What becomes of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Tell,
+    Keep,
     Nothing,
     Default,
 }
@@ -121,6 +128,7 @@ impl StopSignals {
             let told = *self.told.borrow_and_update();
             if let Some((signal, _)) = told.last {
                 NOTICED.fetch_max(told.count, Ordering::SeqCst);
+                NOW_NOTICED.notify_one();
                 return signal;
             }
         }
@@ -156,17 +164,36 @@ impl Told {
         } else if noticed >= self.count {
             Effect::Tell
         } else if since < NOTICE {
-            Effect::Nothing
+            Effect::Keep
         } else {
             Effect::Default
         }
     }
 
-    /// When the process is ended that was told twice.
+    /// What was told after a further signal, which came at that time.
+    fn and(&self, signal: StopSignal, at: Instant) -> Self {
+        Self {
+            count: self.count + 1,
+            last: Some((signal, at)),
+            kept: None,
+        }
+    }
+
+    /// The kept signal, if it is to be told now.
+    fn due(&self, noticed: u64) -> Option<(StopSignal, Instant)> {
+        self.kept.filter(|_| noticed >= self.count)
+    }
+
+    /// When the process is ended to which a second signal came, and by which signal.
     fn ends_at(&self, noticed: u64) -> Option<(StopSignal, Instant)> {
-        let (signal, at) = self.last.filter(|_| self.count > 1)?;
-        let left = if noticed < self.count { NOTICE } else { LAST };
-        Some((signal, at + left))
+        let (last, at) = self.last?;
+        let is_noticed = noticed >= self.count;
+        match self.kept {
+            Some((second, _)) if !is_noticed => Some((second, at + NOTICE)),
+            _ if self.count < 2 => None,
+            _ if is_noticed => Some((last, at + LAST)),
+            _ => Some((last, at + NOTICE)),
+        }
     }
 }
 
@@ -195,10 +222,21 @@ fn start() -> io::Result<watch::Sender<Told>> {
     started.map(|()| sender)
 }
 
+/// Tells the kept signal if it is due. Returns when the process is ended.
+fn tell_due(told: &watch::Sender<Told>) -> Option<(StopSignal, Instant)> {
+    let _alone = TOLD.hold();
+    let noticed = NOTICED.load(Ordering::SeqCst);
+    let mut now_told = *told.borrow();
+    if let Some((signal, at)) = now_told.due(noticed) {
+        now_told = now_told.and(signal, at);
+        told.send_replace(now_told);
+    }
+    now_told.ends_at(noticed)
+}
+
 async fn hear(mut signals: system::Signals, told: &watch::Sender<Told>) {
-    let ends_at = || told.borrow().ends_at(NOTICED.load(Ordering::SeqCst));
     loop {
-        let end = ends_at();
+        let end = tell_due(told);
         let over = async {
             match end {
                 Some((_, at)) => tokio::time::sleep_until(at.into()).await,
@@ -207,9 +245,10 @@ async fn hear(mut signals: system::Signals, told: &watch::Sender<Told>) {
         };
         let signal = tokio::select! {
             signal = signals.next() => signal,
+            () = NOW_NOTICED.notified() => continue,
             () = over => {
                 // It has longer if it was noticed meanwhile.
-                if let Some((signal, _)) = end.filter(|_| ends_at() == end) {
+                if let Some((signal, _)) = end.filter(|_| tell_due(told) == end) {
                     system::end(signal);
                 }
                 continue;
@@ -220,8 +259,14 @@ async fn hear(mut signals: system::Signals, told: &watch::Sender<Told>) {
         let (noticed, awaited) = (NOTICED.load(Ordering::SeqCst), told.receiver_count() > 0);
         match before.effect(signal, noticed, awaited, now) {
             Effect::Tell => {
-                let (count, last) = (before.count + 1, Some((signal, now)));
-                told.send_replace(Told { count, last });
+                told.send_replace(before.and(signal, now));
+            }
+            Effect::Keep => {
+                // Nobody is woken: the first signal would be told again.
+                told.send_if_modified(|told| {
+                    told.kept = Some((signal, now));
+                    false
+                });
             }
             Effect::Nothing => {}
             Effect::Default => system::end(signal),
@@ -359,19 +404,23 @@ mod tests {
         let told = |count| Told {
             count,
             last: (count > 0).then_some((TERM, start)),
+            kept: None,
         };
         for (signal, count, noticed, awaited, after, effect) in [
             (TERM, 0, 0, true, 0, Effect::Tell),
             (TERM, 0, 0, false, 0, Effect::Default),
             (TERM, 1, 1, true, 100, Effect::Tell),
             (TERM, 1, 1, false, 100, Effect::Default),
-            (TERM, 1, 0, true, 1_999, Effect::Nothing),
+            (TERM, 1, 0, true, 0, Effect::Keep),
+            (TERM, 1, 0, true, 1_999, Effect::Keep),
             (TERM, 1, 0, true, 2_000, Effect::Default),
             (TERM, 2, 2, true, 100, Effect::Nothing),
             (TERM, 2, 2, false, 100, Effect::Default),
             (HUP, 0, 0, true, 0, Effect::Tell),
             (HUP, 1, 1, true, 499, Effect::Nothing),
             (HUP, 1, 1, true, 500, Effect::Tell),
+            (HUP, 1, 0, true, 499, Effect::Nothing),
+            (HUP, 1, 0, true, 500, Effect::Keep),
             (HUP, 1, 0, true, 2_000, Effect::Default),
         ] {
             let found = told(count).effect(signal, noticed, awaited, start + ms(after));
@@ -391,5 +440,25 @@ mod tests {
                 .map(|(_, at)| (at - start).as_secs());
             assert_eq!(ends, seconds, "{count} {noticed}");
         }
+    }
+
+    #[test]
+    fn a_second_signal_before_the_first_is_noticed_ends_the_process_or_is_told_later() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let first = Told::default().and(TERM, start);
+        assert_eq!((first.due(0), first.ends_at(0)), (None, None));
+        let came = (HUP, start + second);
+        let kept = Told {
+            kept: Some(came),
+            ..first
+        };
+        assert_eq!(kept.due(0), None);
+        assert_eq!(kept.ends_at(0), Some((HUP, start + NOTICE)));
+        assert_eq!(kept.due(1), Some(came));
+        let told = kept.and(HUP, start + second);
+        assert_eq!((told.count, told.last, told.kept), (2, Some(came), None));
+        assert_eq!(told.due(2), None);
+        assert_eq!(told.ends_at(1), Some((HUP, start + second + NOTICE)));
+        assert_eq!(told.ends_at(2), Some((HUP, start + second + LAST)));
     }
 }

@@ -177,6 +177,15 @@ fn a_process_whose_handler_never_yields_is_ended_by_a_further_signal() {
     thread.says("handling");
     let status = thread.end_by(Signal::TERM);
     assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
+    // The second one comes at once, and no third.
+    let mut hasty = Program::plain("stuck thread");
+    hasty.says("handling");
+    hasty.signal(Signal::TERM);
+    hasty.signal(Signal::INT);
+    let status = hasty.end();
+    // They may be heard in another order.
+    let either = [Signal::TERM, Signal::INT].map(|signal| Some(signal.as_raw()));
+    assert!(either.contains(&status.signal()), "{status}");
 }
 
 #[test]

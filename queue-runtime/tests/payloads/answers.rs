@@ -25,14 +25,16 @@ enum Change {
     /// It is another program's.
     Page(&'static str),
     Unreachable,
+    /// A creation is not carried out, and said to have found the object.
+    Existed,
     Nothing,
 }
 
-/// A store some of whose answers to reads are changed, and whose requests to create are carried out twice.
+/// A store some of whose answers are changed, and whose other requests to create are carried out twice.
 #[derive(Debug)]
 struct Changing {
     inner: Arc<dyn PayloadStore>,
-    /// In their order, the changes of the next read of an object whose name begins in this way.
+    /// In their order, the changes of the next read of an object whose name begins in this way, or of its next creation.
     changes: Mutex<VecDeque<(&'static str, Change)>>,
 }
 
@@ -47,10 +49,10 @@ impl Changing {
         self.changes.lock().expect("no panic").extend(changes);
     }
 
-    fn next(&self, name: &str) -> Option<Change> {
+    fn next(&self, name: &str, creates: bool) -> Option<Change> {
         let mut changes = self.changes.lock().expect("no panic");
-        let (prefix, _) = changes.front()?;
-        let is_next = name.starts_with(prefix);
+        let (prefix, change) = changes.front()?;
+        let is_next = name.starts_with(prefix) && creates == matches!(change, Change::Existed);
         is_next
             .then(|| changes.pop_front())?
             .map(|(_, change)| change)
@@ -60,14 +62,17 @@ impl Changing {
 #[async_trait]
 impl PayloadStore for Changing {
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
+        if self.next(name, true).is_some() {
+            return Ok(Created::Existed);
+        }
         self.inner.create(name, data.clone()).await?;
         self.inner.create(name, data).await
     }
 
     async fn read(&self, name: &str, from: u64, max: usize) -> Result<Option<Bytes>> {
         let answer = self.inner.read(name, from, max).await?;
-        Ok(match self.next(name) {
-            None | Some(Change::Nothing) => answer,
+        Ok(match self.next(name, false) {
+            None | Some(Change::Nothing | Change::Existed) => answer,
             Some(Change::Cut) => answer.map(|answer| answer.slice(..answer.len() * 2 / 3)),
             Some(Change::Page(page)) => Some(page.into()),
             Some(Change::Unreachable) => {
@@ -204,6 +209,25 @@ async fn a_page_in_place_of_an_answer_is_no_damage_and_no_mark() {
     let delivery = accepted::<Film>(&service).await;
     assert_eq!((delivery.attempt(), &*delivery.title), (1, "film"));
     delivery.complete().await.expect("completed");
+}
+
+/// Without its mark, the message of a payload is not deleted.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_is_only_said_to_exist_is_none() {
+    let (world, store, service) = submitted().await;
+    let before = world.objects().await;
+    let delivery = accepted::<Film>(&service).await;
+    // However often it is tried.
+    store.change("done/", &[Change::Existed; 100]);
+    let error = delivery.complete().await.expect_err("there is no mark");
+    let told = format!("{error:?}");
+    assert!(told.contains("said to exist, and is not there"), "{told}");
+    drop(error);
+    assert_eq!(world.objects().await, before);
+    tokio::time::sleep(HOUR).await;
+    let films = QueueName::from_static("films");
+    let left = world.storage.peek(&films, 1).await.expect("peeked");
+    assert_eq!(left.len(), 1, "the message was deleted");
 }
 
 /// The second of two equal creations finds the object of the first.

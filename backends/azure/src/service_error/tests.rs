@@ -123,6 +123,31 @@ fn replies_of_proxies() {
 }
 
 #[test]
+fn a_foreign_reply_delays_for_no_longer_than_an_outage_does() {
+    let asked = |status, after: &'static str| {
+        let mut headers = Headers::new();
+        headers.insert("date", "Thu, 01 Jan 2026 00:00:00 GMT");
+        headers.insert("retry-after", after);
+        let error = ServiceError::foreign(status, &headers).to_error(Operation::Receive, NOW);
+        match error.retry() {
+            RetryAdvice::Throttled(Some(after)) => after.as_secs(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for status in [429, 502, 503] {
+        for (after, seconds) in [
+            ("3", 3),
+            ("30", 30),
+            ("3600", 30),
+            ("Thu, 01 Jan 2026 00:00:09 GMT", 9),
+            ("Thu, 01 Jan 2026 01:00:00 GMT", 30),
+        ] {
+            assert_eq!(asked(status, after), seconds, "{status} {after}");
+        }
+    }
+}
+
+#[test]
 fn a_receipt_that_the_service_cannot_parse_is_stale() {
     let body = "\u{feff}<?xml version=\"1.0\"?><Error><Code>InvalidQueryParameterValue</Code>\
                 <Message>s3cret</Message><QueryParameterName>popreceipt</QueryParameterName>\

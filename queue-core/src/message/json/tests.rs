@@ -248,6 +248,23 @@ fn what_is_read_back_names_the_field_that_is_lost() {
 }
 
 #[test]
+fn what_is_not_read_back_is_written_with_its_problem() {
+    let (json, problem) = to_json_perhaps_back(&7_u32).expect("JSON");
+    assert!(json == b"7" && problem.is_none(), "{problem:?}");
+    let (json, problem) = to_json_perhaps_back(&f64::NAN).expect("JSON");
+    assert_eq!(json, b"null");
+    assert!(problem.is_some_and(|problem| problem.to_string().contains("NaN")));
+    let flat = Flat {
+        wide: Wide { id: 5 },
+    };
+    let (json, problem) = to_json_perhaps_back(&flat).expect("JSON");
+    assert_eq!(json, br#"{"id":5}"#);
+    assert!(problem.is_some());
+    let endless = to_json_perhaps_back(&Endless).expect_err("it has no JSON");
+    assert!(endless.to_string().ends_with("120 levels deep"));
+}
+
+#[test]
 fn json_that_some_reader_refuses_is_refused_with_its_place() {
     let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
     for (json, problem) in [
