@@ -31,11 +31,9 @@ use crate::error::Result;
 #[async_trait]
 pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
     /// Creates the place for objects, such as the container, if that does not exist. It is called before the first payload
-    /// is stored, unless the place has been seen before: one that is gone then is an error of every operation. Does
-    /// nothing by default.
-    async fn prepare(&self) -> Result<()> {
-        Ok(())
-    }
+    /// is stored, unless the place has been seen before: one that is gone then is an error of every operation. A
+    /// store without such a place does nothing, and one around another calls it there.
+    async fn prepare(&self) -> Result<()>;
 
     /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a part
     /// of it. Never creates the place for objects.

@@ -57,6 +57,10 @@ impl fmt::Debug for MemoryPayloads {
 
 #[async_trait]
 impl PayloadStore for MemoryPayloads {
+    async fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
         let mut objects = self.objects.hold();
         if objects.contains_key(name) {

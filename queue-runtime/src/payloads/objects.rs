@@ -79,6 +79,10 @@ impl ObjectPayloads {
 
 #[async_trait]
 impl PayloadStore for ObjectPayloads {
+    async fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
         let (path, mode) = (self.path(name), PutMode::Create.into());
         let create = async {

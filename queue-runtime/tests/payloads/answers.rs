@@ -61,6 +61,10 @@ impl Changing {
 
 #[async_trait]
 impl PayloadStore for Changing {
+    async fn prepare(&self) -> Result<()> {
+        self.inner.prepare().await
+    }
+
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
         if self.next(name, true).is_some() {
             return Ok(Created::Existed);

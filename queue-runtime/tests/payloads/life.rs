@@ -189,6 +189,11 @@ pub(crate) struct MortalStore {
 
 #[async_trait]
 impl PayloadStore for MortalStore {
+    async fn prepare(&self) -> Result<()> {
+        self.life.request().await;
+        self.inner.prepare().await
+    }
+
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
         self.life.request().await;
         self.inner.create(name, data).await

@@ -34,6 +34,11 @@ impl Flaky {
 
 #[async_trait]
 impl PayloadStore for Flaky {
+    async fn prepare(&self) -> Result<()> {
+        self.check(Operation::StoreData, Outcome::Unknown)?;
+        self.inner.prepare().await
+    }
+
     async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
         self.check(Operation::StoreData, Outcome::Unknown)?;
         self.inner.create(name, data).await
