@@ -125,7 +125,7 @@ fn escape_length(text: &str) -> usize {
     }
 }
 
-/// Returns the text as it is with at most `max` bytes, and as much of it as these hold otherwise, as [`clip`] cuts it.
+/// Returns the text as it is with at most `max` bytes, and as much of it as these hold otherwise, as `clip` cuts it.
 #[must_use]
 pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {

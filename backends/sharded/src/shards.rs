@@ -7,10 +7,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::backend::ShardedBackend;
 use crate::resize::check_number;
-use crate::topology::Topology;
-
-/// The queue on the first account that keeps which shards there are, unless it is called otherwise.
-const NAME: QueueName = QueueName::from_static("shards");
+use crate::topology::{NAME, Topology};
 
 /// Connects a [`ShardedBackend`].
 ///

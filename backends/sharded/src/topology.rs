@@ -13,6 +13,9 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use crate::descriptor::Descriptor;
 use crate::names::shard_of;
 
+/// The queue on the first account that keeps which shards there are, unless it is called otherwise.
+pub(crate) const NAME: QueueName = QueueName::from_static("shards");
+
 /// How old the descriptor may be before it is read again.
 pub(crate) const FRESH: Duration = Duration::from_secs(60);
 
@@ -116,6 +119,10 @@ impl Topology {
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
                 Err(error) => return Err(error),
+            }
+            if *queue != NAME {
+                // What is there belongs to other shards perhaps, which have another name.
+                return Ok(None);
             }
             queues = first.list_queues("").await?;
         }

@@ -45,7 +45,7 @@ pub(crate) fn to_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<
 /// Serializes a value as JSON, and reads that.
 ///
 /// # Errors
-/// Those of [`to_json`]. Also if the type does not read what it writes, or reads another value.
+/// Those of `to_json`. Also if the type does not read what it writes, or reads another value.
 pub fn to_json_and_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
     let json = to_json(value)?;
     read_back::<T>(&json, None)?;

@@ -161,6 +161,48 @@ impl Observed {
         self.ledger.note(&entries);
         any
     }
+
+    /// Carries out the write of a body, passes the points of a pack's, and notes what the pack says then.
+    async fn write<T, E>(
+        &self,
+        id: &StorageId,
+        body: Option<&Bytes>,
+        gives_back: bool,
+        write: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let pack = self.open().get(id).cloned();
+        let written = body.and_then(contents).map(|contents| contents.deleted);
+        let points = match &written {
+            Some(_) if gives_back => Some((Point::BeforeGiveBack, Point::AfterGiveBack)),
+            Some(marks) if !marks.is_empty() => Some((Point::BeforeMark, Point::AfterMark)),
+            _ => None,
+        };
+        let began = moment();
+        self.pass(points.map(|points| points.0));
+        let done = write.await?;
+        self.pass(points.map(|points| points.1));
+        if let Some(pack) = pack
+            && self.marks == Marks::InHeader
+        {
+            let marks = written.unwrap_or_default();
+            let entry = |(at, name): (u32, String)| {
+                let (at, event) = if marks.contains(at) {
+                    (moment(), Event::Marked)
+                } else {
+                    (began, Event::Kept)
+                };
+                Entry {
+                    at,
+                    event,
+                    name,
+                    lease: pack.lease,
+                }
+            };
+            let entries = (0..).zip(pack.names).map(entry);
+            self.ledger.note(&entries.collect::<Vec<_>>());
+        }
+        Ok(done)
+    }
 }
 
 /// What a pack says.
@@ -244,49 +286,20 @@ impl Backend for Observed {
         visibility: Duration,
         body: Option<Bytes>,
     ) -> Result<StorageLease> {
-        let pack = self.open().get(id).cloned();
         let forgets = self.bug == Some(Bug::ForgetsMarks) && !visibility.is_zero();
-        let body = body.filter(|_| pack.is_none() || !forgets);
-        let written = body
-            .as_ref()
-            .and_then(contents)
-            .map(|contents| contents.deleted);
-        let points = match &written {
-            Some(_) if visibility.is_zero() => Some((Point::BeforeGiveBack, Point::AfterGiveBack)),
-            Some(marks) if !marks.is_empty() => Some((Point::BeforeMark, Point::AfterMark)),
-            _ => None,
-        };
-        let began = moment();
-        self.pass(points.map(|points| points.0));
-        let lease = self
-            .inner
-            .update(queue, id, receipt, visibility, body)
-            .await?;
-        self.pass(points.map(|points| points.1));
-        if let Some(pack) = pack
-            && self.marks == Marks::InHeader
-        {
-            let marks = written.unwrap_or_default();
-            let entry = |(at, name): (u32, String)| {
-                let (at, event) = if marks.contains(at) {
-                    (moment(), Event::Marked)
-                } else {
-                    (began, Event::Kept)
-                };
-                Entry {
-                    at,
-                    event,
-                    name,
-                    lease: pack.lease,
-                }
-            };
-            let entries = (0..).zip(pack.names).map(entry);
-            self.ledger.note(&entries.collect::<Vec<_>>());
-        }
-        Ok(lease)
+        let body = body.filter(|_| self.open().get(id).is_none() || !forgets);
+        let written = body.clone();
+        let update = self.inner.update(queue, id, receipt, visibility, body);
+        self.write(id, written.as_ref(), visibility.is_zero(), update)
+            .await
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        if let [Op::PutBack { id, body, .. }] = &ops[..] {
+            let (id, body) = (id.clone(), body.clone());
+            let put_back = self.inner.apply(ops);
+            return self.write(&id, body.as_ref(), true, put_back).await;
+        }
         let puts = ops.iter().filter_map(|op| match op {
             Op::Put { queue, message } => Some((queue, message)),
             _ => None,
