@@ -116,7 +116,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
 async fn ours(path: &Path, load: &Load, text: &str, messages: u32) -> Outcome<f64> {
     let mut builder = QueueService::builder(&Synchronous::Full.url(path));
     if load.is_in_folder {
-        let folder = ObjectPayloads::in_folder(path.with_extension("payloads"))?;
+        let folder = ObjectPayloads::create_in_folder(path.with_extension("payloads"))?;
         builder = builder.payloads(Arc::new(folder));
     }
     let service = builder.connect().await?;

@@ -1,15 +1,18 @@
 //! What the stores over an `object_store` share.
 
-use std::fs::{self, DirBuilder, Metadata};
-use std::io;
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::GetResult;
 use object_store::local::LocalFileSystem;
+use queue_core::internal::hex;
 use queue_core::payload_store::StoredObject;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice, Timestamp};
+
+use crate::payloads::IDENTITY;
 
 /// Converts an error of the object store.
 pub(crate) fn failed(error: object_store::Error, operation: Operation) -> Error {
@@ -59,14 +62,56 @@ pub(crate) struct Folder {
 type FolderId = Option<(u64, u64)>;
 
 impl Folder {
-    /// Opens a folder. Creates it, and those above it, if it does not exist, on Unix for the current user alone.
+    /// Opens a folder that [`create`](Self::create) has made a store.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, LocalFileSystem)> {
-        create_private(path)?;
+        let identity = path.join(IDENTITY);
+        match fs::read_to_string(&identity) {
+            Ok(text) if hex(&text).is_some() => {}
+            Ok(text) => {
+                let problem = format!(
+                    "`{}` has {} bytes, which are not 32 hexadecimal digits",
+                    identity.display(),
+                    text.len(),
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let problem = format!(
+                    "the folder `{}` is no store: it has no file `{IDENTITY}`. Is its disk mounted? \
+                     `create_in_folder` makes a new store",
+                    path.display(),
+                );
+                return Err(io::Error::new(io::ErrorKind::NotFound, problem));
+            }
+            Err(error) => return Err(error),
+        }
         let path = path.canonicalize()?;
         let id = id_of(&fs::metadata(&path)?);
         let files = LocalFileSystem::new_with_prefix(&path)?;
         let path = path.into();
         Ok((Self { path, id }, files))
+    }
+
+    /// Makes this folder a store, unless it is one. Creates it, and those above it, if it does not exist, on Unix for the
+    /// current user alone.
+    pub(crate) fn create(path: &Path) -> io::Result<(Self, LocalFileSystem)> {
+        create_private(path)?;
+        if !path.join(IDENTITY).try_exists()? {
+            let partial = path.join(format!("{IDENTITY}#{}", rand::random::<u64>()));
+            let mut file = File::create_new(&partial)?;
+            write!(file, "{:032x}", rand::random::<u128>())?;
+            file.sync_all()?;
+            // Whole, and by one process.
+            let linked = fs::hard_link(&partial, path.join(IDENTITY));
+            fs::remove_file(&partial)?;
+            match linked {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            #[cfg(unix)]
+            File::open(path)?.sync_all()?;
+        }
+        Self::open(path)
     }
 
     /// Makes a request of the objects of this folder, if they are in one. The answer counts if the folder was there before

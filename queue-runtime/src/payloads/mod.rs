@@ -15,6 +15,8 @@ pub(crate) use backend::WithPayloads;
 pub use memory::MemoryPayloads;
 #[cfg(feature = "object-store")]
 pub use objects::ObjectPayloads;
+#[cfg(feature = "object-store")]
+pub(crate) use place::IDENTITY;
 pub(crate) use place::Place;
 pub use queue_core::payload_store::{ObjectPage, PayloadStore, StoredObject};
 pub use sweep::{Payloads, Sweep};

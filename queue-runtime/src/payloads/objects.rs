@@ -3,6 +3,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_core::backend::Created;
@@ -27,7 +28,8 @@ use crate::objects::{Folder, failed, is_partial, whole};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let var = tempfile::tempdir()?;
-/// let payloads = ObjectPayloads::in_folder(var.path().join("payloads"))?;
+/// // Once, as the application is set up; from then on `in_folder`.
+/// let payloads = ObjectPayloads::create_in_folder(var.path().join("payloads"))?;
 /// let service = QueueService::builder("memory:").payloads(Arc::new(payloads)).connect().await?;
 /// # drop(service);
 /// # Ok(())
@@ -52,23 +54,38 @@ impl ObjectPayloads {
         }
     }
 
-    /// Creates a store of the files in this folder, which nothing else should use. Creates the folder if it does not
-    /// exist, on Unix readable only by the current user. Files are written through to the disk, on Unix their folders
-    /// too.
+    /// Opens the store in this folder, which [`create_in_folder`](Self::create_in_folder) has made. Files are written
+    /// through to the disk, on Unix their folders too.
     ///
     /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While it is away
     /// or another one has taken its place, such as the one under an unmounted disk, every request is an error: nothing is
     /// stored, and messages wait for their payloads. It is not created again.
     ///
     /// # Errors
-    /// If the folder can neither be opened nor created.
+    /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as that under a disk
+    /// that is not mounted yet, or if it cannot be read.
     pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
-        let (folder, files) = Folder::open(folder.as_ref())?;
+        Folder::open(folder.as_ref()).map(Self::of_folder)
+    }
+
+    /// Makes a store in this folder, which nothing else should use, and opens it; one that is there is only opened. The
+    /// folder is created if it does not exist, on Unix readable only by the current user.
+    ///
+    /// Call it when the application is set up, and [`in_folder`](Self::in_folder) when it starts: under a disk that is not
+    /// mounted, this one makes another store.
+    ///
+    /// # Errors
+    /// If the folder can neither be opened nor created, or holds a damaged store.
+    pub fn create_in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
+        Folder::create(folder.as_ref()).map(Self::of_folder)
+    }
+
+    fn of_folder((folder, files): (Folder, LocalFileSystem)) -> Self {
         let files = Arc::new(files.with_fsync(true));
-        Ok(Self {
+        Self {
             folder: Some(folder),
             ..Self::new(files, Path::default())
-        })
+        }
     }
 
     fn path(&self, name: &str) -> Path {

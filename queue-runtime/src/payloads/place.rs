@@ -24,7 +24,8 @@ const PART: usize = 4 * 1024 * 1024;
 /// How long the identity of the store is believed. The name of a container that is deleted is blocked for longer.
 const BELIEVED: Duration = Duration::from_secs(30);
 
-pub(super) const IDENTITY: &str = "identity";
+/// What tells a store from another, and from a folder or container that is none.
+pub(crate) const IDENTITY: &str = "identity";
 pub(super) const DATA: &str = "data/";
 pub(super) const DONE: &str = "done/";
 pub(super) const KEPT: &str = "kept/";

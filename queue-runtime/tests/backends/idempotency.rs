@@ -56,7 +56,9 @@ mod objects {
     fn connect(objects: &Objects, clock: &ManualClock) -> Arc<dyn IdempotencyStore> {
         let results = match objects {
             Objects::Memory(objects) => ObjectResults::new(Arc::clone(objects), "results"),
-            Objects::Folder(folder) => ObjectResults::in_folder(folder.path()).expect("opened"),
+            Objects::Folder(folder) => {
+                ObjectResults::create_in_folder(folder.path()).expect("opened")
+            }
         };
         Arc::new(results.with_clock(Arc::new(clock.clone())))
     }

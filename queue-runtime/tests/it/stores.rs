@@ -36,7 +36,8 @@ async fn stores() -> Vec<(
         let objects = ObjectResults::new(Arc::new(InMemory::new()), "results");
         stores.push(("objects", Arc::new(objects), None));
         let folder = tempfile::tempdir().expect("a folder");
-        let objects = ObjectResults::in_folder(folder.path().join("results")).expect("opened");
+        let objects =
+            ObjectResults::create_in_folder(folder.path().join("results")).expect("opened");
         stores.push(("folder", Arc::new(objects), Some(folder)));
     }
     stores
@@ -80,7 +81,7 @@ async fn a_folder_of_results_is_for_its_user_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("var/results");
     for _ in 0..2 {
-        let store = ObjectResults::in_folder(&path).expect("opened");
+        let store = ObjectResults::create_in_folder(&path).expect("opened");
         let done = once(&store, "order", async { Ok::<_, String>(7) });
         assert_eq!(done.await.expect("done"), 7);
         assert_eq!(
@@ -93,7 +94,7 @@ async fn a_folder_of_results_is_for_its_user_alone() {
     std::fs::create_dir(&shared).expect("created");
     let permissions = std::fs::Permissions::from_mode(0o750);
     std::fs::set_permissions(&shared, permissions).expect("set");
-    ObjectResults::in_folder(&shared).expect("opened");
+    ObjectResults::create_in_folder(&shared).expect("opened");
     assert_eq!(mode(&shared), 0o750);
 }
 
@@ -107,7 +108,9 @@ async fn results_are_not_looked_for_in_a_folder_that_took_the_place_of_theirs() 
 
     let var = tempfile::tempdir().expect("a folder");
     let (folder, away) = (var.path().join("results"), var.path().join("away"));
-    let store = ObjectResults::in_folder(&folder).expect("opened");
+    ObjectResults::in_folder(&folder).expect_err("its disk may not be mounted yet");
+    assert!(!folder.exists(), "it was created");
+    let store = ObjectResults::create_in_folder(&folder).expect("opened");
     let charged = AtomicU32::new(0);
     let charge = || {
         once(&store, "order", async {

@@ -1,6 +1,7 @@
 //! A folder of payloads that is away, that another one has replaced, and that killed processes have written to.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,7 +18,7 @@ async fn service(folder: &Path) -> QueueService {
     let clock = Arc::new(TokioClock::new());
     let storage = Arc::new(MemoryBackend::new(clock.clone()));
     let storage = Mortal::new(storage, Life::endless());
-    let store = ObjectPayloads::in_folder(folder).expect("opens");
+    let store = ObjectPayloads::create_in_folder(folder).expect("opens");
     let service = QueueService::with_backend(Arc::new(storage))
         .clock(clock)
         .storage_retry(StorageRetry::never())
@@ -65,6 +66,33 @@ async fn an_empty_folder_in_its_place_takes_no_submission_and_lacks_no_payload()
         assert_eq!((delivery.attempt(), &*delivery.title), (1, title));
         delivery.complete().await.expect("completed");
     }
+}
+
+/// As if the process started before its disk was mounted.
+#[test]
+fn a_folder_that_was_not_made_a_store_is_not_taken_for_one() {
+    let var = tempfile::tempdir().expect("a folder");
+    let folder = var.path().join("payloads");
+    let refused = |expected: io::ErrorKind, problem: &str| {
+        let error = ObjectPayloads::in_folder(&folder).expect_err(problem);
+        assert_eq!(error.kind(), expected, "{error}");
+        assert!(error.to_string().contains(problem), "{error}");
+    };
+    refused(io::ErrorKind::NotFound, "is no store");
+    assert!(!folder.exists(), "it was created");
+    fs::create_dir(&folder).expect("created");
+    refused(io::ErrorKind::NotFound, "Is its disk mounted?");
+    assert!(is_empty(&folder), "it was written to");
+    ObjectPayloads::create_in_folder(&folder).expect("created");
+    let identity = folder.join("identity");
+    let first = fs::read(&identity).expect("written");
+    ObjectPayloads::in_folder(&folder).expect("it is a store");
+    ObjectPayloads::create_in_folder(&folder).expect("it is only opened");
+    assert_eq!(fs::read(&identity).expect("written"), first);
+    let files = fs::read_dir(&folder).expect("read").count();
+    assert_eq!(files, 1, "a temporary file is left");
+    fs::write(&identity, &first[..20]).expect("cut");
+    refused(io::ErrorKind::InvalidData, "20 bytes");
 }
 
 #[tokio::test(start_paused = true)]

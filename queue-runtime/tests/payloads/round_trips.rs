@@ -28,7 +28,7 @@ async fn a_large_message_goes_through_all_with_a_folder_beside_sqlite() {
     let directory = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", directory.path().join("queue.db").display());
     let folder = directory.path().join("payloads");
-    let store = queue_runtime::payloads::ObjectPayloads::in_folder(folder).expect("opens");
+    let store = queue_runtime::payloads::ObjectPayloads::create_in_folder(folder).expect("opens");
     let store = Arc::new(store);
     let service = QueueService::builder(&url).payloads(store.clone());
     let service = service.connect().await.expect("connects");

@@ -55,7 +55,7 @@ impl Harness for Place {
                 let folder = tempfile::tempdir().expect("a directory");
                 Opened::by(move || {
                     let path = folder.path().join("payloads");
-                    let opened = queue_runtime::payloads::ObjectPayloads::in_folder(path);
+                    let opened = queue_runtime::payloads::ObjectPayloads::create_in_folder(path);
                     Arc::new(opened.expect("opens"))
                 })
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_clock::SystemClock;
@@ -92,17 +93,32 @@ impl ObjectResults {
         }
     }
 
-    /// Creates a store of the files in this folder, which nothing else should use. Creates the folder if it does not
-    /// exist, on Unix readable only by the current user: results are as confidential as messages.
+    /// Opens the store in this folder, which [`create_in_folder`](Self::create_in_folder) has made.
     ///
     /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While it is away
     /// or another one has taken its place, every request is an error, and nothing counts as not done yet.
+    ///
+    /// # Errors
+    /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as that under a disk
+    /// that is not mounted yet, or if it cannot be read.
+    pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
+        Folder::open(folder.as_ref()).map(Self::of_folder)
+    }
+
+    /// Makes a store in this folder, which nothing else should use, and opens it; one that is there is only opened. The
+    /// folder is created if it does not exist, on Unix readable only by the current user: results are as confidential as
+    /// messages.
+    ///
+    /// Call it when the application is set up, and [`in_folder`](Self::in_folder) when it starts: under a disk that is not
+    /// mounted, this one makes another store, of which all work is undone.
     ///
     /// ```
     /// use queue_runtime::idempotency::ObjectResults;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let var = tempfile::tempdir()?;
+    /// ObjectResults::in_folder(var.path().join("results")).expect_err("there is none yet");
+    /// ObjectResults::create_in_folder(var.path().join("results"))?;
     /// let store = ObjectResults::in_folder(var.path().join("results"))?;
     /// # drop(store);
     /// # Ok(())
@@ -110,13 +126,16 @@ impl ObjectResults {
     /// ```
     ///
     /// # Errors
-    /// If the folder can neither be opened nor created.
-    pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
-        let (folder, files) = Folder::open(folder.as_ref())?;
-        Ok(Self {
+    /// If the folder can neither be opened nor created, or holds a damaged store.
+    pub fn create_in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
+        Folder::create(folder.as_ref()).map(Self::of_folder)
+    }
+
+    fn of_folder((folder, files): (Folder, LocalFileSystem)) -> Self {
+        Self {
             folder: Some(folder),
             ..Self::new(Arc::new(files), Path::default())
-        })
+        }
     }
 
     /// Replaces the system's clock, for tests.

@@ -305,7 +305,7 @@ pub const PAYLOADS: &str = "CRASH_PAYLOADS";
 /// # Panics
 /// If it cannot be opened.
 pub fn in_folder(folder: &Path) -> Arc<dyn PayloadStore> {
-    Arc::new(ObjectPayloads::in_folder(folder).expect("the folder opens"))
+    Arc::new(ObjectPayloads::create_in_folder(folder).expect("the folder opens"))
 }
 
 /// Opens the file, with a planted bug if one is given.

@@ -43,7 +43,7 @@ impl Kept {
         match self {
             Self::File => desk.service.results().expect("SQLite has one"),
             Self::Folder => {
-                let results = ObjectResults::in_folder(file.with_file_name(Self::FOLDER));
+                let results = ObjectResults::create_in_folder(file.with_file_name(Self::FOLDER));
                 Arc::new(results.expect("it opens"))
             }
         }

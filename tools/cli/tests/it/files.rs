@@ -334,7 +334,7 @@ async fn payloads_in_a_store_are_exported_if_it_is_named_and_hide_no_other_messa
     let storage = Storage::new();
     storage.submit(0..3).await;
     let folder = storage.path("payloads");
-    let store = ObjectPayloads::in_folder(&folder).expect("created");
+    let store = ObjectPayloads::create_in_folder(&folder).expect("created");
     let service = QueueService::builder(&storage.url).payloads(Arc::new(store));
     let service = service.connect().await.expect("connects");
     let (client, request) = (ClientId::new("shop").expect("valid"), RequestId::random());
@@ -478,7 +478,7 @@ async fn no_message_is_received_for_a_file_that_another_process_writes() {
 async fn a_sweep_that_finds_only_temporary_files_deletes_them() {
     let storage = Storage::new();
     let folder = storage.path("payloads");
-    let store = ObjectPayloads::in_folder(&folder).expect("created");
+    let store = ObjectPayloads::create_in_folder(&folder).expect("created");
     let service = QueueService::builder(&storage.url).payloads(Arc::new(store));
     let service = service.connect().await.expect("connects");
     let (client, request) = (ClientId::new("shop").expect("valid"), RequestId::random());
