@@ -1,43 +1,19 @@
 #![doc = include_str!("docs/crate.md")]
 
 pub mod agent;
-mod attachment;
 pub mod backend;
-mod background;
-mod bucket;
-pub mod clock;
-mod context;
-mod creations;
-mod delay_queue;
-pub mod idempotency;
-mod lease;
-pub mod listener;
-pub mod meter;
-pub mod notify;
-#[cfg(feature = "object-store")]
-mod objects;
-mod observe;
-mod pace;
-mod packs;
-pub mod panic;
-pub mod payloads;
-pub mod policy;
-mod processor;
-pub mod receive;
-pub mod recurring;
-mod repeat;
-pub mod request;
-pub mod send;
-mod served;
+mod extensions;
+mod kernel;
 pub mod service;
-pub mod settings;
-mod stop_on_drop;
-mod storage_limit;
 pub mod testing;
-pub mod tower;
+
+pub use extensions::{idempotency, meter, payloads, recurring, request};
+pub use kernel::{clock, listener, notify, panic, policy, receive, send, settings, tower};
 
 pub use clock::{Clock, SystemClock, Timestamp};
+pub use extensions::storage_limit::StorageLimit;
 pub use idempotency::{OnceError, once};
+pub use kernel::stop_on_drop::StopOnDrop;
 pub use listener::{
     Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, Observed, Observer,
     ShutdownReport, StartError,
@@ -56,8 +32,6 @@ pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder};
 #[cfg(feature = "signal")]
 pub use service::{StopSignal, StopSignals};
 pub use settings::ConsumerConfig;
-pub use stop_on_drop::StopOnDrop;
-pub use storage_limit::StorageLimit;
 
 #[cfg(feature = "azure")]
 pub use queue_azure as azure;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::instance::Report;
-use crate::processor::processor_time;
+use crate::kernel::processor::processor_time;
 use crate::service::QueueService;
 
 /// The variable in the environment of processes that an agent has started: its queue.

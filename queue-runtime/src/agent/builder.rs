@@ -12,10 +12,10 @@ use super::control::Control;
 use super::handle::{AgentHandle, AgentInfo, Shared};
 use super::instance::Instances;
 use super::run::{Run, Timing};
-use crate::listener::EVENTS_KEPT;
-use crate::policy::InstancePolicy;
+use crate::kernel::listener::EVENTS_KEPT;
+use crate::kernel::policy::InstancePolicy;
+use crate::kernel::settings::InvalidSetting;
 use crate::service::AnyQueue;
-use crate::settings::InvalidSetting;
 
 /// An agent that is not started yet: it keeps as many instances of a program running as a policy wants for a queue.
 ///

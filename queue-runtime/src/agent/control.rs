@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::event::AgentEventKind;
 use super::instance::Instance;
 use super::measure::{Kind, Measure};
-use crate::panic::catch;
-use crate::policy::{FleetLoad, InstancePolicy, Wanted, doubled};
+use crate::kernel::panic::catch;
+use crate::kernel::policy::{FleetLoad, InstancePolicy, Wanted, doubled};
 
 /// The first pause before an instance that has died is replaced.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::{AgentEvent, AgentEventKind};
 use super::instance::Instance;
-use crate::policy::{FleetLoad, Wanted};
+use crate::kernel::policy::{FleetLoad, Wanted};
 
 /// A handle to an agent. Clones are handles to the same one. Dropping it leaves the agent at work, until it is [shut
 /// down](Self::shutdown) or its runtime ends.

@@ -19,9 +19,9 @@ use queue_core::{Error, ErrorKind, QueueName};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::ready_by;
-use crate::context::Context;
-use crate::policy::{jitter, spread};
+use crate::kernel::clock::ready_by;
+use crate::kernel::context::Context;
+use crate::kernel::policy::{jitter, spread};
 
 /// Whether an agent is the one of its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]

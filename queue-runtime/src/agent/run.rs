@@ -14,11 +14,11 @@ use super::event::AgentEventKind;
 use super::handle::{AgentState, Shared};
 use super::instance::{Instance, Instances};
 use super::keeper::{Keeper, Standing};
-use crate::clock::ready_by;
-use crate::context::Context;
-use crate::panic::catch_async;
+use crate::kernel::clock::ready_by;
+use crate::kernel::context::Context;
+use crate::kernel::panic::catch_async;
+use crate::kernel::settings::{paused, read_in_time};
 use crate::service::AnyQueue;
-use crate::settings::{paused, read_in_time};
 
 /// How long an answer of [`Instances`] is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);

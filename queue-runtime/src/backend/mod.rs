@@ -10,11 +10,9 @@
 //! [`Backend`], and its types are here too, so that an application needs no other package for a backend of
 //! its own.
 
-mod connect;
 pub mod memory;
 
-pub(crate) use connect::{Refused, is_there, open};
-pub use connect::{connect, register};
+pub use crate::service::connect::{connect, register};
 pub use memory::MemoryBackend;
 #[cfg(feature = "azure")]
 pub use queue_azure::{AzureBackend, AzureBuilder};

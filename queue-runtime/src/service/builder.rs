@@ -13,15 +13,15 @@ use queue_core::{ClientId, Error, ErrorKind, Operation};
 use super::error::ConnectError;
 use super::queue_service::QueueService;
 use super::target::{Account, Opened, Target};
-use crate::background::Background;
-use crate::context::{Context, Storage};
-use crate::meter::Meter;
-use crate::notify::Notifier;
-use crate::payloads::PayloadStore;
-use crate::policy::StorageRetry;
-use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
-use crate::settings::{InvalidSetting, reads_are_cheap};
-use crate::storage_limit::StorageLimit;
+use crate::extensions::meter::Meter;
+use crate::extensions::payloads::PayloadStore;
+use crate::extensions::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
+use crate::extensions::storage_limit::StorageLimit;
+use crate::kernel::background::Background;
+use crate::kernel::context::{Context, Storage};
+use crate::kernel::notify::Notifier;
+use crate::kernel::policy::StorageRetry;
+use crate::kernel::settings::{InvalidSetting, reads_are_cheap};
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::with_backend`].
 ///

@@ -1,7 +1,7 @@
 use queue_core::InvalidId;
 
-use crate::backend::Refused;
-use crate::settings::InvalidSetting;
+use super::connect::Refused;
+use crate::kernel::settings::InvalidSetting;
 
 /// An error of connecting to queues.
 ///

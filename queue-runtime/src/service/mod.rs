@@ -1,24 +1,19 @@
 //! The facade: connecting to queues, handles to them, and redriving.
 
-mod archive;
-mod browse;
 mod builder;
-mod edit;
+pub(crate) mod connect;
 mod error;
-mod operating;
-mod pausing;
 mod queue;
 mod queue_service;
-pub mod redrive;
 mod shutdown;
 #[cfg(feature = "signal")]
 mod signals;
 mod target;
 
-pub use archive::{
-    ArchiveFile, ArchivedMessage, ArchivedPage, DeleteError, Left, RestoreError, Taken, TakenOff,
+pub use crate::extensions::operators::{
+    ArchiveFile, ArchivedMessage, ArchivedPage, Browsed, BrowsedPage, DeleteError, Left,
+    RestoreError, Taken, TakenOff, redrive,
 };
-pub use browse::{Browsed, BrowsedPage};
 pub use builder::ServiceBuilder;
 pub use error::ConnectError;
 pub use queue::{AnyQueue, Peeked, Queue};

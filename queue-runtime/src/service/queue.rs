@@ -9,14 +9,14 @@ use queue_core::wire::Body;
 use queue_core::{ErrorKind, InvalidName, Message, QueueName, Result, Timestamp};
 
 use super::redrive::Redrive;
-use crate::context::Context;
-use crate::listener::{ListenerBuilder, Listeners};
-use crate::notify::{Announced, Subscriber, Subscription};
-use crate::receive::{
+use crate::kernel::context::Context;
+use crate::kernel::listener::{ListenerBuilder, Listeners};
+use crate::kernel::notify::{Announced, Subscriber, Subscription};
+use crate::kernel::receive::{
     Accept, AcceptMany, ErasedHandler, Handler, HandlerWith, Messages, MissingQueue,
 };
-use crate::repeat::Repeats;
-use crate::send::{Submit, SubmitAll, SubmitError, Submitted, UntypedMessage};
+use crate::kernel::repeat::Repeats;
+use crate::kernel::send::{Submit, SubmitAll, SubmitError, Submitted, UntypedMessage};
 
 /// A handle to a queue of `M` messages.
 ///
@@ -55,7 +55,7 @@ pub struct Queue<M> {
 }
 
 impl<M: Message> Queue<M> {
-    pub(super) fn new(
+    pub(crate) fn new(
         context: Arc<Context>,
         listeners: Arc<Listeners>,
         name: QueueName,
@@ -202,8 +202,8 @@ debug_fields!(Queue<M> { name });
 /// ```
 #[derive(Debug, Clone)]
 pub struct AnyQueue {
-    pub(super) context: Arc<Context>,
-    pub(super) name: QueueName,
+    pub(crate) context: Arc<Context>,
+    pub(crate) name: QueueName,
     /// The queue that this is the poison queue of, if that is known.
     origin: Option<QueueName>,
 }

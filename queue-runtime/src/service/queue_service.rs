@@ -8,15 +8,17 @@ use queue_core::{ClientId, InvalidName, Message, QueueName, Timestamp};
 use queue_sharded::ShardedBackend;
 
 use super::queue::{AnyQueue, Queue};
-use crate::context::Context;
-use crate::listener::{Health, ListenerBuilder, ListenerHandle, ListenerPhase, Listeners, Router};
-use crate::meter::MeterReading;
-use crate::panic::log_caught;
-use crate::payloads::Payloads;
-use crate::receive::{Accept, AcceptMany, Handler, HandlerWith, Messages, MissingQueue};
-use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules};
-use crate::request::{NoReplyType, Replies, Request};
-use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
+use crate::extensions::meter::MeterReading;
+use crate::extensions::payloads::Payloads;
+use crate::extensions::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules};
+use crate::extensions::request::{NoReplyType, Replies, Request};
+use crate::kernel::context::Context;
+use crate::kernel::listener::{
+    Health, ListenerBuilder, ListenerHandle, ListenerPhase, Listeners, Router,
+};
+use crate::kernel::panic::log_caught;
+use crate::kernel::receive::{Accept, AcceptMany, Handler, HandlerWith, Messages, MissingQueue};
+use crate::kernel::send::{Submit, SubmitAll, SubmitError, Submitted};
 
 /// A connection to the queues of one storage account. Clones share the connection.
 ///
@@ -46,9 +48,9 @@ use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 /// ```
 #[derive(Clone)]
 pub struct QueueService {
-    pub(super) context: Arc<Context>,
+    pub(crate) context: Arc<Context>,
     pub(super) running: Arc<Running>,
-    pub(super) replies: Arc<Replies>,
+    pub(crate) replies: Arc<Replies>,
 }
 
 /// What runs on a service. Only [`QueueService`]s own it.

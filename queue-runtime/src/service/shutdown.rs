@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::queue_service::QueueService;
 #[cfg(feature = "signal")]
 use super::signals::StopSignals;
-use crate::listener::ServiceShutdown;
+use crate::kernel::listener::ServiceShutdown;
 
 impl QueueService {
     /// Stops all listeners and schedules of this service and its clones side by side. Listeners stop as

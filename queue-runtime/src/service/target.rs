@@ -7,12 +7,12 @@ use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_sharded::{ShardedBackend, Shards};
 
+use super::connect::{is_there, open};
 use super::error::ConnectError;
-use crate::backend::{is_there, open};
-use crate::meter::{Meter, Metered, Queues};
-use crate::policy::StorageRetry;
-use crate::repeat::Repeats;
-use crate::storage_limit::StorageLimit;
+use crate::extensions::meter::{Meter, Metered, Queues};
+use crate::extensions::storage_limit::StorageLimit;
+use crate::kernel::policy::StorageRetry;
+use crate::kernel::repeat::Repeats;
 
 /// A storage of [shards](crate::QueueService::sharded): a URL, or a backend.
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_core::{ErrorKind, QueueName};
 use tokio::time::{Instant, sleep};
 
-use crate::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
+use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 
 /// Waits until the queues of these listeners are empty. Configure the [`Drain`], then `.await` it.
 ///

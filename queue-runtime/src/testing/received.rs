@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 
 use super::TokioClock;
 use crate::backend::MemoryBackend;
-use crate::background::Background;
-use crate::context::{Context, Storage};
-use crate::lease::Cause;
-use crate::meter::Meter;
-use crate::policy::StorageRetry;
-use crate::receive::{Meta, Received};
+use crate::extensions::meter::Meter;
+use crate::kernel::background::Background;
+use crate::kernel::context::{Context, Storage};
+use crate::kernel::lease::Cause;
+use crate::kernel::policy::StorageRetry;
+use crate::kernel::receive::{Meta, Received};
 
 /// Makes a [`Received`] by hand, so that a test calls a handler as a function, without a queue.
 ///

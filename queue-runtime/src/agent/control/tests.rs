@@ -1,6 +1,6 @@
 use super::*;
 use crate::agent::Report;
-use crate::policy::InstanceTarget;
+use crate::kernel::policy::InstanceTarget;
 
 mod loads;
 mod optimum;

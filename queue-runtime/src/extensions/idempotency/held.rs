@@ -1,0 +1,188 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::Finish;
+use queue_core::clock::{BoxFuture, Clock};
+use queue_core::idempotency::{Claim, ClaimStatus, IdempotencyStore, WorkKey};
+use queue_core::internal::error_chain;
+use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
+use tokio_util::sync::CancellationToken;
+
+use crate::kernel::clock::ready_by;
+
+/// A claim that a task renews until it is finished, released or dropped. A dropped claim is released, so that another
+/// can begin at once.
+#[derive(Debug)]
+pub(crate) struct HeldClaim {
+    work: Arc<Work>,
+    stop: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Work {
+    store: Arc<dyn IdempotencyStore>,
+    key: WorkKey,
+    claim: Claim,
+    lease: Duration,
+    /// Sent once another may have taken the work over.
+    lost: CancellationToken,
+    /// Whether the claim was finished, lost or left to its lease, so that it must not be released.
+    settled: AtomicBool,
+}
+
+impl HeldClaim {
+    /// Takes over a claim that was begun after `asked_at` on the store's clock. `spawn` runs the task that renews it,
+    /// which calls `on_lost` if another may have taken the work over.
+    pub(crate) fn hold(
+        store: Arc<dyn IdempotencyStore>,
+        key: WorkKey,
+        claim: Claim,
+        lease: Duration,
+        asked_at: Duration,
+        on_lost: impl FnOnce() + Send + 'static,
+        spawn: impl FnOnce(BoxFuture<'static, ()>),
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let work = Arc::new(Work {
+            store,
+            key,
+            claim,
+            lease,
+            lost: CancellationToken::new(),
+            settled: AtomicBool::new(false),
+        });
+        let renewals = run(Arc::clone(&work), stop.clone(), asked_at, on_lost);
+        spawn(Box::pin(renewals));
+        Self { work, stop }
+    }
+
+    pub(crate) fn key(&self) -> &WorkKey {
+        &self.work.key
+    }
+
+    /// The clock of the store.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.work.store.clock()
+    }
+
+    /// Completes when another may have taken the work over: its result could not be recorded.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.work.lost.clone().cancelled_owned()
+    }
+
+    /// Records the result.
+    ///
+    /// # Errors
+    /// That of the store. The call may be repeated.
+    pub(crate) async fn finish(&self, result: Bytes, retention: Duration) -> Result<ClaimStatus> {
+        let Work {
+            store, key, claim, ..
+        } = &*self.work;
+        let finished = store.finish(key, *claim, result, retention).await;
+        if finished.is_ok() {
+            self.leave();
+        }
+        finished
+    }
+
+    /// Returns what a transaction writes that records this result.
+    pub(crate) fn finish_in_transaction(&self, result: Bytes, retention: Duration) -> Finish {
+        Finish::new(self.work.key.clone(), self.work.claim, result, retention)
+    }
+
+    /// Gives the work up, so that another can begin it at once. If that fails, the claim ends with its lease.
+    pub(crate) async fn release(&self) {
+        self.work.release().await;
+        self.stop.cancel();
+    }
+
+    /// Leaves the claim to its lease, without a release: the work may still be going on.
+    pub(crate) fn leave(&self) {
+        self.work.settled.store(true, Ordering::Relaxed);
+        self.stop.cancel();
+    }
+}
+
+impl Drop for HeldClaim {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Work {
+    async fn release(&self) {
+        if self.settled.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // A store that is slow must not hold up what follows.
+        let released = tokio::select! {
+            released = self.store.release(&self.key, self.claim) => released,
+            () = self.store.clock().sleep(self.lease / 8) => Err(no_answer()),
+        };
+        if let Err(error) = released {
+            let (key, error) = (&self.key, error_chain(&error));
+            tracing::warn!(%key, error, "failed to release a claim; it ends with its lease");
+        }
+    }
+}
+
+/// Renews the claim until the owner drops it, and then releases it.
+async fn run(work: Arc<Work>, stop: CancellationToken, asked_at: Duration, on_lost: impl FnOnce()) {
+    if stop
+        .run_until_cancelled(keep(&work, asked_at, on_lost))
+        .await
+        .is_none()
+    {
+        work.release().await;
+    }
+}
+
+/// Renews the claim for as long as it is held. Never returns: once it is lost, waits to be stopped.
+async fn keep(work: &Work, asked_at: Duration, on_lost: impl FnOnce()) {
+    let clock = work.store.clock();
+    let mut end = asked_at.saturating_add(work.lease);
+    let mut next = end.saturating_sub(work.lease / 2);
+    loop {
+        clock.sleep_until(next.min(end)).await;
+        let now = clock.monotonic();
+        if now >= end {
+            return lost(work, "it was not renewed in time", on_lost).await;
+        }
+        let renew = work.store.renew(&work.key, work.claim, work.lease);
+        match ready_by(&*clock, end, renew).await {
+            Some(Ok(ClaimStatus::Held)) => {
+                end = now.saturating_add(work.lease);
+                next = end.saturating_sub(work.lease / 2);
+            }
+            Some(Ok(ClaimStatus::Lost)) => {
+                return lost(work, "another has taken it over", on_lost).await;
+            }
+            Some(Err(error)) => {
+                let (key, error) = (&work.key, error_chain(&error));
+                tracing::warn!(%key, error, "failed to renew a claim; will retry");
+                next = clock.monotonic().saturating_add(work.lease / 8);
+            }
+            None => {}
+        }
+    }
+}
+
+async fn lost(work: &Work, cause: &str, on_lost: impl FnOnce()) {
+    // A work that is finished needs no claim.
+    if !work.settled.load(Ordering::Relaxed) {
+        tracing::warn!(key = %work.key, cause, "lost a claim of an idempotency store");
+        work.lost.cancel();
+        on_lost();
+    }
+    std::future::pending().await
+}
+
+/// Returns the error of a request that the store did not answer in time.
+pub(crate) fn no_answer() -> Error {
+    Error::new(ErrorKind::Timeout, Operation::Idempotency).with_outcome(Outcome::Unknown)
+}

@@ -1,0 +1,200 @@
+//! The counters of all queues, found without a lock.
+//!
+//! A queue's counters stand in one of a few slots that the hash of its name determines. A slot is filled once and never
+//! emptied, so finding it is a few loads, and counting an addition.
+
+use std::sync::{Arc, OnceLock};
+
+use queue_core::{Error, QueueName};
+
+use super::counters::Counters;
+use super::reading::MeterReading;
+use super::transactions::TransactionCounts;
+use crate::kernel::observe::{Measures, describe};
+
+/// The most queues that are counted one by one.
+const SLOTS: usize = 1024;
+
+/// How many slots a queue's counters may be in. When others have taken them all, the queue is counted among the others.
+const PROBES: usize = 16;
+
+/// Counts the transactions of one service.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    slots: Box<[OnceLock<Box<Slot>>]>,
+    /// Of the queues that have no slot.
+    others: Counters,
+    /// Of all reply queues. Each asking instance has its own, and messages name them, so they get no slots.
+    replies: Counters,
+    /// Of requests that are on no queue.
+    account: Counters,
+    /// The first error that only a restart of the process ends.
+    broken: OnceLock<Error>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    queue: QueueName,
+    counters: Counters,
+}
+
+impl Meter {
+    pub(crate) fn new() -> Self {
+        describe();
+        Self {
+            slots: (0..SLOTS).map(|_| OnceLock::new()).collect(),
+            // None can be the name of a queue, which has no underscore.
+            others: Counters::new("_other"),
+            replies: Counters::new("_replies"),
+            account: Counters::new("_account"),
+            broken: OnceLock::new(),
+        }
+    }
+
+    /// Returns the counters of a queue: for a reply queue, those of all reply queues.
+    pub(super) fn queue(&self, queue: &QueueName) -> &Counters {
+        if queue.is_reply_queue() {
+            return &self.replies;
+        }
+        let slots = self.probes(queue).map(|slot| {
+            let new = || {
+                Box::new(Slot {
+                    queue: queue.clone(),
+                    counters: Counters::new(queue.as_str()),
+                })
+            };
+            // Another task may fill it, also for another queue.
+            slot.get_or_init(new)
+        });
+        let mut own = slots.filter(|slot| slot.queue == *queue);
+        own.next().map_or(&self.others, |slot| &slot.counters)
+    }
+
+    /// Returns the metrics of a queue, besides its transactions.
+    pub(crate) fn measures(&self, queue: &QueueName) -> &Arc<Measures> {
+        &self.queue(queue).measures
+    }
+
+    /// Notes a failed call.
+    pub(super) fn failed(&self, error: &Error) {
+        if error.needs_restart() {
+            self.broken.get_or_init(|| error.clone());
+        }
+    }
+
+    /// Why calls fail until the process is started again, if they do.
+    pub(crate) fn broken(&self) -> Option<&Error> {
+        self.broken.get()
+    }
+
+    pub(super) fn account(&self) -> &Counters {
+        &self.account
+    }
+
+    /// Returns the transactions on a queue so far. Does not reserve counters for it.
+    pub(crate) fn of(&self, queue: &QueueName) -> TransactionCounts {
+        if queue.is_reply_queue() {
+            return self.replies.read();
+        }
+        let filled = self.probes(queue).map_while(OnceLock::get);
+        let mut own = filled.filter(|slot| slot.queue == *queue);
+        own.next()
+            .map_or_else(TransactionCounts::default, |slot| slot.counters.read())
+    }
+
+    /// Returns all transactions so far.
+    pub(crate) fn read(&self) -> MeterReading {
+        let filled = self.slots.iter().filter_map(OnceLock::get);
+        let queues = filled.map(|slot| (slot.queue.clone(), slot.counters.read()));
+        MeterReading {
+            queues: queues.collect(),
+            replies: self.replies.read(),
+            others: self.others.read(),
+            account: self.account.read(),
+        }
+    }
+
+    fn probes(&self, queue: &QueueName) -> impl Iterator<Item = &OnceLock<Box<Slot>>> {
+        let first = hash(queue.as_str()) as usize;
+        (0..PROBES).map(move |probe| &self.slots[first.wrapping_add(probe) % SLOTS])
+    }
+}
+
+/// FNV-1a, which is the cheapest for short texts. Names that were chosen so that they collide only cause queues to be
+/// counted together, as others.
+fn hash(name: &str) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    name.bytes().fold(OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extensions::meter::TransactionKind;
+
+    #[test]
+    fn queues_beyond_the_bound_are_counted_together() {
+        let meter = Meter::new();
+        let names: Vec<QueueName> = (0..3 * SLOTS)
+            .map(|number| format!("queue-{number}").parse().expect("a name"))
+            .collect();
+        for _ in 0..2 {
+            for name in &names {
+                meter.queue(name).add(TransactionKind::Put, 1);
+            }
+        }
+        let reading = meter.read();
+        assert!(reading.queues().count() <= SLOTS);
+        assert!(reading.queues().all(|(_, each)| each.total() == 2));
+        let counted = reading.queues().count() as u64;
+        assert!(counted > SLOTS as u64 / 2, "{counted}");
+        assert_eq!(reading.total().total(), 6 * SLOTS as u64);
+        assert_eq!(
+            reading.other_queues().total(),
+            6 * SLOTS as u64 - 2 * counted
+        );
+    }
+
+    #[test]
+    fn reply_queues_are_counted_together_and_take_no_slots() {
+        let meter = Meter::new();
+        for _ in 0..2 * SLOTS {
+            let replies = QueueName::random_reply_queue();
+            meter.queue(&replies).add(TransactionKind::Put, 1);
+        }
+        let all = 2 * SLOTS as u64;
+        let reading = meter.read();
+        assert_eq!(reading.queues().count(), 0);
+        assert_eq!(reading.other_queues().total(), 0);
+        assert_eq!(reading.reply_queues().of(TransactionKind::Put), all);
+        assert_eq!(reading.total().total(), all);
+        assert_eq!(meter.of(&QueueName::random_reply_queue()).total(), all);
+        meter
+            .queue(&QueueName::random_reply_queue())
+            .add(TransactionKind::Delete, 1);
+        let since = meter.read().since(&reading);
+        assert_eq!(since.reply_queues().total(), 1);
+    }
+
+    #[test]
+    fn threads_that_count_on_new_queues_at_once_lose_nothing() {
+        const QUEUES: u64 = 200;
+        let meter = Meter::new();
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for number in 0..QUEUES {
+                        let queue = format!("queue-{number}").parse().expect("a name");
+                        meter.queue(&queue).add(TransactionKind::Delete, 1);
+                    }
+                });
+            }
+        });
+        let reading = meter.read();
+        assert_eq!(reading.total().of(TransactionKind::Delete), 4 * QUEUES);
+        assert!(reading.queues().all(|(_, each)| each.total() == 4));
+    }
+}

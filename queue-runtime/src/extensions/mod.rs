@@ -1,0 +1,24 @@
+//! What a program may add to the [kernel](super::kernel).
+//!
+//! | module | contents |
+//! |---|---|
+//! | `operators/` | what is done by hand: redrive, browse, archive, edit, pause |
+//! | `recurring/` | messages that are submitted at set times |
+//! | `request/` | requests that wait for a reply, and the reply queue of an instance |
+//! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
+//! | `idempotency/` | work that is done once: claims, `once`, results in object stores |
+//! | `payloads/` | payloads in a store beside the messages: the backend that puts them there, the stores, sweeps |
+//! | `meter/` | counts storage transactions, and prices them |
+//! | `storage_limit/` | requests that wait until the storage's limits let them be sent |
+//! | `objects` | what stores over an `object_store` share |
+
+pub mod idempotency;
+pub mod meter;
+#[cfg(feature = "object-store")]
+pub(crate) mod objects;
+pub(crate) mod operators;
+pub(crate) mod packs;
+pub mod payloads;
+pub mod recurring;
+pub mod request;
+pub(crate) mod storage_limit;

@@ -1,0 +1,267 @@
+//! Taking messages from a queue: leased, and deleted once they are kept elsewhere.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use queue_core::backend::{BackendExt as _, BrowsedMessage, PopReceipt, StorageId};
+use queue_core::internal::debug_fields;
+use queue_core::wire::Body;
+use queue_core::{Error, ErrorKind, Outcome, Result};
+use serde::Serialize;
+
+use super::{ArchivedMessage, Copied, Left};
+use crate::kernel::notify::Announced;
+use crate::kernel::repeat::Repeats;
+use crate::service::AnyQueue;
+
+/// How many messages are deleted at once.
+const AT_ONCE: usize = 32;
+
+/// Messages that [`AnyQueue::take`] has leased.
+#[derive(Debug)]
+#[must_use = "the messages stay on their queue until `delete`"]
+#[non_exhaustive]
+pub struct Taken {
+    /// The messages. Write them to where they are to be kept, and prove that they are there, before
+    /// [`delete`](Self::delete).
+    pub messages: Vec<ArchivedMessage>,
+    /// Those that could not be taken. They stay on the queue, invisible until the lease ends.
+    pub left: Vec<Left>,
+    queue: AnyQueue,
+    held: Vec<Held>,
+    /// When the lease ends, on the monotonic clock.
+    leased_until: Duration,
+}
+
+struct Held {
+    id: StorageId,
+    receipt: PopReceipt,
+    body: Body,
+}
+
+debug_fields!(Held { id });
+
+/// What [`Taken::delete`] has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TakenOff {
+    /// Messages that were deleted.
+    pub deleted: u64,
+    /// Messages whose lease had ended, and that a consumer has received or deleted since. There is a copy of each.
+    pub lost: u64,
+}
+
+/// The error of [`Taken::delete`], which has deleted a part of the messages.
+#[derive(Clone, thiserror::Error)]
+#[error("stopped after {} deleted messages: {error}", so_far.deleted)]
+#[non_exhaustive]
+pub struct DeleteError {
+    /// What was deleted before and beside it.
+    pub so_far: TakenOff,
+    /// Messages of which it is not known whether they were deleted.
+    pub unknown: u64,
+    /// The first error of the storage.
+    pub error: Error,
+}
+
+queue_core::debug_as_text!(DeleteError);
+
+impl AnyQueue {
+    /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. Nobody else receives them within
+    /// `visibility`.
+    ///
+    /// The order of what follows is up to the caller: to write the messages, to prove that they are kept, and then to
+    /// [delete](Taken::delete) them. An [`ArchiveFile`](super::ArchiveFile) does the first two for a file. If that is
+    /// interrupted, the messages become visible again when `visibility` is over, and
+    /// a copy of each is where it was written, with the same id. This receive counts as an attempt then, unless the
+    /// messages are [handed back](Taken::hand_back).
+    ///
+    /// # Errors
+    /// The backend's error, unless a later try succeeds, as the [`StorageRetry`](crate::StorageRetry) of the service allows.
+    /// Messages that were received are visible again, or become so after `visibility`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, messages may have been received; they become visible again after `visibility`.
+    pub async fn take(&self, max: u32, visibility: Duration) -> Result<Taken> {
+        let context = &self.context;
+        let receive = || async {
+            let leased_until = context.clock.monotonic().saturating_add(visibility);
+            let received = context.backend.receive(&self.name, max, visibility);
+            Ok((received.await?, leased_until))
+        };
+        let (received, leased_until) = context.ask(receive).await?;
+        let mut taken = Taken {
+            messages: Vec::with_capacity(received.len()),
+            left: Vec::new(),
+            queue: self.clone(),
+            held: Vec::with_capacity(received.len()),
+            leased_until,
+        };
+        let receipts: Vec<_> = received
+            .iter()
+            .map(|message| (message.id.clone(), message.receipt.clone()))
+            .collect();
+        for mut message in received {
+            let (id, now) = (message.id.clone(), message.received_at);
+            // Nobody else had it when it was received.
+            message.visible_at = now;
+            let browsed = BrowsedMessage::from(message);
+            let receipt = browsed.receipt.clone();
+            let copied = match self.archived(browsed, now).await {
+                Ok(copied) => copied,
+                Err(error) => {
+                    if let Err(error) = self.give_back(&receipts).await {
+                        let queue = &self.name;
+                        tracing::warn!(%queue, %error, "failed to hand back messages whose data cannot be read; they become visible again when their lease ends");
+                    }
+                    return Err(error);
+                }
+            };
+            match copied {
+                Copied::Whole(message, body) => {
+                    taken.messages.push(*message);
+                    taken.held.push(Held { id, receipt, body });
+                }
+                Copied::Left(problem) => taken.left.push(Left::new(id, problem)),
+                Copied::Gone => {}
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Makes leased messages visible again.
+    async fn give_back(&self, receipts: &[(StorageId, PopReceipt)]) -> Result<()> {
+        let updates = stream::iter(receipts).map(|(id, receipt)| {
+            let backend = &self.context.backend;
+            let hand_back = || backend.hand_back(&self.name, id, receipt, None);
+            self.context.ask(hand_back)
+        });
+        let mut updates = updates.buffer_unordered(AT_ONCE);
+        let mut failed = Ok(());
+        while let Some(updated) = updates.next().await {
+            match updated {
+                Ok(()) => {}
+                Err(error) if error.is_lease_gone() => {}
+                Err(error) => failed = Err(error),
+            }
+        }
+        let put_back = Announced::put_back(&self.name, Duration::ZERO);
+        self.context.notifiers.publish([put_back]);
+        failed
+    }
+}
+
+impl Taken {
+    /// Whether the queue had no visible message.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.left.is_empty()
+    }
+
+    /// Deletes the messages from their queue, and releases the keys that they [hold](crate::Submit::unique_until_settled).
+    ///
+    /// Nobody has the messages then but the caller, who must have proven before that they are where they will be read: that
+    /// all that was written is there, at the place that is named for it and not only in what is open here, and that it
+    /// survives a loss of power. [`ArchiveFile::keep`](super::ArchiveFile::keep) proves that of a file, a commit of a
+    /// database.
+    ///
+    /// What the storage refuses for now is asked again, as the [`StorageRetry`](crate::StorageRetry) of the service allows
+    /// since the last message that was deleted, until the lease ends.
+    ///
+    /// # Errors
+    /// [`DeleteError`] has the backend's error, and what was deleted. The others become visible again when their lease ends.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some of the messages may have been deleted.
+    pub async fn delete(self) -> Result<TakenOff, DeleteError> {
+        let progress = Progress::default();
+        let deletions = self.held.iter().map(|held| self.take_off(held, &progress));
+        // A local storage commits those together that come at once.
+        let mut deletions = stream::iter(deletions).buffer_unordered(AT_ONCE);
+        let (mut so_far, mut unknown, mut failed) = (TakenOff::default(), 0, None);
+        while let Some(end) = deletions.next().await {
+            match end {
+                Ok(End::Deleted) => so_far.deleted += 1,
+                Ok(End::Lost) => so_far.lost += 1,
+                Ok(End::Left) => {}
+                Ok(End::Unknown) => unknown += 1,
+                Err(error) => {
+                    unknown += u64::from(error.outcome() == Outcome::Unknown);
+                    failed = failed.or(Some(error));
+                }
+            }
+        }
+        match failed {
+            None => Ok(so_far),
+            Some(error) => Err(DeleteError {
+                so_far,
+                unknown,
+                error,
+            }),
+        }
+    }
+
+    async fn take_off(&self, held: &Held, progress: &Progress) -> Result<End> {
+        let context = &self.queue.context;
+        let mut repeats =
+            Repeats::until(self.leased_until, &context.storage_retry, &*context.clock);
+        let (mut unanswered, mut seen) = (false, progress.done.load(Ordering::Relaxed));
+        while !progress.is_stopped.load(Ordering::Relaxed) {
+            let deleted = self.queue.delete_held(&held.id, &held.receipt, &held.body);
+            let error = match deleted.await {
+                Ok(()) => {
+                    progress.done.fetch_add(1, Ordering::Relaxed);
+                    return Ok(End::Deleted);
+                }
+                // By a try whose answer was lost.
+                Err(error) if unanswered && error.kind() == ErrorKind::MessageNotFound => {
+                    return Ok(End::Deleted);
+                }
+                Err(error) if error.is_lease_gone() => return Ok(End::Lost),
+                Err(error) => error,
+            };
+            unanswered |= error.outcome() == Outcome::Unknown;
+            let done = progress.done.load(Ordering::Relaxed);
+            if done != seen {
+                seen = done;
+                repeats.succeeded();
+            }
+            if let Err(error) = repeats.pause(error).await {
+                progress.is_stopped.store(true, Ordering::Relaxed);
+                let outcome = if unanswered {
+                    Outcome::Unknown
+                } else {
+                    error.outcome()
+                };
+                return Err(error.with_outcome(outcome));
+            }
+        }
+        Ok(if unanswered { End::Unknown } else { End::Left })
+    }
+
+    /// Makes the messages visible again.
+    ///
+    /// # Errors
+    /// The backend's error. The messages become visible again when their lease ends.
+    pub async fn hand_back(self) -> Result<()> {
+        let receipts = self.held.into_iter();
+        let receipts: Vec<_> = receipts.map(|held| (held.id, held.receipt)).collect();
+        self.queue.give_back(&receipts).await
+    }
+}
+
+/// What has become of the deletions of a batch.
+#[derive(Default)]
+struct Progress {
+    done: AtomicU64,
+    /// Whether one has failed for good, so that no other is tried.
+    is_stopped: AtomicBool,
+}
+
+enum End {
+    Deleted,
+    Lost,
+    Left,
+    Unknown,
+}

@@ -1,0 +1,282 @@
+use std::time::Duration;
+
+use queue_core::backend::{BrowsedMessage, MessageState, Op, PageMark, PopReceipt, StorageId};
+use queue_core::envelope::PoisonRecord;
+use queue_core::internal::between;
+use queue_core::wire::Body;
+use queue_core::{ErrorKind, MessageId, Result, Timestamp};
+
+use crate::kernel::send::release;
+use crate::service::AnyQueue;
+
+/// A part of a queue's messages, from [`AnyQueue::browse`].
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit_all((1..=3).map(|number| Order { number })).await?;
+///
+/// let orders = service.queue::<Order>().any();
+/// let first = orders.browse(None, 2).await?;
+/// let second = orders.browse(first.next.as_ref(), 2).await?;
+/// assert_eq!((first.messages.len(), second.messages.len()), (2, 1));
+/// assert!(second.next.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
+pub struct BrowsedPage {
+    /// The messages, in the order in which they become visible.
+    pub messages: Vec<Browsed>,
+    /// The storage's time.
+    pub now: Timestamp,
+    /// Where the next page starts. `None` if there is none.
+    pub next: Option<PageMark>,
+}
+
+/// A message of a queue, visible or not.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, backend::MessageState, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).delay(Duration::from_secs(60)).await?;
+///
+/// let page = service.queue::<Order>().any().browse(None, 100).await?;
+/// let order = &page.messages[0];
+/// assert_eq!((order.state, order.dequeue_count), (MessageState::Delayed, 0));
+/// assert!(order.visible_at > page.now);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
+pub struct Browsed {
+    /// The storage id.
+    pub id: StorageId,
+    /// The body.
+    pub body: Body,
+    /// Whether it can be received.
+    pub state: MessageState,
+    /// The number of times that the message has been received.
+    pub dequeue_count: u32,
+    /// When it was put, in the storage's time.
+    pub inserted_at: Timestamp,
+    /// When it becomes visible, or became so, in the storage's time.
+    pub visible_at: Timestamp,
+    /// When it expires, in the storage's time. `None` if never.
+    pub expires_at: Option<Timestamp>,
+    #[serde(skip)]
+    pub(super) receipt: PopReceipt,
+    /// When it becomes visible, by the monotonic clock of the service.
+    #[serde(skip)]
+    pub(super) due: Duration,
+}
+
+impl Browsed {
+    /// Returns what was read of a message, which arrived at this time of the monotonic clock.
+    fn new(message: BrowsedMessage, limit: usize, arrived: Duration) -> Self {
+        let hidden = between(message.read_at, message.visible_at);
+        Self {
+            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+            id: message.id,
+            state: message.state,
+            dequeue_count: message.dequeue_count,
+            inserted_at: message.inserted_at,
+            visible_at: message.visible_at,
+            expires_at: message.expires_at,
+            receipt: message.receipt,
+            due: arrived.saturating_add(hidden),
+        }
+    }
+
+    /// The message's poison record, if it has one: why it was moved to the poison queue. Trust it only on a poison
+    /// queue: elsewhere, the sender wrote it.
+    #[must_use]
+    pub fn poison(&self) -> Option<&PoisonRecord> {
+        self.body.poison()
+    }
+}
+
+impl AnyQueue {
+    /// Returns up to `max` messages, visible or not, without changing anything: the first page, or the one at `from`.
+    ///
+    /// A message that nobody touches between the pages is on exactly one of them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, backend::MessageState, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit(Order { number: 7 }).delay(Duration::from_secs(3600)).await?;
+    /// service.submit(Order { number: 8 }).await?;
+    ///
+    /// let (queue, mut from) = (service.queue::<Order>().any(), None);
+    /// loop {
+    ///     let page = queue.browse(from.as_ref(), 100).await?;
+    ///     for message in &page.messages {
+    ///         if message.state == MessageState::Delayed {
+    ///             queue.remove(message).await?; // cancelled
+    ///         }
+    ///     }
+    ///     from = page.next;
+    ///     if from.is_none() {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(queue.properties().await?.approximate_count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure. Also if `max` is not from 1 to
+    /// its [`max_receive`](crate::backend::Capabilities::max_receive).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    pub async fn browse(&self, from: Option<&PageMark>, max: u32) -> Result<BrowsedPage> {
+        let backend = &self.context.backend;
+        let limit = backend.capabilities().max_moved_body;
+        let browse = || backend.browse(&self.name, from, max);
+        let page = self.context.ask(browse).await?;
+        let arrived = self.context.clock.monotonic();
+        let messages = page.messages.into_iter();
+        Ok(BrowsedPage {
+            messages: messages
+                .map(|one| Browsed::new(one, limit, arrived))
+                .collect(),
+            now: page.now,
+            next: page.next,
+        })
+    }
+
+    /// Returns the messages with this id, visible or not, without changing anything: several if there are copies of one, and
+    /// at most as many as the [`max_receive`](crate::backend::Capabilities::max_receive) of the storage.
+    ///
+    /// The whole queue is searched, which takes about a second for a million small messages on SQLite. A message that is
+    /// in a [pack](crate::SubmitAll) is not found by its id, and one that is received or put back meanwhile may be left
+    /// out.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit_all((1..=100).map(|number| Order { number })).await?;
+    /// let order = service.submit(Order { number: 7 }).await?;
+    ///
+    /// let found = service.queue::<Order>().any().find(&order.id).await?;
+    /// assert_eq!(found.len(), 1);
+    /// assert_eq!(found[0].body.decode::<Order>()?.number, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    pub async fn find(&self, id: &MessageId) -> Result<Vec<Browsed>> {
+        let backend = &self.context.backend;
+        let capabilities = backend.capabilities();
+        let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
+        let find = || backend.find(&self.name, id, most);
+        let found = self.context.ask(find).await?;
+        let arrived = self.context.clock.monotonic();
+        let messages = found.into_iter();
+        Ok(messages
+            .map(|one| Browsed::new(one, limit, arrived))
+            .collect())
+    }
+
+    /// Deletes a message that was browsed, in any state, unless it has changed since: it was received, put back, or its
+    /// consumer has renewed its lease. If so, browse again. A key that it [holds](crate::Submit::unique_until_settled) is
+    /// released.
+    ///
+    /// A consumer that holds it is told to stop when it renews its lease. Until then it can complete the message, but
+    /// neither put it back nor complete it with follow-ups.
+    ///
+    /// # Errors
+    /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it has changed
+    /// since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not have been deleted.
+    pub async fn remove(&self, message: &Browsed) -> Result<()> {
+        let remove = || self.delete_held(&message.id, &message.receipt, &message.body);
+        self.context.ask(remove).await
+    }
+
+    /// Deletes a message by a receipt, and releases the key that it holds.
+    pub(super) async fn delete_held(
+        &self,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        body: &Body,
+    ) -> Result<()> {
+        let backend = &self.context.backend;
+        let envelope = body.envelope();
+        if let Some(swap) = envelope.and_then(|envelope| release(&self.context, envelope)) {
+            let queue = self.name.clone();
+            let swap = Op::Swap {
+                queue: queue.clone(),
+                swap,
+            };
+            let delete = Op::Delete {
+                queue,
+                id: id.clone(),
+                receipt: receipt.clone(),
+                moved: false,
+            };
+            match backend.apply(vec![delete, swap]).await {
+                Ok(_) => return Ok(()),
+                // The key is another message's by now, or nobody's.
+                Err(failed) if failed.error.kind() == ErrorKind::Conflict => {
+                    if !failed.completed.is_empty() {
+                        return Ok(());
+                    }
+                }
+                Err(failed) => return Err(failed.error),
+            }
+        }
+        backend.delete(&self.name, id, receipt).await
+    }
+}

@@ -1,0 +1,13 @@
+//! What operators do with queues and their messages.
+
+mod archive;
+mod browse;
+mod edit;
+mod operating;
+mod pausing;
+pub mod redrive;
+
+pub use archive::{
+    ArchiveFile, ArchivedMessage, ArchivedPage, DeleteError, Left, RestoreError, Taken, TakenOff,
+};
+pub use browse::{Browsed, BrowsedPage};

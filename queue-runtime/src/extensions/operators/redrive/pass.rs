@@ -1,0 +1,381 @@
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{ApplyError, Atomicity, Op, PopReceipt, StorageId};
+use queue_core::envelope::{Envelope, PoisonRecord};
+use queue_core::wire::{Body, Event};
+use queue_core::{
+    ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice, Timestamp,
+};
+
+use super::redrive::Redrive;
+use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
+use crate::kernel::attachment::moved;
+use crate::kernel::notify::Announced;
+use crate::kernel::pace::Pace;
+use crate::kernel::repeat::Repeats;
+use crate::kernel::send::take_again;
+
+/// One pass over a poison queue.
+pub(super) struct Pass<'r> {
+    pub(super) redrive: &'r Redrive,
+    pub(super) counts: Redriven,
+    dry: bool,
+    moved: HashSet<Identity>,
+    pace: Pace,
+}
+
+/// A message of the poison queue, with the right to move it.
+pub(super) struct Item {
+    pub(super) id: StorageId,
+    receipt: PopReceipt,
+    body: Body,
+    /// The body as it is stored, unless it is damaged.
+    stored: Option<Bytes>,
+    /// When its lease ends, on the monotonic clock, if it was received.
+    pub(super) leased_until: Duration,
+}
+
+/// A message to be moved, or to be deleted if a copy of it is moved before.
+pub(super) struct Move {
+    item: Item,
+    put: Put,
+}
+
+/// What to put, and where.
+struct Put {
+    queue: QueueName,
+    body: Bytes,
+    /// `None` if copies are not recognised.
+    identity: Option<Identity>,
+    /// Whether the move to the poison queue has left it only a key that it held.
+    is_key_proven: bool,
+}
+
+/// What has become of a message that was to be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveEnd {
+    /// It was moved or deleted, or another has it.
+    Gone,
+    /// It stays on the poison queue, with the same receipt.
+    Left,
+}
+
+impl<'r> Pass<'r> {
+    pub(super) fn new(redrive: &'r Redrive, dry: bool) -> Self {
+        Self {
+            redrive,
+            counts: Redriven::default(),
+            dry,
+            moved: HashSet::new(),
+            pace: Pace::new(redrive.interval),
+        }
+    }
+
+    /// Returns a message of the poison queue that is not leased.
+    pub(super) fn item(
+        &self,
+        id: StorageId,
+        receipt: PopReceipt,
+        body: Bytes,
+        damage: Option<&str>,
+    ) -> Item {
+        let limit = self.redrive.context.backend.capabilities().max_moved_body;
+        Item {
+            body: Body::of_stored(&body, damage, limit),
+            stored: damage.is_none().then_some(body),
+            id,
+            receipt,
+            leased_until: Duration::MAX,
+        }
+    }
+
+    /// Returns the move of a message. Reports one that stays on the poison queue.
+    pub(super) fn plan(&mut self, item: Item, now: Timestamp) -> Option<Move> {
+        match self.put(&item, now) {
+            Ok(put) => Some(Move { item, put }),
+            Err(outcome) => {
+                self.report(&item, &outcome);
+                None
+            }
+        }
+    }
+
+    fn put(&self, item: &Item, now: Timestamp) -> Result<Put, RedriveOutcome> {
+        let restored = match &item.body {
+            Body::Event(event) => self.restored(event),
+            Body::Bare(_) | Body::Malformed(_) => None,
+        };
+        let Some((event, record, queue, body)) = restored else {
+            let (queue, body) = self.unrecorded(item).ok_or(RedriveOutcome::WithoutRecord)?;
+            check_destination(&queue)?;
+            return Ok(Put {
+                queue,
+                body,
+                identity: None,
+                is_key_proven: false,
+            });
+        };
+        if !self.redrive.filters.admit(event, &record, now) {
+            return Err(RedriveOutcome::Filtered);
+        }
+        check_destination(&queue)?;
+        if !self.redrive.destinations.contains(&queue) {
+            return Err(RedriveOutcome::NotAllowed(queue));
+        }
+        Ok(Put {
+            queue,
+            body,
+            is_key_proven: !record.raw,
+            identity: Some(Identity::of(&event.envelope, record)),
+        })
+    }
+
+    /// Returns where to put a message without a record, if it is to be moved.
+    fn unrecorded(&self, item: &Item) -> Option<(QueueName, Bytes)> {
+        let queue = self.redrive.unrecorded_to.as_ref();
+        let queue = queue.filter(|_| self.redrive.filters.admit_all())?;
+        Some((queue.clone(), item.stored.clone()?))
+    }
+
+    fn restored<'e>(
+        &self,
+        event: &'e Event,
+    ) -> Option<(&'e Event, PoisonRecord, QueueName, Bytes)> {
+        let record = event.envelope.poison.clone()?;
+        let queue = record.queue.parse().ok()?;
+        let earlier = if self.redrive.keeps_attempts {
+            record.attempts
+        } else {
+            0
+        };
+        let body = self.redrive.context.encoder.restore(event, earlier)?;
+        Some((event, record, queue, body))
+    }
+
+    /// Counts and reports what happened to a message.
+    pub(super) fn report(&mut self, item: &Item, outcome: &RedriveOutcome) {
+        self.counts.count(outcome);
+        if let Some(observer) = &self.redrive.observer {
+            observer(&RedriveStep {
+                storage_id: &item.id,
+                envelope: item.body.envelope(),
+                outcome,
+            });
+        }
+    }
+
+    /// Moves several messages, in one step if the storage allows it.
+    ///
+    /// # Errors
+    /// If not all of them can be accounted for.
+    pub(super) async fn move_all(&mut self, moves: Vec<Move>) -> Result<(), RedriveError> {
+        if self.dry {
+            moves.iter().for_each(|one| self.done(one));
+            return Ok(());
+        }
+        if moves.len() > 1 && self.is_atomic() {
+            let Err((error, _)) = self.apply_all(&moves, Duration::MAX).await else {
+                return Ok(());
+            };
+            if error.outcome() == Outcome::Unknown || error.retry() != RetryAdvice::Permanent {
+                return Err(self.stopped(error, moves.len()));
+            }
+            // One message failed the whole step: move them one by one.
+        }
+        for one in &moves {
+            self.wait().await;
+            self.move_one(one).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves one message. After an error without [unknown](RedriveError::unknown) messages it is left as after
+    /// [`MoveEnd::Left`].
+    ///
+    /// # Errors
+    /// If the pass must stop.
+    pub(super) async fn move_one(&mut self, one: &Move) -> Result<MoveEnd, RedriveError> {
+        let until = one.item.leased_until;
+        if !self.is_atomic() && self.redrive.context.clock.monotonic() >= until {
+            // Another redrive may be moving it.
+            self.counts.unseen += 1;
+            return Ok(MoveEnd::Left);
+        }
+        let Err((error, was_put)) = self.apply_all(std::slice::from_ref(one), until).await else {
+            return Ok(MoveEnd::Gone);
+        };
+        match error.kind() {
+            // Without the lease nobody can tell whether the poison queue still has it; its own queue does.
+            _ if error.is_lease_gone() && was_put => self.done(one),
+            _ if error.is_lease_gone() => self.report(&one.item, &RedriveOutcome::Taken),
+            ErrorKind::TooLarge | ErrorKind::InvalidInput | ErrorKind::Unsupported
+                if !was_put && error.outcome() == Outcome::NotDone =>
+            {
+                self.report(&one.item, &RedriveOutcome::Refused(error));
+                return Ok(MoveEnd::Left);
+            }
+            ErrorKind::Conflict => {
+                let error = error.with_detail("another message holds its unique key");
+                self.report(&one.item, &RedriveOutcome::Refused(error));
+                return Ok(MoveEnd::Left);
+            }
+            _ => {
+                let mut stopped = self.stopped(error, 1);
+                // It is on its own queue, and may be on the poison queue still.
+                stopped.unknown = stopped.unknown.max(u64::from(was_put));
+                return Err(stopped);
+            }
+        }
+        Ok(MoveEnd::Gone)
+    }
+
+    /// Applies moves together, and tries again until then while they were certainly not carried out.
+    ///
+    /// # Errors
+    /// That of the last try, and whether a message was put on its own queue by then.
+    async fn apply_all(&mut self, moves: &[Move], until: Duration) -> Result<(), (Error, bool)> {
+        let (mut ops, mut in_step, mut was_put) = (Vec::new(), HashSet::new(), false);
+        for one in moves {
+            let identity = one.put.identity.as_ref();
+            let is_copy = identity
+                .is_some_and(|identity| self.moved.contains(identity) || !in_step.insert(identity));
+            ops.extend(self.ops(one, is_copy));
+        }
+        let repeats = self.repeats(until);
+        let mut repeats = repeats.creating(&self.redrive.context.creations);
+        loop {
+            let Err(failed) = self.apply(ops.clone()).await else {
+                moves.iter().for_each(|one| self.done(one));
+                return Ok(());
+            };
+            if !self.is_atomic() && failed.index > 0 {
+                was_put |= matches!(ops[0], Op::Put { .. });
+                ops.drain(..failed.index);
+            }
+            let error = failed.error;
+            if error.outcome() == Outcome::Unknown || self.is_own_queue_gone(&error) {
+                return Err((error, was_put));
+            }
+            let again = repeats.put_again(error).await;
+            again.map_err(|error| (error, was_put))?;
+        }
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.redrive.context.backend.capabilities().atomicity == Atomicity::Atomic
+    }
+
+    /// Returns whether the error is that the poison queue does not exist. Created again, it would be empty.
+    fn is_own_queue_gone(&self, error: &Error) -> bool {
+        error.is_queue_gone()
+            && error
+                .queue()
+                .is_none_or(|queue| *queue == self.redrive.queue)
+    }
+
+    /// Carries out an operation on the poison queue, and repeats it if it changes nothing or was certainly not carried
+    /// out.
+    ///
+    /// # Errors
+    /// If the pass must stop.
+    pub(super) async fn ask<T, F>(&self, operation: impl Fn() -> F) -> Result<T, RedriveError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let repeats = self.repeats(Duration::MAX);
+        let asked = repeats.ask(operation, |error| self.is_own_queue_gone(error));
+        asked.await.map_err(|error| self.stopped(error, 0))
+    }
+
+    fn repeats(&self, until: Duration) -> Repeats<'r> {
+        let context = &self.redrive.context;
+        Repeats::until(until, &context.storage_retry, &*context.clock)
+    }
+
+    /// Waits until the next message may be moved.
+    pub(super) async fn wait(&mut self) {
+        self.pace.wait(&*self.redrive.context.clock).await;
+    }
+
+    fn done(&mut self, one: &Move) {
+        let identity = one.put.identity.clone();
+        let is_first = identity.is_none_or(|identity| self.moved.insert(identity));
+        let outcome = if is_first {
+            RedriveOutcome::Redriven(one.put.queue.clone())
+        } else {
+            RedriveOutcome::Duplicate
+        };
+        self.report(&one.item, &outcome);
+    }
+
+    fn ops(&self, one: &Move, is_copy: bool) -> Vec<Op> {
+        let (context, id) = (&self.redrive.context, &one.item.id);
+        let put = (!is_copy).then(|| Op::Put {
+            queue: one.put.queue.clone(),
+            message: moved(context, &self.redrive.queue, id, one.put.body.clone()),
+        });
+        let delete = Op::Delete {
+            queue: self.redrive.queue.clone(),
+            id: one.item.id.clone(),
+            receipt: one.item.receipt.clone(),
+            moved: true,
+        };
+        let key = put
+            .as_ref()
+            .filter(|_| one.put.is_key_proven)
+            .and_then(|_| take_again(context, &one.put.queue, &one.put.body));
+        put.into_iter().chain([delete]).chain(key).collect()
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Result<(), ApplyError> {
+        let context = &self.redrive.context;
+        let applied = context.backend.apply(ops.clone()).await;
+        // Even after an error messages may have been put.
+        context.notifiers.publish(Announced::puts_of(&ops));
+        applied.map(drop)
+    }
+
+    /// Returns the error that ends the pass. `involved` messages were part of the operation that failed.
+    pub(super) fn stopped(&self, error: Error, involved: usize) -> RedriveError {
+        let is_unknown = error.outcome() == Outcome::Unknown;
+        RedriveError {
+            so_far: self.counts,
+            unknown: if is_unknown { involved as u64 } else { 0 },
+            error,
+        }
+    }
+}
+
+/// Refuses reply queues: their owner deletes what it has not asked for, and without an owner nobody cleans them up.
+fn check_destination(queue: &QueueName) -> Result<(), RedriveOutcome> {
+    if !queue.is_reply_queue() {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::InvalidInput, Operation::Put)
+        .with_queue(queue)
+        .with_detail("a redrive puts nothing on a reply queue");
+    Err(RedriveOutcome::Refused(error))
+}
+
+/// What identifies a poisoned message: equal for its copies, different for all others.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Identity {
+    queue: String,
+    storage_id: String,
+    /// `None` if the message is inside an event of whoever moved it, and each copy may have been moved by another.
+    client: Option<ClientId>,
+    id: MessageId,
+}
+
+impl Identity {
+    fn of(envelope: &Envelope, record: PoisonRecord) -> Self {
+        Self {
+            client: (!record.raw).then(|| envelope.client.clone()),
+            queue: record.queue,
+            storage_id: record.storage_id,
+            id: envelope.id.clone(),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A redrive on a storage that cannot be browsed: messages are received, and those that are left are handed back
+//! without counting the receive.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{BackendExt as _, PopReceipt, ReceivedMessage, StorageId};
+use queue_core::{Error, ErrorKind, Operation, QueueName};
+
+use super::pass::{MoveEnd, Pass};
+use super::redrive::Redrive;
+use super::report::RedriveError;
+use crate::kernel::context::Context;
+use crate::kernel::notify::Announced;
+use crate::kernel::receive::body_unhandled;
+
+/// How long a redrive leases the messages that it receives, unless it moves them more slowly.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Receives all messages that are visible now.
+pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+    let redrive = pass.redrive;
+    let (queue, backend) = (&redrive.queue, &redrive.context.backend);
+    let (most, lease) = receives(redrive);
+    // Redriven messages may fail and come back: their number bounds the pass.
+    let present = pass.ask(|| backend.properties(queue)).await?;
+    let present = present.approximate_count;
+    let mut looked_at = HashSet::new();
+    let mut held = Held::new(redrive);
+    // Held messages whose leases have ended since the last new message.
+    let mut returned = HashSet::new();
+    while (looked_at.len() as u64) < present {
+        let receive = || async {
+            let leased_until = redrive.context.clock.monotonic().saturating_add(lease);
+            Ok((backend.receive(queue, most, lease).await?, leased_until))
+        };
+        let (batch, leased_until) = pass.ask(receive).await?;
+        if batch.is_empty() {
+            break;
+        }
+        let (mut new, mut came_round) = (Vec::new(), false);
+        for message in batch {
+            // A message that was handed back may be received again. It is then held, so that it does not hide those
+            // behind it.
+            let was_held = held.take_over(&message);
+            if looked_at.insert(message.id.clone()) {
+                new.push(message);
+            } else if was_held {
+                came_round |= !returned.insert(message.id);
+            }
+        }
+        if !new.is_empty() {
+            returned.clear();
+        } else if came_round {
+            // The leases end faster than the storage returns what is behind these messages.
+            pass.counts.unseen = present - looked_at.len() as u64;
+            break;
+        }
+        for message in new {
+            let now = message.received_at;
+            let (id, damage) = (message.id.clone(), message.damage.as_deref());
+            let mut item = pass.item(message.id, message.receipt, message.body, damage);
+            item.leased_until = leased_until;
+            if let Some(planned) = pass.plan(item, now) {
+                pass.wait().await;
+                // Until the move is answered, nobody knows which queue the message is on.
+                let lease = held.messages.remove_entry(&id);
+                let end = pass.move_one(&planned).await;
+                let is_left = match &end {
+                    Ok(end) => *end == MoveEnd::Left,
+                    Err(stopped) => stopped.unknown == 0,
+                };
+                if is_left {
+                    held.messages.extend(lease);
+                }
+                end?;
+            }
+            held.hand_back(pass, &id).await?;
+        }
+    }
+    held.hand_back_all(pass).await
+}
+
+/// Looks at the first visible messages without receiving them.
+pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+    let redrive = pass.redrive;
+    let (queue, backend) = (&redrive.queue, &redrive.context.backend);
+    if redrive.filters.need_time() {
+        let detail = "a filter by age needs the storage's time, which a peek does not tell";
+        let error = Error::new(ErrorKind::Unsupported, Operation::Peek).with_queue(queue);
+        return Err(pass.stopped(error.with_detail(detail), 0));
+    }
+    let most = backend.capabilities().max_receive;
+    let properties = pass.ask(|| backend.properties(queue)).await?;
+    let peeked = pass.ask(|| backend.peek(queue, most)).await?;
+    pass.counts.unseen = properties
+        .approximate_count
+        .saturating_sub(peeked.len() as u64);
+    for message in peeked {
+        // Nothing is moved, so no receipt is needed. No filter needs the storage's time.
+        let (none, damage) = (PopReceipt::new(""), message.damage.as_deref());
+        let item = pass.item(message.id, none, message.body, damage);
+        let planned = pass.plan(item, message.inserted_at);
+        pass.move_all(Vec::from_iter(planned)).await?;
+    }
+    Ok(())
+}
+
+/// Returns how many messages to receive at a time, and their lease, which lasts twice as long as moving them.
+fn receives(redrive: &Redrive) -> (u32, Duration) {
+    let limits = redrive.context.backend.capabilities();
+    let Some(interval) = redrive.interval.filter(|interval| !interval.is_zero()) else {
+        return (limits.max_receive, LEASE);
+    };
+    let fitting = (LEASE / 2).as_nanos() / interval.as_nanos();
+    let fitting = u32::try_from(fitting).unwrap_or(u32::MAX);
+    let lease = interval.saturating_mul(2).max(LEASE);
+    (
+        fitting.clamp(1, limits.max_receive),
+        lease.min(limits.max_visibility),
+    )
+}
+
+/// Messages that the redrive holds and is not moving. Dropped, it hands them back in the background.
+struct Held {
+    context: Arc<Context>,
+    queue: QueueName,
+    messages: HashMap<StorageId, HeldMessage>,
+}
+
+struct HeldMessage {
+    receipt: PopReceipt,
+    /// The body with the record that this receive does not count. `None` if there is no room for one.
+    body: Option<Bytes>,
+}
+
+impl Held {
+    fn new(redrive: &Redrive) -> Self {
+        Self {
+            context: Arc::clone(&redrive.context),
+            queue: redrive.queue.clone(),
+            messages: HashMap::new(),
+        }
+    }
+
+    /// Returns whether it was held already.
+    fn take_over(&mut self, message: &ReceivedMessage) -> bool {
+        let held = HeldMessage {
+            receipt: message.receipt.clone(),
+            body: body_unhandled(&self.context, message),
+        };
+        self.messages.insert(message.id.clone(), held).is_some()
+    }
+
+    /// Does nothing unless it is held.
+    async fn hand_back(&mut self, pass: &Pass<'_>, id: &StorageId) -> Result<(), RedriveError> {
+        match self.messages.remove(id) {
+            Some(held) => {
+                let hand_back = || hand_back(&self.context, &self.queue, id, &held);
+                pass.ask(hand_back).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn hand_back_all(mut self, pass: &Pass<'_>) -> Result<(), RedriveError> {
+        while let Some(id) = self.messages.keys().next().cloned() {
+            self.hand_back(pass, &id).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let messages = mem::take(&mut self.messages);
+        if messages.is_empty() {
+            return;
+        }
+        let (context, queue) = (Arc::clone(&self.context), self.queue.clone());
+        self.context.background.spawn(async move {
+            for (id, held) in messages {
+                if let Err(error) = hand_back(&context, &queue, &id, &held).await {
+                    tracing::warn!(%queue, %id, %error, "failed to hand back a message of an interrupted redrive");
+                }
+            }
+        });
+    }
+}
+
+/// Makes a message visible again that stays on the poison queue.
+async fn hand_back(
+    context: &Context,
+    queue: &QueueName,
+    id: &StorageId,
+    held: &HeldMessage,
+) -> Result<(), Error> {
+    let HeldMessage { receipt, body } = held;
+    let handed_back = context.backend.hand_back(queue, id, receipt, body.clone());
+    match handed_back.await {
+        Ok(()) => {
+            let visible = Announced::put_back(queue, Duration::ZERO);
+            context.notifiers.publish([visible]);
+            Ok(())
+        }
+        Err(error) if error.is_lease_gone() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,248 @@
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, AttachmentPart, Backend, BrowsedMessage, Lease, Op, OpOutcome, Page, PageMark,
+    PeekedMessage, PopReceipt, ReceivedMessage, StorageId,
+};
+use queue_core::clock::{BoxFuture, Clock};
+use queue_core::encoder::Encoder;
+use queue_core::internal::forward_backend;
+use queue_core::wire::StoredPayload;
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
+
+use super::open::{ItemOf, OpenPack, parse_item};
+use super::receive::not_open;
+use super::shelf::Shelves;
+use crate::kernel::delay_queue::DelayQueue;
+use crate::kernel::lease::Renewals;
+
+/// A backend that returns the items of packs as messages.
+pub(crate) struct Packs {
+    this: Weak<Self>,
+    pub(super) storage: Arc<dyn Backend>,
+    pub(super) encoder: Encoder,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Of the packs. Those of the items are no requests to the storage.
+    pub(super) renewals: Renewals,
+    pub(super) shelves: Shelves,
+    pub(super) due: DelayQueue<Arc<OpenPack>>,
+}
+
+impl Packs {
+    /// Wraps a backend. `encoder` writes bodies for it; `renewals` are those of leases of its messages.
+    pub(crate) fn new(
+        storage: Arc<dyn Backend>,
+        encoder: Encoder,
+        clock: Arc<dyn Clock>,
+        renewals: Renewals,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            storage,
+            encoder,
+            clock,
+            renewals,
+            shelves: Shelves::default(),
+            due: DelayQueue::default(),
+        })
+    }
+
+    /// Returns the recent mean number of items of the messages of a queue.
+    pub(crate) fn items_per_message(&self, queue: &QueueName) -> f64 {
+        self.shelves.mean(queue)
+    }
+
+    /// Sets how long a pack of this queue is held at most.
+    pub(crate) fn set_max_hold(&self, queue: &QueueName, max_hold: Duration) {
+        self.shelves.set_max_hold(queue, max_hold);
+    }
+
+    /// Returns whether the settlement of this message waits for those of others: it is an item of a pack.
+    pub(crate) fn settles_together(&self, id: &StorageId) -> bool {
+        parse_item(id).is_some()
+    }
+
+    /// Returns the open pack of an item. `None` if the id is not that of an item.
+    pub(super) fn item(&self, queue: &QueueName, id: &StorageId) -> Option<Result<ItemOf>> {
+        let (pack, number) = parse_item(id)?;
+        let open = self.shelves.find(queue, &pack);
+        Some(match open {
+            Some(pack) => Ok((pack, number)),
+            None => Err(not_open(queue, Operation::Update)),
+        })
+    }
+
+    pub(super) fn this(&self) -> Arc<Self> {
+        self.this
+            .upgrade()
+            .expect("it is only used behind an `Arc`")
+    }
+}
+
+/// Returns the place of the operation that is about an item.
+fn position_of_item(ops: &[Op]) -> Option<usize> {
+    let is_item = |op: &Op| match op {
+        Op::Update { id, .. } | Op::PutBack { id, .. } | Op::Delete { id, .. } => {
+            parse_item(id).is_some()
+        }
+        _ => false,
+    };
+    ops.iter().position(is_item)
+}
+
+#[async_trait]
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a default method would not reach the backend's own"
+)]
+impl Backend for Packs {
+    forward_backend!(self => self.storage; capabilities queue_uri partition notifier results payload_store transactions
+        create_queue delete_queue list_queues properties metadata set_metadata put put_if clear);
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        if self.shelves.has_met_none() {
+            return self.receive_first(queue, max, visibility).await;
+        }
+        Box::pin(async { self.this().receive_items(queue, max, visibility).await }).await
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        self.peek_items(queue, max).await
+    }
+
+    async fn attachment(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        stored: Option<&StoredPayload>,
+        from: u64,
+    ) -> Result<AttachmentPart> {
+        if stored.is_none() && parse_item(id).is_some() {
+            return Err(Error::new(ErrorKind::Corrupt, Operation::FetchData)
+                .with_queue(queue)
+                .with_detail("an item of a pack has no attachment"));
+        }
+        self.storage.attachment(queue, id, stored, from).await
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        self.browse_items(queue, from, max).await
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        max: u32,
+    ) -> Result<Vec<BrowsedMessage>> {
+        self.storage.find(queue, id, max).await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        match self.item(queue, id) {
+            None => {
+                self.storage
+                    .update(queue, id, receipt, visibility, body)
+                    .await
+            }
+            Some(item) => {
+                self.this()
+                    .update_item(item?, receipt, visibility, body)
+                    .await
+            }
+        }
+    }
+
+    // What `#[async_trait]` would make of it, but for the future: a message that is no item needs none of its own.
+    fn delete<'s, 'q, 'i, 'r, 'f>(
+        &'s self,
+        queue: &'q QueueName,
+        id: &'i StorageId,
+        receipt: &'r PopReceipt,
+    ) -> BoxFuture<'f, Result<()>>
+    where
+        's: 'f,
+        'q: 'f,
+        'i: 'f,
+        'r: 'f,
+        Self: 'f,
+    {
+        match self.item(queue, id) {
+            None => self.storage.delete(queue, id, receipt),
+            Some(item) => Box::pin(async move { self.this().delete_item(item?, receipt).await }),
+        }
+    }
+
+    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        let Some(at) = position_of_item(&ops) else {
+            return self.storage.apply(ops).await;
+        };
+        let refused = |error| ApplyError::new(at, Vec::new(), error);
+        let (Op::Update {
+            queue, id, receipt, ..
+        }
+        | Op::PutBack {
+            queue, id, receipt, ..
+        }
+        | Op::Delete {
+            queue, id, receipt, ..
+        }) = &ops[at]
+        else {
+            unreachable!("it was found to be one of these");
+        };
+        if position_of_item(&ops[at + 1..]).is_some() {
+            let detail = "several items of packs are settled by several calls";
+            let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_queue(queue);
+            return Err(refused(error.with_detail(detail).unsent()));
+        }
+        let item = self.item(queue, id).expect("it is an item");
+        let (item, receipt) = (item.map_err(refused)?, receipt.clone());
+        if let [Op::PutBack { body, .. }] = &ops[..] {
+            let this = self.this();
+            let handed_back = this.hand_back_item(item, &receipt, body.clone());
+            let lease = handed_back.await.map_err(refused)?;
+            return Ok(vec![OpOutcome::Updated(lease)]);
+        }
+        if let Op::PutBack {
+            queue,
+            id,
+            receipt,
+            body,
+        } = ops[at].clone()
+        {
+            // As one of several operations, it leaves its pack.
+            ops[at] = Op::Update {
+                queue,
+                id,
+                receipt,
+                visibility: Duration::ZERO,
+                body,
+            };
+        }
+        self.this().change_item(item, &receipt, ops, at).await
+    }
+}
+
+impl fmt::Debug for Packs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packs")
+            .field("storage", &self.storage)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,279 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{ItemSet, PopReceipt, ReceivedMessage, StorageId};
+use queue_core::internal::LockExt as _;
+use queue_core::wire::Event;
+use queue_core::{Error, ErrorKind, Operation, QueueName};
+use tokio::sync::oneshot;
+
+use crate::kernel::delay_queue::Ticket;
+use crate::kernel::lease::Lease;
+
+/// A pack that this process has received.
+pub(super) struct OpenPack {
+    pub(super) message: ReceivedMessage,
+    /// The event around it.
+    pub(super) event: Event,
+    pub(super) items: u32,
+    pub(super) lease: Lease,
+    /// Which receipts are those of its items: those of an earlier receive are not.
+    pub(super) receipt: PopReceipt,
+    /// When what is left of it is split, on the monotonic clock.
+    pub(super) hold_until: Duration,
+    /// Its entry among the packs that are looked at when something is due.
+    pub(super) ticket: Ticket,
+    state: Mutex<State>,
+}
+
+/// The items.
+pub(super) struct State {
+    pub(super) items: Vec<Item>,
+    /// No item before it waits.
+    next: usize,
+    /// Items that are deleted with the next operation, each with who waits for that.
+    pub(super) deleting: Vec<(u32, oneshot::Sender<Result<(), Error>>)>,
+    /// Whether it is given back as soon as no item is held. None is returned any more then.
+    pub(super) closing: bool,
+}
+
+pub(super) struct Item {
+    pub(super) event: Bytes,
+    pub(super) status: Status,
+    /// Whether it is being put as a message of its own. Until that is known it has the status that it had, but others may
+    /// have received it already.
+    leaves: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Status {
+    Waiting,
+    /// Returned by a receive, and leased to the caller until then, on the monotonic clock.
+    Held(Duration),
+    /// A message of its own by now, which the caller may still hold.
+    Moved {
+        id: StorageId,
+        receipt: PopReceipt,
+        until: Duration,
+    },
+    Gone,
+}
+
+/// How many items of a pack are in which state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) waiting: u32,
+    pub(super) held: u32,
+    pub(super) moved: u32,
+}
+
+const SEPARATOR: char = '#';
+
+/// Returns the storage id of an item of a pack.
+pub(super) fn item_id(pack: &StorageId, item: u32) -> StorageId {
+    StorageId::new(format!("{pack}{SEPARATOR}{item}"))
+}
+
+/// Returns the pack and the number of an item, if the id is one.
+pub(super) fn parse_item(id: &StorageId) -> Option<(StorageId, u32)> {
+    let (pack, item) = id.as_str().rsplit_once(SEPARATOR)?;
+    Some((StorageId::new(pack), item.parse().ok()?))
+}
+
+impl OpenPack {
+    pub(super) fn new(
+        (message, event): (ReceivedMessage, Event),
+        events: Vec<Bytes>,
+        deleted: &ItemSet,
+        lease: Lease,
+        hold_until: Duration,
+    ) -> Self {
+        let item = |(number, event)| Item {
+            event,
+            status: if deleted.contains(number) {
+                Status::Gone
+            } else {
+                Status::Waiting
+            },
+            leaves: false,
+        };
+        let items: Vec<Item> = (0..).zip(events).map(item).collect();
+        Self {
+            receipt: PopReceipt::new(format!("{:016x}", rand::random::<u64>())),
+            message,
+            event,
+            items: items.len() as u32,
+            lease,
+            hold_until,
+            ticket: Ticket::default(),
+            state: Mutex::new(State {
+                items,
+                next: 0,
+                deleting: Vec::new(),
+                closing: false,
+            }),
+        }
+    }
+
+    pub(super) fn queue(&self) -> &QueueName {
+        self.lease.queue()
+    }
+
+    pub(super) fn id(&self) -> &StorageId {
+        &self.message.id
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.hold()
+    }
+
+    /// Returns the status of an item that was received with this receipt.
+    ///
+    /// # Errors
+    /// If it is not held with it, or gone.
+    pub(super) fn held(&self, item: u32, receipt: &PopReceipt) -> Result<Status, Error> {
+        if *receipt != self.receipt {
+            return Err(self.stale());
+        }
+        let state = self.state();
+        match state.items.get(item as usize).map(|item| &item.status) {
+            Some(status @ (Status::Held(_) | Status::Moved { .. })) => Ok(status.clone()),
+            Some(Status::Gone) => Err(self.gone()),
+            Some(Status::Waiting) | None => Err(self.stale()),
+        }
+    }
+
+    pub(super) fn set(&self, item: u32, status: Status) {
+        self.state().items[item as usize].status = status;
+    }
+
+    /// Has up to `max` waiting items held until then, and returns them. None if the pack is to be given back.
+    pub(super) fn hold(&self, max: usize, until: Duration) -> Vec<(u32, Bytes)> {
+        let mut state = self.state();
+        let mut held = Vec::new();
+        let mut next = state.next;
+        while !state.closing
+            && held.len() < max
+            && let Some(item) = state.items.get_mut(next)
+        {
+            if item.status == Status::Waiting && !item.leaves {
+                item.status = Status::Held(until);
+                held.push((next as u32, item.event.clone()));
+            }
+            next += 1;
+        }
+        state.next = next;
+        held
+    }
+
+    /// Whether an item is being put as a message of its own.
+    pub(super) fn is_leaving(&self, item: u32) -> bool {
+        self.state().items[item as usize].leaves
+    }
+
+    /// Has an item that is held within the pack held until then. Returns false if it is not, or is leaving.
+    pub(super) fn hold_on(&self, item: u32, until: Duration) -> bool {
+        let mut state = self.state();
+        let is_held = state.is_held(item) && !state.items[item as usize].leaves;
+        if is_held {
+            state.items[item as usize].status = Status::Held(until);
+        }
+        is_held
+    }
+
+    /// Has an item that is held within the pack wait in it again, until the pack is given back. Returns false if it is not,
+    /// or is leaving.
+    pub(super) fn stay(&self, item: u32) -> bool {
+        let mut state = self.state();
+        let stays = state.is_held(item) && !state.items[item as usize].leaves;
+        if stays {
+            state.items[item as usize].status = Status::Waiting;
+            state.closing = true;
+        }
+        stays
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.state().counts()
+    }
+
+    /// The items that are no longer in the pack.
+    pub(super) fn deleted(&self) -> ItemSet {
+        let state = self.state();
+        let is_left = |status: &Status| matches!(status, Status::Waiting | Status::Held(_));
+        let items = (0..).zip(&state.items);
+        items
+            .filter(|(_, item)| !is_left(&item.status))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    /// Returns the error of an operation on an item that is gone.
+    pub(super) fn gone(&self) -> Error {
+        self.error(ErrorKind::MessageNotFound)
+    }
+
+    /// Returns the error of an operation on an item with a receipt that is not valid any more.
+    pub(super) fn stale(&self) -> Error {
+        self.error(ErrorKind::ReceiptMismatch)
+    }
+
+    fn error(&self, kind: ErrorKind) -> Error {
+        Error::new(kind, Operation::Update).with_queue(self.queue())
+    }
+}
+
+impl State {
+    /// Whether an item is held within the pack.
+    pub(super) fn is_held(&self, item: u32) -> bool {
+        matches!(self.items[item as usize].status, Status::Held(_))
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for item in &self.items {
+            match item.status {
+                Status::Waiting => counts.waiting += 1,
+                Status::Held(_) => counts.held += 1,
+                Status::Moved { .. } => counts.moved += 1,
+                Status::Gone => {}
+            }
+        }
+        counts
+    }
+
+    /// Has the items of a status leave, until [`end_leaving`](Self::end_leaving): none of them is returned or leased within
+    /// the pack. Returns what is needed to make messages of them.
+    pub(super) fn begin_leaving(
+        &mut self,
+        wanted: impl Fn(&Status) -> bool,
+    ) -> Vec<(u32, Bytes, Status)> {
+        let items = (0..).zip(&mut self.items);
+        items
+            .filter(|(_, item)| wanted(&item.status))
+            .map(|(number, item)| {
+                item.leaves = true;
+                (number, item.event.clone(), item.status.clone())
+            })
+            .collect()
+    }
+
+    /// What has not become a message of its own is in the pack as before.
+    pub(super) fn end_leaving(&mut self) {
+        self.items.iter_mut().for_each(|item| item.leaves = false);
+    }
+}
+
+impl fmt::Debug for OpenPack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenPack")
+            .field("id", self.id())
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The open pack of an item, and its number.
+pub(super) type ItemOf = (Arc<OpenPack>, u32);

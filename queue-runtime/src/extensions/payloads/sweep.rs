@@ -1,0 +1,384 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+use queue_core::internal::debug_fields;
+use queue_core::payload_store::StoredObject;
+use queue_core::wire::StoredPayload;
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
+
+use super::place::{DATA, DONE, IDENTITY, KEPT, Place};
+use super::sweep_report::{SweepError, SweepReason, SweepReport, SweepStep};
+use crate::kernel::pace::Pace;
+
+/// How long marks are kept, unless the sweep says otherwise.
+const RETENTION: Duration = Duration::from_secs(30 * DAY);
+/// How long after its message's expiry a payload may be needed: whoever holds the message then may move it, as long as a
+/// lease lasts.
+const MARGIN: Duration = Duration::from_secs(8 * DAY);
+const DAY: u64 = 24 * 60 * 60;
+/// Longer than it takes to submit a message.
+const SUBMISSION: Duration = Duration::from_secs(60 * 60);
+/// Longer than it takes to settle one.
+const SETTLEMENT: Duration = Duration::from_secs(60);
+/// Under which a sweep learns the store's time.
+const CLOCK: &str = "clock/";
+
+/// A sweep of the payloads that nobody needs, from [`Payloads::sweep`].
+/// Configure it, then [`run`](Self::run) it or do a [`dry_run`](Self::dry_run).
+///
+/// A payload is deleted with its message. What is left was interrupted in between, by a process that was killed or a store
+/// that could not be reached. A sweep deletes
+///
+/// - payloads whose message is done, or was never submitted: they have a mark;
+/// - payloads whose message has expired, eight days after that;
+/// - with [`cleared`](Self::cleared), payloads of queues that are empty;
+/// - temporary files of payloads and marks, which a killed process leaves in a folder, after an hour;
+/// - marks that are older than their [retention](Self::mark_retention).
+///
+/// It takes a request for each payload in the store, and one for each mark that it deletes. Several sweeps may run at once,
+/// beside whatever else uses the store.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_runtime::QueueService;
+/// use queue_runtime::payloads::MemoryPayloads;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let payloads = Arc::new(MemoryPayloads::new());
+/// let service = QueueService::builder("memory:").payloads(payloads).connect().await?;
+/// let payloads = service.payloads().expect("just given");
+/// let swept = payloads.sweep().run().await?;
+/// println!("{} payloads of {} bytes are deleted", swept.payloads, swept.bytes);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a sweep does nothing until it is run"]
+pub struct Sweep {
+    payloads: Payloads,
+    cleared: Vec<QueueName>,
+    retention: Duration,
+    interval: Option<Duration>,
+    observer: Option<Observer>,
+}
+
+/// The store of payloads of a service, from [`QueueService::payloads`](crate::QueueService::payloads).
+#[derive(Debug, Clone)]
+pub struct Payloads {
+    place: Arc<Place>,
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Payloads {
+    pub(crate) fn new(place: Arc<Place>, backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            place,
+            backend,
+            clock,
+        }
+    }
+
+    /// Deletes the payloads that nobody needs. Configure the [`Sweep`], then [`run`](Sweep::run) it.
+    pub fn sweep(&self) -> Sweep {
+        Sweep {
+            payloads: self.clone(),
+            cleared: Vec::new(),
+            retention: RETENTION,
+            interval: None,
+            observer: None,
+        }
+    }
+}
+
+type Observer = Box<dyn Fn(&SweepStep<'_>) + Send + Sync>;
+
+impl Sweep {
+    /// Also deletes payloads of these queues, if all of them are empty: what the messages had that were deleted without
+    /// their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program. Name the queues among
+    /// which messages are moved together: a queue and its poison queues.
+    ///
+    /// The queues are read twice, in this order, with a minute in between. The sweep fails if one has a message, visible or
+    /// not. A payload is deleted if it was there for an hour before the first read.
+    pub fn cleared(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
+        self.cleared.extend(queues);
+        self
+    }
+
+    /// Sets for how long marks are kept. The default is 30 days. A copy of a message that comes after that, as by a redrive
+    /// of a poison message that had been handled already, is poison, because its payload is missing.
+    pub fn mark_retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Sets the minimum time between two objects, so that others can use the store too. By default there is none.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = Some(interval);
+        self
+    }
+
+    /// Sets a callback that is called with each object that is deleted, or would be in a dry run. It must not block.
+    pub fn each(mut self, observer: impl Fn(&SweepStep<'_>) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Deletes what nobody needs.
+    ///
+    /// # Errors
+    /// [`SweepError`] with what was deleted before the error. Repeat the sweep.
+    ///
+    /// # Cancel safety
+    /// A sweep that is dropped has deleted a part.
+    pub async fn run(self) -> Result<SweepReport, SweepError> {
+        self.pass(false).await
+    }
+
+    /// Reports what [`run`](Self::run) would delete. Creates and deletes one object, by which it learns the store's time.
+    ///
+    /// # Errors
+    /// [`SweepError`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn dry_run(self) -> Result<SweepReport, SweepError> {
+        self.pass(true).await
+    }
+
+    async fn pass(self, is_dry: bool) -> Result<SweepReport, SweepError> {
+        let mut pass = Pass {
+            pace: Pace::new(self.interval),
+            report: SweepReport::default(),
+            sweep: self,
+            is_dry,
+        };
+        match pass.all().await {
+            Ok(()) => Ok(pass.report),
+            Err(error) => Err(SweepError {
+                so_far: pass.report,
+                error,
+            }),
+        }
+    }
+}
+
+debug_fields!(Sweep {
+    cleared,
+    retention,
+    interval
+});
+
+struct Pass {
+    sweep: Sweep,
+    is_dry: bool,
+    pace: Pace,
+    report: SweepReport,
+}
+
+impl Pass {
+    async fn all(&mut self) -> Result<()> {
+        self.place().store.prepare().await?;
+        let identity = match self.place().known_identity().await? {
+            Some(identity) => identity,
+            // Nothing was ever stored.
+            None => return Ok(()),
+        };
+        let now = self.store_time().await?;
+        if !self.sweep.cleared.is_empty() {
+            self.check_empty().await?;
+        }
+        self.partial(now, identity).await?;
+        self.payloads(now, identity).await?;
+        self.marks(now, identity, DONE, SweepReason::OldMark)
+            .await?;
+        self.marks(now, identity, KEPT, SweepReason::OldMark).await
+    }
+
+    /// Returns the time by the store's clock: it is compared with that of the store's objects only. Removes what earlier
+    /// sweeps have left that did so.
+    async fn store_time(&self) -> Result<Timestamp> {
+        let store = &self.place().store;
+        let name = format!("{CLOCK}{:032x}", rand::random::<u128>());
+        store.create(&name, "now".into()).await?;
+        let (mut objects, mut from) = (Vec::new(), None);
+        loop {
+            let page = store.list(CLOCK, from.as_deref()).await?;
+            objects.extend(page.objects);
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        store.delete(&name).await?;
+        let own = objects.iter().find(|object| object.name == name);
+        let now = own.map(|object| object.created).ok_or_else(|| {
+            let error = Error::new(ErrorKind::Corrupt, Operation::ListData);
+            error.with_detail(format!("`{name}` was created and is not listed"))
+        })?;
+        let is_old = |object: &&StoredObject| age(object, now) > SUBMISSION;
+        for old in objects.iter().filter(is_old) {
+            store.delete(&old.name).await?;
+        }
+        Ok(now)
+    }
+
+    async fn check_empty(&self) -> Result<()> {
+        let Payloads { backend, clock, .. } = &self.sweep.payloads;
+        for round in 0..2 {
+            if round > 0 {
+                clock.sleep(SETTLEMENT).await;
+            }
+            for queue in &self.sweep.cleared {
+                let messages = match backend.properties(queue).await {
+                    Ok(properties) => properties.approximate_count,
+                    Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,
+                    Err(error) => return Err(error),
+                };
+                if messages > 0 {
+                    let error = Error::new(ErrorKind::InvalidInput, Operation::ListData);
+                    let detail = format!("it has about {messages} messages, and is not cleared");
+                    return Err(error.with_queue(queue).with_detail(detail));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn payloads(&mut self, now: Timestamp, identity: u128) -> Result<()> {
+        let mut from = None;
+        loop {
+            let page = self.place().store.list(DATA, from.as_deref()).await?;
+            for object in &page.objects {
+                self.wait().await;
+                let Some(payload) = named(object, DATA, identity) else {
+                    self.report.unknown += 1;
+                    continue;
+                };
+                self.report.examined += 1;
+                if let Some(reason) = self.reason(object, &payload, now).await? {
+                    self.delete(object, reason).await?;
+                    self.report.payloads += 1;
+                    self.report.bytes += object.size;
+                }
+            }
+            from = page.next;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns why nobody needs a payload, if that is so.
+    async fn reason(
+        &self,
+        object: &StoredObject,
+        payload: &StoredPayload,
+        now: Timestamp,
+    ) -> Result<Option<SweepReason>> {
+        let place = self.place();
+        if place.is_done(payload).await? {
+            return Ok(Some(SweepReason::Done));
+        }
+        let age = age(object, now);
+        let is_cleared = |queue: &QueueName| payload.is_of(queue);
+        if age > SUBMISSION && self.sweep.cleared.iter().any(is_cleared) {
+            return Ok(Some(SweepReason::Cleared));
+        }
+        let latest = payload.lifetime.map(|life| life.saturating_add(MARGIN));
+        if latest.is_some_and(|latest| age > latest) && !place.is_kept(payload).await? {
+            return Ok(Some(SweepReason::Expired));
+        }
+        Ok(None)
+    }
+
+    async fn marks(
+        &mut self,
+        now: Timestamp,
+        identity: u128,
+        folder: &str,
+        reason: SweepReason,
+    ) -> Result<()> {
+        let mut from = None;
+        loop {
+            let page = self.place().store.list(folder, from.as_deref()).await?;
+            for object in &page.objects {
+                if age(object, now) <= self.sweep.retention {
+                    continue;
+                }
+                self.wait().await;
+                let Some(payload) = named(object, folder, identity) else {
+                    self.report.unknown += 1;
+                    continue;
+                };
+                // It may have been stored since the payloads were listed.
+                if self.place().has_data(&payload).await? {
+                    continue;
+                }
+                self.delete(object, reason).await?;
+                self.report.marks += 1;
+            }
+            from = page.next;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Deletes what is left of interrupted creations.
+    async fn partial(&mut self, now: Timestamp, identity: u128) -> Result<()> {
+        for object in self.place().store.list_partial().await? {
+            let whole = StoredObject {
+                name: object
+                    .name
+                    .rsplit_once('#')
+                    .map_or("", |(name, _)| name)
+                    .to_owned(),
+                ..object.clone()
+            };
+            let is_ours = whole.name == IDENTITY
+                || whole.name.starts_with(CLOCK)
+                || [DATA, DONE, KEPT]
+                    .iter()
+                    .any(|folder| named(&whole, folder, identity).is_some());
+            if !is_ours {
+                self.report.unknown += 1;
+            } else if age(&object, now) > SUBMISSION {
+                self.delete(&object, SweepReason::Partial).await?;
+                self.report.partial += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, object: &StoredObject, reason: SweepReason) -> Result<()> {
+        if !self.is_dry {
+            self.place().store.delete(&object.name).await?;
+        }
+        if let Some(observer) = &self.sweep.observer {
+            observer(&SweepStep { object, reason });
+        }
+        Ok(())
+    }
+
+    fn place(&self) -> &Place {
+        &self.sweep.payloads.place
+    }
+
+    async fn wait(&mut self) {
+        self.pace.wait(&*self.sweep.payloads.clock).await;
+    }
+}
+
+/// Returns the payload that an object is, or is a mark of.
+fn named(object: &StoredObject, folder: &str, identity: u128) -> Option<StoredPayload> {
+    let name = object.name.strip_prefix(folder)?;
+    StoredPayload::new(identity, name)
+}
+
+fn age(object: &StoredObject, now: Timestamp) -> Duration {
+    let age = now.duration_since(object.created);
+    Duration::try_from(age).unwrap_or_default()
+}

@@ -1,0 +1,221 @@
+use std::fmt;
+use std::time::Duration;
+
+use queue_core::envelope::PoisonReason;
+use queue_core::{DecodeError, MessageId, QueueName, RequestId, Wire};
+
+use super::waiting::MAX_WAITING;
+use crate::kernel::send::{SubmitProblem, Unreplied};
+
+/// Returned by a request that ends without a usable reply. Contains the message unless it was, or may have been,
+/// submitted.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, RequestProblem, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct PriceRequest {
+/// #     item: String,
+/// # }
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Price {
+/// #     pence: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let request = service.request(PriceRequest { item: "tea".to_owned() }).request("order-7");
+/// let error = request.reply::<Price>().within(Duration::from_secs(5)).await.unwrap_err();
+///
+/// assert!(matches!(error.problem, RequestProblem::NoReply { .. }), "nobody handles it");
+/// assert!(error.to_string().ends_with("of request order-7 on queue `price-request`: no reply within 5s"));
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct RequestError<M> {
+    /// The message id, to which a reply would have referred.
+    pub id: MessageId,
+    /// The request id. `None` if the one that was given is invalid.
+    pub request: Option<RequestId>,
+    /// The queue that the message was for.
+    pub queue: QueueName,
+    /// The message. `None` if it was, or may have been, submitted.
+    pub message: Option<M>,
+    /// The cause.
+    pub problem: RequestProblem,
+}
+
+/// The cause of a [`RequestError`].
+///
+/// ```
+/// use queue_runtime::{Message, QueueService, RequestProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct PriceRequest {
+/// #     item: String,
+/// # }
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Price {
+/// #     pence: u32,
+/// # }
+/// #
+/// async fn price(service: &QueueService, item: &str) -> Option<u32> {
+///     let request = service.request(PriceRequest { item: item.to_owned() }).reply::<Price>();
+///     match request.await {
+///         Ok(price) => Some(price.pence),
+///         Err(error) => {
+///             match &error.problem {
+///                 RequestProblem::Rejected { .. } => eprintln!("there is no such item"),
+///                 RequestProblem::NoReply { waited } => eprintln!("nobody answered within {waited:?}"),
+///                 RequestProblem::Undecodable(other) => eprintln!("not a price: {other}"),
+///                 _ => eprintln!("{error}"),
+///             }
+///             None
+///         }
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let service = queue_runtime::testing::service().await;
+/// # assert_eq!(price(&service, "tea").await, None);
+/// # }
+/// ```
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestProblem {
+    /// The bodies of the message's type, or of the reply's, are not events. Nothing was submitted.
+    #[error(
+        "`{kind}` messages declare `wire = \"{wire}\"`, so they cannot carry the ids that match a reply to its request; \
+         use a type without it"
+    )]
+    NotAnEvent {
+        /// The kind.
+        kind: &'static str,
+        /// The form of its bodies.
+        wire: Wire,
+    },
+    /// 10,000 requests of the service wait for replies, which is the maximum. Nothing was submitted.
+    #[error("{MAX_WAITING} requests of this service wait for replies, which is the maximum")]
+    TooManyWaiting,
+    /// The reply queue could not be created or renewed within the timeout, retries included. Nothing was submitted.
+    #[error(transparent)]
+    ReplyQueue(queue_core::Error),
+    /// The timeout passed before the reply queue was ready. Nothing was submitted.
+    #[error(
+        "nothing was submitted: the reply queue was not ready within {:?}",
+        rounded(waited)
+    )]
+    NotSubmitted {
+        /// How long the request has waited.
+        waited: Duration,
+    },
+    /// The message could not be submitted within the timeout, retries included, or the outcome of its submission is
+    /// unknown.
+    #[error(transparent)]
+    Submit(SubmitProblem),
+    /// No reply came in time. The message may still be handled, or have been handled. If the storage did not answer the
+    /// submission in that time, the message may also not have been submitted.
+    #[error("no reply within {:?}", rounded(waited))]
+    NoReply {
+        /// How long the request has waited, including the submission.
+        waited: Duration,
+    },
+    /// The handler rejected the message, which was moved to the poison queue.
+    #[error("the handler rejected the message{}", after_colon(error))]
+    Rejected {
+        /// The error and its causes, outermost first, if the handler's side
+        /// [sends it](crate::ListenerBuilder::reply_errors).
+        error: Option<String>,
+    },
+    /// The message failed for good, and was moved to the poison queue.
+    #[error(
+        "the message was moved to the poison queue ({reason}, attempt {attempts}){}",
+        after_colon(error)
+    )]
+    Failed {
+        /// Why: it is not [`Rejected`](PoisonReason::Rejected).
+        reason: PoisonReason,
+        /// The number of attempts.
+        attempts: u32,
+        /// The error and its causes, outermost first, if the handler's side
+        /// [sends it](crate::ListenerBuilder::reply_errors).
+        error: Option<String>,
+    },
+    /// The message was completed without a reply.
+    #[error("the message was completed without a reply")]
+    NotReplied,
+    /// The reply queue was deleted while the request waited: by another instance, because this one had not renewed its
+    /// lease, or by [`delete_reply_queue`](crate::QueueService::delete_reply_queue).
+    #[error("the reply queue of this instance was deleted")]
+    ReplyQueueDeleted,
+    /// The reply is of another kind, or does not decode. The message was handled.
+    #[error(transparent)]
+    Undecodable(DecodeError),
+}
+
+queue_core::debug_as_text!(RequestProblem);
+
+impl From<Unreplied> for RequestProblem {
+    fn from(unreplied: Unreplied) -> Self {
+        match unreplied {
+            Unreplied::Completed => Self::NotReplied,
+            Unreplied::Poisoned {
+                reason,
+                attempts,
+                error,
+            } => match PoisonReason::parse(&reason) {
+                PoisonReason::Rejected => Self::Rejected { error },
+                reason => Self::Failed {
+                    reason,
+                    attempts,
+                    error,
+                },
+            },
+        }
+    }
+}
+
+queue_core::debug_as_text!(RequestError<M>, M);
+
+impl<M> fmt::Display for RequestError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            id, queue, problem, ..
+        } = self;
+        write!(f, "failed to get the reply to message {id}")?;
+        if let Some(request) = &self.request {
+            write!(f, " of request {request}")?;
+        }
+        write!(f, " on queue `{queue}`: ")?;
+        if let RequestProblem::Undecodable(_) = problem {
+            f.write_str("the reply cannot be read: ")?;
+        }
+        problem.fmt(f)
+    }
+}
+
+impl<M> std::error::Error for RequestError<M> {
+    /// Returns the cause of the problem, which is in the text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}
+
+/// Rounds to milliseconds, or to a tenth of a second from one second on.
+fn rounded(waited: &Duration) -> Duration {
+    let unit = if waited.as_secs() > 0 { 100 } else { 1 };
+    let millis = (waited.as_millis() + unit / 2) / unit * unit;
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+fn after_colon(error: &Option<String>) -> String {
+    let text = error.as_ref().map(|error| format!(": {error}"));
+    text.unwrap_or_default()
+}

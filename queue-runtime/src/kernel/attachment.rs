@@ -1,0 +1,165 @@
+//! Data that is stored with a message and is not in its body: reading it, and keeping it when the message is moved.
+
+use bytes::Bytes;
+use queue_core::backend::{self, AttachmentPart, Attachments, NewMessage, StorageId};
+use queue_core::internal::error_chain;
+use queue_core::wire::{Attached, Body, ExpandError, StoredPayload};
+use queue_core::{Error, ErrorKind, Operation, QueueName, RetryAdvice};
+
+use crate::kernel::context::Context;
+
+/// Why an attachment was not read.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// It will not be read: the message has none, or a larger one than is allowed.
+    Unusable(String),
+    Damaged(String),
+    /// The message is not there any more.
+    Gone,
+    /// It is a copy of a message that is done.
+    Done,
+    Failed(Error),
+}
+
+/// What is attached to a message.
+pub(crate) struct Attachment {
+    /// As it is attached.
+    pub(crate) stored: Bytes,
+    /// The data of the message.
+    pub(crate) data: Bytes,
+}
+
+/// Reads what is attached to a message whose event says so, and checks that it is what the event declares.
+///
+/// What is not is read again if it is in a store of payloads, whose identity is read anew: what was cut or replaced on its
+/// way is another thing then, and only what is wrong twice is damaged.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn read_attachment(
+    context: &Context,
+    queue: &QueueName,
+    id: &StorageId,
+    body: &Body,
+    attached: &Attached,
+) -> Result<Attachment, Unread> {
+    let stored = stored(context, queue, body, attached)?;
+    let (size, most) = (attached.size() as usize, context.encoder.max_payload());
+    if size > most {
+        let error = format!("its data has {size} bytes, and {most} are allowed");
+        return Err(Unread::Unusable(error));
+    }
+    let read = || read(context, queue, id, attached, stored.as_ref());
+    let bytes = read().await?;
+    let problem = match opened(attached, &bytes, most) {
+        Err(problem @ Unread::Damaged(_)) => problem,
+        read => return read,
+    };
+    let Some(place) = context.payloads.as_ref().filter(|_| stored.is_some()) else {
+        return Err(problem);
+    };
+    place.doubt();
+    let again = read().await?;
+    if again == bytes {
+        return Err(problem);
+    }
+    opened(attached, &again, most).map_err(|_| {
+        let error = Error::new(ErrorKind::Corrupt, Operation::FetchData).with_queue(queue);
+        let detail = "its payload was read twice, and differs from what was written in another way each time";
+        Unread::Failed(error.with_detail(detail).with_retry(RetryAdvice::Temporary))
+    })
+}
+
+fn opened(attached: &Attached, stored: &Bytes, most: usize) -> Result<Attachment, Unread> {
+    let stored = stored.clone();
+    match attached.open(stored.clone(), most) {
+        Ok(data) => Ok(Attachment { stored, data }),
+        Err(error @ ExpandError::Damaged { size, .. }) => {
+            Err(Unread::Damaged(if stored.len() > size as usize {
+                format!("more than the {size} bytes that it declares are attached to it")
+            } else {
+                error.to_string()
+            }))
+        }
+        Err(error) => Err(Unread::Unusable(error.to_string())),
+    }
+}
+
+/// Reads what is attached, and no more than a part behind the end that it should have.
+async fn read(
+    context: &Context,
+    queue: &QueueName,
+    id: &StorageId,
+    attached: &Attached,
+    stored: Option<&StoredPayload>,
+) -> Result<Bytes, Unread> {
+    let size = attached.size() as usize;
+    let missing = || {
+        Unread::Unusable(match attached.stored() {
+            None => "its data is said to be attached to it, and nothing is".to_owned(),
+            Some(reference) => format!("its payload `{reference}` is not in the store of payloads"),
+        })
+    };
+    let has_attachments = context.backend.capabilities().attachments != Attachments::Unsupported;
+    // One that grew would take up to twice as much. What is attached is no longer than what it expands to.
+    let mut data = Vec::with_capacity(size);
+    loop {
+        let from = data.len() as u64;
+        let part = context.backend.attachment(queue, id, stored, from);
+        let part = part.await.map_err(|error| match error.kind() {
+            ErrorKind::MessageNotFound | ErrorKind::QueueNotFound => Unread::Gone,
+            ErrorKind::Unsupported if !has_attachments => missing(),
+            _ if error.is_damage() => Unread::Damaged(error_chain(&error)),
+            _ => Unread::Failed(error),
+        });
+        let part = match part? {
+            AttachmentPart::Data(part) => part,
+            AttachmentPart::Missing => return Err(missing()),
+            AttachmentPart::Done => return Err(Unread::Done),
+        };
+        data.extend_from_slice(&part);
+        if part.is_empty() || data.len() > size {
+            return Ok(data.into());
+        }
+    }
+}
+
+/// Returns where the data is, if it is in a store of payloads.
+fn stored(
+    context: &Context,
+    queue: &QueueName,
+    body: &Body,
+    attached: &Attached,
+) -> Result<Option<StoredPayload>, Unread> {
+    let Some(reference) = attached.stored() else {
+        return Ok(None);
+    };
+    let Some(stored) = StoredPayload::of(body, queue) else {
+        let error = format!("its payload `{reference}` is that of another queue's message");
+        return Err(Unread::Unusable(error));
+    };
+    if context.backend.capabilities().attachments != Attachments::InStore {
+        let error = Error::new(ErrorKind::Unsupported, Operation::FetchData).with_queue(queue);
+        let detail = "its payload is in a store of payloads, which this service does not have";
+        return Err(Unread::Failed(error.with_detail(detail)));
+    }
+    Ok(Some(stored))
+}
+
+/// Returns a message of this body that takes the place of another one, with its attachment.
+pub(crate) fn moved(
+    context: &Context,
+    queue: &QueueName,
+    id: &StorageId,
+    body: Bytes,
+) -> NewMessage {
+    let key = Body::partition_key(&body);
+    let mut new = NewMessage::moved(body).with_partition_key(key.as_deref());
+    if context.backend.capabilities().attachments != Attachments::Unsupported {
+        new.attachment = Some(backend::Attachment::Of {
+            queue: queue.clone(),
+            id: id.clone(),
+        });
+    }
+    new
+}

@@ -1,0 +1,190 @@
+//! The state that all parts of one service share. The facade, which is above it, is imported neither here nor
+//! below.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+use queue_core::encoder::{Encoded, Encoder, MessageEncoding};
+use queue_core::{ClientId, EncodeError, Error, QueueName};
+use queue_sharded::ShardedBackend;
+use tokio::sync::Semaphore;
+
+use crate::extensions::idempotency::CompletedIds;
+use crate::extensions::meter::Meter;
+use crate::extensions::packs::Packs;
+use crate::extensions::payloads::{PayloadStore, Place, WithPayloads};
+use crate::kernel::background::Background;
+use crate::kernel::clock::KnownTimer;
+use crate::kernel::creations::Creations;
+use crate::kernel::lease::Renewals;
+use crate::kernel::notify::{Notifier, Notifiers, Unannounced, Wakeups};
+use crate::kernel::policy::{Outage, StorageRetry};
+use crate::kernel::repeat::Repeats;
+use crate::kernel::served::ServedKinds;
+use crate::kernel::settings::{ConsumerConfig, Settings, SettingsCache};
+
+/// The state of one service.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Counts in `meter`.
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) creations: Creations,
+    pub(crate) meter: Arc<Meter>,
+    /// Whether requests to the storage may wait for a limit.
+    pub(crate) is_limited: bool,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) timer: KnownTimer,
+    pub(crate) client: ClientId,
+    pub(crate) encoder: Encoder,
+    pub(crate) storage_retry: StorageRetry,
+    pub(crate) notifiers: Notifiers,
+    pub(crate) unannounced: Unannounced,
+    pub(crate) renewals: Renewals,
+    pub(crate) background: Background,
+    pub(crate) settings: SettingsCache,
+    pub(crate) completed: CompletedIds,
+    /// Whether the backend has returned more messages than it was asked for.
+    pub(crate) surplus_seen: AtomicBool,
+    pub(crate) served: ServedKinds,
+    /// The failures in a row of reading attachments.
+    pub(crate) attachments: Outage,
+    /// The store of payloads, if there is one beside the storage.
+    pub(crate) payloads: Option<Arc<Place>>,
+    /// What receives from `backend`, item by item.
+    pub(crate) packs: Arc<Packs>,
+    /// Held by the handler that is in a transaction.
+    pub(crate) transacting: Arc<Semaphore>,
+    /// What spreads queues over shards, if anything does.
+    pub(crate) shards: Option<Arc<ShardedBackend>>,
+    /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
+    pub(crate) depth_interval: Option<Duration>,
+    /// Whether what is submitted is read back, as in tests.
+    pub(crate) reads_back: bool,
+}
+
+/// Where messages are stored, and payloads that do not fit them, if that is elsewhere.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    /// Whose requests `meter` counts.
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) is_limited: bool,
+    /// The backend, if it spreads queues over shards.
+    pub(crate) shards: Option<Arc<ShardedBackend>>,
+    pub(crate) payloads: Option<Arc<dyn PayloadStore>>,
+}
+
+impl Context {
+    /// Calls the storage until it answers, or as often as the service's policy allows.
+    pub(crate) async fn ask<T, F>(&self, operation: impl Fn() -> F) -> queue_core::Result<T>
+    where
+        F: Future<Output = queue_core::Result<T>>,
+    {
+        let repeats = Repeats::by(&self.storage_retry, &*self.clock);
+        // A name that is being deleted is blocked for longer than anybody waits.
+        repeats.ask(operation, Error::is_queue_gone).await
+    }
+
+    pub(crate) fn new(
+        storage: Storage,
+        clock: Arc<dyn Clock>,
+        client: ClientId,
+        encoding: MessageEncoding,
+        storage_retry: StorageRetry,
+        notifiers: Vec<Arc<dyn Notifier>>,
+        background: Background,
+    ) -> Self {
+        let Storage {
+            mut backend,
+            meter,
+            is_limited,
+            shards,
+            payloads,
+        } = storage;
+        let payloads = payloads.map(|store| Arc::new(Place::new(store, Arc::clone(&clock))));
+        if let Some(place) = &payloads {
+            let encoder = Encoder::new(backend.capabilities(), encoding);
+            let (place, clock) = (Arc::clone(place), Arc::clone(&clock));
+            backend = Arc::new(WithPayloads::new(backend, place, encoder, clock));
+        }
+        let renewals = |backend: &Arc<dyn Backend>, name| {
+            let renewals = Renewals::new(Arc::clone(backend), Arc::clone(&clock));
+            let tasks = renewals.clone();
+            background.keep_running(name, Arc::clone(&clock), move || tasks.clone().run());
+            renewals
+        };
+        let of_packs = renewals(&backend, "renewals of packs");
+        let encoder = Encoder::new(backend.capabilities(), encoding);
+        let packs = Packs::new(backend, encoder, Arc::clone(&clock), of_packs);
+        let (kept, time) = (Arc::clone(&packs), Arc::clone(&clock));
+        background.keep_running("packs", time, move || Arc::clone(&kept).keep());
+        let backend: Arc<dyn Backend> = Arc::<Packs>::clone(&packs);
+        let renewals = renewals(&backend, "renewals");
+        let settings = SettingsCache::new(backend.capabilities());
+        Self {
+            notifiers: Notifiers::new(&*backend, notifiers),
+            unannounced: Unannounced::default(),
+            encoder: Encoder::new(backend.capabilities(), encoding),
+            creations: Creations::new(Arc::clone(&backend)),
+            backend,
+            meter,
+            is_limited,
+            clock,
+            timer: KnownTimer::default(),
+            client,
+            storage_retry,
+            renewals,
+            background,
+            settings,
+            completed: CompletedIds::default(),
+            surplus_seen: AtomicBool::new(false),
+            served: ServedKinds::default(),
+            attachments: Outage::default(),
+            payloads,
+            packs,
+            transacting: Arc::new(Semaphore::new(1)),
+            shards,
+            depth_interval: None,
+            reads_back: false,
+        }
+    }
+
+    /// Checks that its type reads a message as what it has written, if the service is one for tests.
+    pub(crate) fn read_back(&self, message: &Encoded) -> Result<(), EncodeError> {
+        if self.reads_back {
+            message.read_back()?;
+        }
+        Ok(())
+    }
+
+    /// Subscribes a consumer of a queue, which receives up to `batch` messages at a time.
+    pub(crate) fn wakeups(&self, queue: &QueueName, batch: u32) -> Wakeups {
+        Wakeups::subscribe(&self.notifiers, Arc::clone(&self.clock), queue, batch)
+    }
+
+    /// Returns the effective settings for a queue if its metadata was read before, however long ago.
+    pub(crate) fn known_settings(
+        &self,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+    ) -> Option<Settings> {
+        self.settings.known(queue, declared, config)
+    }
+
+    /// Returns the effective settings for a queue. `declared` is the visibility timeout of its messages' type.
+    pub(crate) async fn settings(
+        &self,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+    ) -> queue_core::Result<Settings> {
+        let (backend, clock) = (&*self.backend, &*self.clock);
+        self.settings
+            .settings(backend, clock, queue, declared, config)
+            .await
+    }
+}

@@ -1,0 +1,132 @@
+//! Renewing leases. Renewals run in the background, so handlers that block their threads lose no leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::RetryAdvice;
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+use tokio::task::JoinSet;
+
+use super::machine::{Loss, Next};
+use super::overdue::Unrenewed;
+use super::promise::Promise;
+use super::state::{Leased, Shared, Turn};
+use crate::kernel::delay_queue::DelayQueue;
+use crate::kernel::panic::{CaughtPanic, catch_async, log_caught};
+use crate::kernel::policy::jitter;
+
+/// Renews every lease of a service after half its visibility timeout. Clones share the leases.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewals(pub(super) Arc<Shared>);
+
+impl Renewals {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Shared {
+            backend,
+            clock,
+            renewals: DelayQueue::default(),
+            unrenewed: Unrenewed::default(),
+        }))
+    }
+
+    /// Renews leases forever. Renewals run concurrently, so a stalled one does not delay others.
+    pub(crate) async fn run(self) {
+        let mut renewing = JoinSet::new();
+        loop {
+            for lease in self.0.renewals.due(&*self.0.clock).await {
+                renewing.spawn(async move {
+                    if let Err(panic) = catch_async(lease.check()).await {
+                        lease.panicked(&panic);
+                    }
+                });
+            }
+            while renewing.try_join_next().is_some() {}
+        }
+    }
+}
+
+impl Leased {
+    /// Has the lease checked at this time.
+    pub(super) fn schedule(self: &Arc<Self>, due: Duration) {
+        let renewals = &self.shared.renewals;
+        renewals.schedule(&self.ticket, due, Arc::clone(self));
+    }
+
+    /// Does what is to be done about the lease now, and schedules the next check.
+    async fn check(self: &Arc<Self>) {
+        let unrenewed = &self.shared.unrenewed;
+        unrenewed.begun(self);
+        let mut turn = self.turn.lock().await;
+        let next = self.machine().check(self.now());
+        if !matches!(next, Next::Renew(_)) {
+            unrenewed.ended(self);
+        }
+        match next {
+            Next::Renew(renewal) => match self.renew(&mut turn, renewal, None).await {
+                Ok(()) => {
+                    unrenewed.ended(self);
+                    let due = self.machine().renew_at();
+                    self.schedule(due);
+                }
+                Err(error) => {
+                    let (now, jitter) = (self.now(), jitter());
+                    let due = self.machine().renewal_failed(&error, now, jitter);
+                    let Some(due) = due else {
+                        return self.lost(&mut turn, Loss::Gone).await;
+                    };
+                    if !error.is_lease_gone() {
+                        let (queue, id) = (&self.queue, &self.id);
+                        tracing::warn!(%queue, %id, %error, "failed to renew a lease; will retry");
+                    }
+                    self.schedule(due);
+                }
+            },
+            Next::CheckAt(due) => self.schedule(due),
+            Next::Lost(loss) => self.lost(&mut turn, loss).await,
+            Next::Nothing => {}
+        }
+    }
+
+    /// Cancels the work on the message, unless a transaction has completed it.
+    async fn lost(self: &Arc<Self>, turn: &mut Turn, loss: Loss) {
+        match self.was_completed(turn).await {
+            Some(true) => {}
+            None if loss == Loss::Gone => {
+                let due = self.machine().certain_end();
+                self.schedule(due);
+            }
+            Some(false) | None => {
+                let (queue, id, cause) = (&self.queue, &self.id, loss.cause());
+                tracing::warn!(%queue, %id, cause, "lost a lease");
+                self.lose();
+            }
+        }
+    }
+
+    /// Tries again after a panic of the backend, which may have carried out the renewal.
+    fn panicked(self: &Arc<Self>, panic: &CaughtPanic) {
+        let (queue, id, now) = (&self.queue, &self.id, self.now());
+        log_caught(
+            || tracing::error!(%queue, %id, %panic, "the renewal of a lease panicked; will retry"),
+        );
+        let due = self.machine().retry_at(RetryAdvice::Temporary, now, 0.5);
+        self.schedule(due);
+    }
+
+    /// Whether the message is gone because a transaction of the application's has completed it. `None` if that cannot
+    /// be found out now.
+    async fn was_completed(&self, turn: &mut Turn) -> Option<bool> {
+        match self.conclude(turn).await {
+            Ok(promise) => Some(promise == Promise::Committed),
+            Err(error) => {
+                let (queue, id) = (&self.queue, &self.id);
+                tracing::warn!(%queue, %id, %error, "failed to learn whether a transaction was committed; will retry");
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use queue_core::MessageId;
+use tokio::runtime::Handle;
+
+use super::capacity::{Breaker, Capacity};
+use super::counters::Counters;
+use super::event::{Events, ListenerEvent, ListenerEventKind};
+use super::handling::Handling;
+use super::info::ListenerInfo;
+use super::intake::Intake;
+use super::latency::Latency;
+use super::observer::Observers;
+use super::phase::{ListenerPhase, Phase};
+use crate::extensions::meter::TransactionCounts;
+use crate::kernel::context::Context;
+use crate::kernel::observe::Measures;
+use crate::kernel::panic::log_caught;
+use crate::kernel::receive::Consumer;
+use crate::kernel::served::Serving;
+use crate::kernel::settings::{Paused, read_in_time};
+
+/// One listener: what its parts share, and the parts. Each owns its state, which others change by its methods only.
+pub(super) struct Core {
+    pub(super) context: Arc<Context>,
+    pub(super) consumer: Arc<Consumer>,
+    /// The application's runtime, on which handlers and dequeue tasks run.
+    pub(super) runtime: Handle,
+    /// The claim to the queue for this kind of message.
+    pub(super) serving: Serving,
+    pub(super) phase: Phase,
+    pub(super) intake: Intake,
+    pub(super) capacity: Capacity,
+    pub(super) handling: Handling,
+    pub(super) counters: Counters,
+    /// The queue's metrics.
+    pub(super) measures: Arc<Measures>,
+    /// The storage transactions on the queue before the listener was started.
+    pub(super) transactions_before: TransactionCounts,
+    pub(super) events: Events,
+    pub(super) observers: Observers,
+    /// If there is an objective.
+    pub(super) latency: Option<Arc<Latency>>,
+}
+
+impl Core {
+    /// Publishes an event, which is created only if there has been a subscriber.
+    pub(super) fn publish(&self, kind: impl FnOnce() -> ListenerEventKind) {
+        self.events.publish(|| ListenerEvent {
+            at: self.context.clock.now(),
+            queue: self.consumer.queue.clone(),
+            kind: kind(),
+        });
+    }
+
+    /// Asks the storage for the approximate number of messages on the queue.
+    pub(super) async fn measure_depth(&self) -> queue_core::Result<u64> {
+        let (queue, clock) = (&self.consumer.queue, &*self.context.clock);
+        let properties = self.context.backend.properties(queue);
+        let properties = read_in_time(clock, queue, properties).await?;
+        let depth = properties.approximate_count;
+        self.counters.measured(depth);
+        // The metric would stay at this value.
+        if self.measures.is_sampled() {
+            self.measures.depth(Some(depth));
+        }
+        Ok(depth)
+    }
+
+    /// Returns the mark in the queue's metadata that pauses it for everybody, if it had one when it was last read.
+    pub(super) fn queue_paused(&self) -> Option<Arc<Paused>> {
+        self.context.settings.marks().of(&self.consumer.queue)
+    }
+
+    /// Runs a job in the background until it ends or the listener stops. If it panics, it starts again.
+    pub(super) fn keep_running<F>(
+        self: &Arc<Self>,
+        name: &'static str,
+        job: impl Fn(Arc<Self>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (core, clock) = (Arc::clone(self), Arc::clone(&self.context.clock));
+        let run = move || {
+            let (core, job) = (Arc::clone(&core), job(Arc::clone(&core)));
+            async move {
+                tokio::select! {
+                    _ = core.phase.reached(ListenerPhase::Stopping) => {}
+                    () = job => {}
+                }
+            }
+        };
+        self.context.background.keep_running(name, clock, run);
+    }
+
+    /// Returns the listener's current figures.
+    pub(super) fn info(&self) -> ListenerInfo {
+        let transactions = self.context.meter.of(&self.consumer.queue);
+        let mut info = ListenerInfo {
+            in_flight_limit: self.capacity.in_flight_limit(),
+            parked: self.capacity.parking().count(),
+            queue_paused: self.queue_paused().map(Arc::unwrap_or_clone),
+            circuit: self.capacity.breaker().map(Breaker::state),
+            objective: self.latency.as_deref().map(Latency::current),
+            transactions: transactions.since(&self.transactions_before),
+            ..self.counters.snapshot()
+        };
+        self.intake.fill(&mut info, &*self.context.clock);
+        info
+    }
+
+    /// Stops the listener because the application's runtime dropped one of its tasks.
+    pub(super) fn task_dropped(&self) {
+        if !self.phase.abort() {
+            return;
+        }
+        let queue = &self.consumer.queue;
+        log_caught(|| tracing::error!(%queue, "stopping a listener: its runtime has shut down"));
+        self.publish(|| ListenerEventKind::RuntimeGone);
+    }
+
+    /// Counts and reports a message whose task panicked outside its handler.
+    pub(super) fn message_panicked(&self, id: &MessageId) {
+        self.counters.unsettled.fetch_add(1, Ordering::Relaxed);
+        let queue = &self.consumer.queue;
+        log_caught(
+            || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
+        );
+        self.publish(|| ListenerEventKind::MessageTaskPanicked { id: id.clone() });
+    }
+}

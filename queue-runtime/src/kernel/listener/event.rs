@@ -1,0 +1,380 @@
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use queue_core::envelope::PoisonReason;
+use queue_core::{Error, Failure, MessageId, QueueName, Timestamp};
+use tokio::sync::broadcast;
+
+use super::latency::ObjectiveState;
+use crate::kernel::panic::CaughtPanic;
+use crate::kernel::receive::SettleProblem;
+use crate::kernel::settings::Paused;
+
+/// An event of a listener: when it happened, on which queue, and what. Subscribe with
+/// [`ListenerHandle::events`](super::ListenerHandle::events), or with
+/// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none. The events of several listeners can be
+/// merged: each names its queue.
+///
+/// Subscribers observe the listener beside its handler. There may be any number of them, and none affects a message: one
+/// that panics ends its own task, and one that is slow loses the oldest events, and is told how many.
+///
+/// | observer pattern | here |
+/// |---|---|
+/// | `OnNext` | An [outcome](Self::is_outcome): there is one for each message that was received. |
+/// | `OnError` | [`Retried`](ListenerEventKind::Retried), [`Poisoned`](ListenerEventKind::Poisoned), [`NotSettled`](ListenerEventKind::NotSettled) and [`HandlerPanicked`](ListenerEventKind::HandlerPanicked) for one message; [`ReceiveFailed`](ListenerEventKind::ReceiveFailed), [`CircuitOpened`](ListenerEventKind::CircuitOpened) and others for the listener, which goes on. |
+/// | `OnCompleted` | [`Stopped`](ListenerEventKind::Stopped), the last event. |
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{ListenerEventKind, Message, Received, testing};
+/// use tokio::sync::broadcast::error::RecvError;
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// let listener = service.listener(ship);
+/// let mut events = listener.events();
+/// let listener = listener.start()?;
+/// let audit = tokio::spawn(async move {
+///     let (mut outcomes, mut missed) = (0, 0);
+///     loop {
+///         match events.recv().await {
+///             Ok(event) if matches!(event.kind, ListenerEventKind::Stopped) => return (outcomes, missed),
+///             Err(RecvError::Closed) => return (outcomes, missed),
+///             Ok(event) => outcomes += usize::from(event.is_outcome()),
+///             Err(RecvError::Lagged(events)) => missed += events,
+///         }
+///     }
+/// });
+/// service.submit_all((0..3).map(|number| Order { number })).await?;
+/// # testing::drain([&listener]).await?;
+/// listener.shutdown(Duration::from_secs(30)).await;
+/// assert_eq!(audit.await?, (3, 0));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// What happened is the event's kind, with the errors as their types:
+///
+/// ```
+/// use queue_runtime::{ListenerEventKind, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let listener = service
+///     .listener(async |order: Received<Order>| Err::<(), _>(format!("no item {}", order.number)))
+///     .poison_threshold(1);
+/// let mut events = listener.events();
+/// let listener = listener.start()?;
+/// service.submit(Order { number: 7 }).await?;
+///
+/// let event = events.recv().await?;
+/// match &event.kind {
+///     ListenerEventKind::Poisoned { id, reason, attempts, .. } => {
+///         println!("{}: {id} on `{}` is poison after {attempts} attempts: {reason}", event.at, event.queue);
+///     }
+///     ListenerEventKind::ReceiveFailed { error, .. } => eprintln!("{error}"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ListenerEvent {
+    /// When it happened, by this machine's clock.
+    pub at: Timestamp,
+    /// The queue of the listener.
+    pub queue: QueueName,
+    /// What happened.
+    pub kind: ListenerEventKind,
+}
+
+/// What happened to a listener or to one of its messages: the kind of a [`ListenerEvent`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ListenerEventKind {
+    /// A message was handled and completed.
+    Completed {
+        /// The message.
+        id: MessageId,
+        /// The number of the attempt that succeeded, from 1.
+        attempt: u32,
+    },
+    /// The work of a message was done before, according to the idempotency store. Its follow-ups were stored again, and
+    /// it was deleted, without running the handler.
+    Duplicate {
+        /// The message.
+        id: MessageId,
+    },
+    /// An attempt failed, and the message will be retried.
+    Retried {
+        /// The message.
+        id: MessageId,
+        /// The number of the attempt that failed, from 1.
+        attempt: u32,
+        /// The delay before the next attempt.
+        after: Duration,
+        /// The error that the handler returned, or what ended it.
+        error: Failure,
+    },
+    /// A message was moved to the poison queue.
+    Poisoned {
+        /// The message.
+        id: MessageId,
+        /// The reason.
+        reason: PoisonReason,
+        /// The number of attempts made.
+        attempts: u32,
+    },
+    /// A message was handed back without counting the attempt.
+    Released {
+        /// The message.
+        id: MessageId,
+    },
+    /// A message was put back without counting the attempt: by its handler, or because it is from a newer program,
+    /// so that a program that supports its version can receive it.
+    Postponed {
+        /// The message.
+        id: MessageId,
+        /// The delay before the message becomes visible again.
+        after: Duration,
+    },
+    /// A message was not settled, or may not have been. Unless it was settled or has expired, it will be
+    /// delivered again.
+    NotSettled {
+        /// The message.
+        id: MessageId,
+        /// The cause.
+        problem: SettleProblem,
+    },
+    /// A handler panicked. A separate event tells how its message was settled.
+    HandlerPanicked {
+        /// The message.
+        id: MessageId,
+        /// The panic.
+        panic: CaughtPanic,
+    },
+    /// A cancelled handler blocks its thread. Its message is settled without it; the handler counts against
+    /// `max_in_flight` until it returns.
+    HandlerStuck {
+        /// The message.
+        id: MessageId,
+    },
+    /// A [transaction](crate::in_transaction) has run for a second, and goes on. Nothing else can be written to the file
+    /// meanwhile, renewals of leases included.
+    TransactionSlow {
+        /// The message.
+        id: MessageId,
+    },
+    /// There are `max_in_flight` stuck handlers, so the listener receives no messages until one returns.
+    AllHandlersStuck {
+        /// The number of stuck handlers.
+        stuck: usize,
+    },
+    /// A receive found no message. The [idle policy](crate::policy::IdlePolicy) is asked what the dequeue task does.
+    QueueEmpty {
+        /// The number of receives in a row in which this dequeue task found none, from 1, as the policy is told. A receive
+        /// that found what a [notifier](crate::notify) had announced, and no more, does not interrupt the row.
+        in_a_row: u32,
+    },
+    /// A receive found messages, the first of the listener after one that found none or a missing queue. Published
+    /// before the events of the messages.
+    WorkDetected,
+    /// The queue does not exist. The listener keeps polling for it.
+    QueueMissing,
+    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until it is resumed, and
+    /// finishes what is in flight. Published once, until then.
+    QueuePaused(Paused),
+    /// The queue is not paused any more. The listener receives messages again, unless its handle has paused it.
+    QueueResumed,
+    /// A receive failed and will be retried.
+    ReceiveFailed {
+        /// The error.
+        error: Error,
+        /// The delay before the next receive.
+        after: Duration,
+    },
+    /// The [idempotency store](super::ListenerBuilder::idempotent) failed. Messages wait, and are not handled before it
+    /// works again.
+    IdempotencyStoreFailed {
+        /// The error.
+        error: Error,
+        /// The delay before the next try.
+        after: Duration,
+    },
+    /// The data of messages is elsewhere, and the [resolver](super::ListenerBuilder::data_resolver) cannot have it now.
+    /// Such messages wait, and are not handled before that.
+    DataUnavailable {
+        /// The error.
+        error: Error,
+        /// The delay before the next try.
+        after: Duration,
+    },
+    /// No thread could be started for a blocking handler. The listener receives no messages until one can.
+    NoThread {
+        /// The operating system's error.
+        error: Arc<std::io::Error>,
+        /// The delay before the retry.
+        after: Duration,
+    },
+    /// What is around the handler, or is the handler, failed to become ready: a layer or service of `tower`. Until it is, the
+    /// listener receives no messages or, if it is that of one type of a router, messages of the type wait.
+    NotReady {
+        /// The error.
+        error: Failure,
+        /// The delay before the next try.
+        after: Duration,
+    },
+    /// The number of dequeue tasks that should run has changed: the scale policy or
+    /// [`scale`](super::ListenerHandle::scale) has set it, or a task has ended because the queue was empty.
+    Scaled {
+        /// The number before.
+        from: usize,
+        /// The number now.
+        to: usize,
+    },
+    /// The [circuit breaker](super::ListenerBuilder::circuit_breaker) has opened: the listener receives probes
+    /// only.
+    CircuitOpened {
+        /// The number of failed attempts.
+        failed: usize,
+        /// The number of last attempts that they are of.
+        attempts: usize,
+        /// The delay before the first probe.
+        probe_after: Duration,
+    },
+    /// A probe of the circuit breaker failed.
+    CircuitProbeFailed {
+        /// The delay before the next probe.
+        probe_after: Duration,
+    },
+    /// A probe of the circuit breaker succeeded: the listener receives messages again.
+    CircuitClosed {
+        /// How long it was open.
+        open_for: Duration,
+    },
+    /// The [objective](super::ListenerBuilder::objective) is broken.
+    ObjectiveBroken(ObjectiveState),
+    /// The [objective](super::ListenerBuilder::objective) is kept again.
+    ObjectiveKept(ObjectiveState),
+    /// The storage throttled a receive, and the listener halved the number of messages that may be in
+    /// flight. It rises again while receives succeed.
+    Throttled {
+        /// The number of messages that may be in flight now.
+        in_flight_limit: usize,
+    },
+    /// The storage has throttled for more than a minute without a lasting recovery. The queue gets more requests
+    /// than the storage serves: set a [`StorageLimit`](crate::StorageLimit) below what it serves, distribute the messages
+    /// over more queues or shards, or receive larger batches. Published once, until the throttling has ended.
+    ThrottledPersistently {
+        /// How long it has throttled so far.
+        lasted: Duration,
+        /// The error of the last receive. It names the queue, and the shard if the queue has several.
+        error: Error,
+    },
+    /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked.
+    /// The default idle policy is used in its place, until the next time; the number of dequeue tasks stays as it
+    /// is.
+    PolicyPanicked {
+        /// The panic.
+        panic: CaughtPanic,
+    },
+    /// A dequeue task panicked, for example in a custom backend. It starts again.
+    TaskPanicked {
+        /// The panic.
+        panic: CaughtPanic,
+        /// The delay before it starts again.
+        after: Duration,
+    },
+    /// The task of a message panicked outside its handler, for example in a custom backend. The message was
+    /// not settled, or may not have been: it is delivered again when its lease ends, as after a crash.
+    MessageTaskPanicked {
+        /// The message.
+        id: MessageId,
+    },
+    /// The Tokio runtime that the listener was started on has shut down. The listener stops and hands its
+    /// messages back without counting the attempt.
+    RuntimeGone,
+    /// The listener has stopped, and all its messages are settled. There is no later event.
+    Stopped,
+}
+
+impl ListenerEvent {
+    /// Returns the message that the event is about, if it is about one.
+    #[must_use]
+    pub fn message(&self) -> Option<&MessageId> {
+        self.kind.message()
+    }
+
+    /// Returns whether this tells how a message was settled, or that it was not. There is one such event for each
+    /// time that the listener receives a message.
+    #[must_use]
+    pub fn is_outcome(&self) -> bool {
+        self.kind.is_outcome()
+    }
+}
+
+impl ListenerEventKind {
+    fn message(&self) -> Option<&MessageId> {
+        match self {
+            Self::Completed { id, .. }
+            | Self::Duplicate { id }
+            | Self::Retried { id, .. }
+            | Self::Poisoned { id, .. }
+            | Self::Released { id }
+            | Self::Postponed { id, .. }
+            | Self::NotSettled { id, .. }
+            | Self::HandlerPanicked { id, .. }
+            | Self::HandlerStuck { id }
+            | Self::TransactionSlow { id }
+            | Self::MessageTaskPanicked { id } => Some(id),
+            _ => None,
+        }
+    }
+
+    fn is_outcome(&self) -> bool {
+        let is_remark = matches!(
+            self,
+            Self::HandlerPanicked { .. } | Self::HandlerStuck { .. } | Self::TransactionSlow { .. }
+        );
+        self.message().is_some() && !is_remark
+    }
+}
+
+/// The number of events that a subscriber may fall behind.
+pub(crate) const EVENTS_KEPT: usize = 1_024;
+
+/// The events of one listener, for its subscribers. The channel exists once there has been one: it takes more
+/// memory than the rest of an idle listener.
+#[derive(Default)]
+pub(super) struct Events(OnceLock<broadcast::Sender<ListenerEvent>>);
+
+impl Events {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<ListenerEvent> {
+        let sender = self.0.get_or_init(|| broadcast::Sender::new(EVENTS_KEPT));
+        sender.subscribe()
+    }
+
+    /// Publishes an event, which is created only if there has been a subscriber.
+    pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
+        if let Some(sender) = self.0.get() {
+            // An error means that the last subscriber is gone.
+            let _ = sender.send(event());
+        }
+    }
+}

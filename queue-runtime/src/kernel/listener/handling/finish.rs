@@ -1,0 +1,193 @@
+//! The end of a message in flight: settles it, counts it, and releases its permit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use queue_core::internal::error_chain;
+use queue_core::{Disposition, MessageId};
+use tracing::Instrument as _;
+
+use super::attempt_counts::attempt_counts;
+use super::core::Core;
+use super::event::ListenerEventKind;
+use super::run::{Ended, HandlerState, Run};
+use crate::kernel::lease::Cause;
+use crate::kernel::observe;
+use crate::kernel::panic::{CaughtPanic, catch_async};
+use crate::kernel::policy::Settlement;
+use crate::kernel::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
+
+/// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
+pub(super) async fn finish(run: &Run) {
+    let packs = &run.core().context.packs;
+    let may_wait = packs.settles_together(run.incoming.lease.id()) && !run.is_stuck();
+    let aside = may_wait.then(|| run.room.step_aside());
+    let settled = settle(run).await;
+    drop(aside);
+    run.incoming.lease.abandon();
+    report(run, settled);
+}
+
+/// Runs [`finish`] in the background, for a task that was dropped or does not react.
+pub(super) fn finish_in_background(run: &Arc<Run>) {
+    let (core, run) = (run.core(), Arc::clone(run));
+    run.unwatch();
+    core.context.background.spawn(async move {
+        let finished = finish(&run).instrument(run.span.clone());
+        if catch_async(finished).await.is_err() {
+            abandon(&run);
+        }
+    });
+}
+
+/// Leaves a message to its lease, after a panic outside its handler. It is delivered again as after a crash of
+/// the process.
+pub(super) fn abandon(run: &Run) {
+    let core = run.core();
+    run.unwatch();
+    run.incoming.lease.abandon();
+    drop(run.take_known());
+    let token = run.room.settled();
+    core.message_panicked(&run.incoming.envelope.id);
+    drop(token);
+    if !run.is_stuck() {
+        run.room.vacate();
+    }
+}
+
+/// Reports how a message was settled, and releases its permit unless its handler is stuck.
+pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
+    let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
+    if let Some(known) = run.take_known() {
+        known.settled(match settled {
+            Ok(Settled::Completed | Settled::Duplicate) => Settlement::Completed,
+            Ok(Settled::Poisoned(_)) => Settlement::Failed,
+            _ => Settlement::PutBack,
+        });
+    }
+    let outcome = outcome(&settled);
+    run.route.measures.settled(outcome);
+    observe::record_outcome(&run.span, outcome);
+    // Figures before the event that leads somebody to read them, and all before the listener may stop.
+    let token = run.room.settled();
+    publish(run.core(), id, attempt, settled);
+    drop(token);
+    if !run.is_stuck() {
+        run.room.vacate();
+    }
+}
+
+/// Counts and publishes how a message was settled.
+fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, SettleProblem>) {
+    let (counters, queue) = (&core.counters, &core.consumer.queue);
+    match settled {
+        Ok(Settled::Completed) => {
+            counters.completed.fetch_add(1, Ordering::Relaxed);
+            core.publish(|| ListenerEventKind::Completed {
+                id: id.clone(),
+                attempt,
+            });
+        }
+        Ok(Settled::Duplicate) => {
+            counters.duplicates.fetch_add(1, Ordering::Relaxed);
+            core.publish(|| ListenerEventKind::Duplicate { id: id.clone() });
+        }
+        Ok(Settled::Retried { after, error }) => {
+            counters.retried.fetch_add(1, Ordering::Relaxed);
+            core.publish(|| ListenerEventKind::Retried {
+                id: id.clone(),
+                attempt,
+                after,
+                error,
+            });
+        }
+        Ok(Settled::Poisoned(reason)) => {
+            counters.poisoned.fetch_add(1, Ordering::Relaxed);
+            core.publish(|| ListenerEventKind::Poisoned {
+                id: id.clone(),
+                reason,
+                attempts: attempt,
+            });
+        }
+        Ok(Settled::Released) => {
+            counters.released.fetch_add(1, Ordering::Relaxed);
+            core.publish(|| ListenerEventKind::Released { id: id.clone() });
+        }
+        Ok(Settled::Postponed { after }) => {
+            counters.released.fetch_add(1, Ordering::Relaxed);
+            core.publish(|| ListenerEventKind::Postponed {
+                id: id.clone(),
+                after,
+            });
+        }
+        Err(problem) => {
+            counters.unsettled.fetch_add(1, Ordering::Relaxed);
+            let error = error_chain(&problem);
+            tracing::warn!(%queue, %id, error, "failed to settle a message");
+            core.publish(|| ListenerEventKind::NotSettled {
+                id: id.clone(),
+                problem,
+            });
+        }
+    }
+}
+
+async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
+    let core = run.core();
+    let ended = run
+        .ended()
+        .expect("it is kept before the message is settled");
+    // Asks the application's classifiers, so only once, also if the message is settled again in the background.
+    let end = run.end_of_message.get_or_init(|| end(run, ended));
+    let handled = Handled {
+        end,
+        follow_ups: match ended {
+            Ended::Returned(Disposition::Complete(follow_ups)) => follow_ups,
+            _ => &[],
+        },
+        still_runs: matches!(ended, Ended::Stopped(_, HandlerState::Blocking)),
+    };
+    let counts = |transaction| {
+        let counts = || attempt_counts(run, ended, end, transaction);
+        *run.counts.get_or_init(counts)
+    };
+    let settling = Settling::new(&core.context, run.consumer(), &run.incoming);
+    settling.settle(handled, counts).await
+}
+
+/// Returns how a message ends whose handler has ended like this.
+fn end(run: &Run, ended: &Ended) -> End {
+    match ended {
+        Ended::Returned(returned) => End::of(returned, &run.consumer().options.classifiers),
+        Ended::Panicked(panic) => {
+            report_panic(run, panic.clone());
+            End::failed(format!("the handler panicked: {panic}"))
+        }
+        Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => End::Released,
+        Ended::Stopped(Cause::LeaseLost, _) => End::LeaseLost,
+        Ended::Stopped(Cause::TimedOut, HandlerState::Unpolled) => {
+            let (queue, id) = (&run.core().consumer.queue, &run.incoming.envelope.id);
+            tracing::error!(%queue, %id, "a handler was not polled within its timeout; its runtime is blocked or overloaded");
+            End::Released
+        }
+        Ended::Stopped(Cause::TimedOut, handler) => {
+            let timeout = run.incoming.settings.handler_timeout;
+            let remark = match handler {
+                HandlerState::Blocking => " and blocks its thread",
+                HandlerState::Dropped | HandlerState::Unpolled => "",
+            };
+            End::failed(format!("the handler timed out after {timeout:?}{remark}"))
+        }
+    }
+}
+
+fn report_panic(run: &Run, panic: CaughtPanic) {
+    let core = run.core();
+    let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
+    let backtrace = panic.backtrace().map(tracing::field::display);
+    tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
+    core.publish(|| ListenerEventKind::HandlerPanicked {
+        id: id.clone(),
+        panic,
+    });
+}

@@ -1,0 +1,282 @@
+//! What a message has to have before its handler is called, and what it waits for.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use queue_core::envelope::PoisonReason;
+use queue_core::{Error, RetryAdvice};
+
+use super::gate::until_ready;
+use super::routes::Route;
+use super::turns::Keyed;
+use crate::kernel::listener::capacity::{Reserved, Room};
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::event::ListenerEventKind;
+use crate::kernel::listener::phase::ListenerPhase;
+use crate::kernel::panic::{CaughtPanic, log_caught};
+use crate::kernel::policy::{jitter, outage_pause};
+use crate::kernel::receive::{
+    Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, can_decode_early,
+    can_wait_outside, claim, decode, expanded_size, fetch_data, is_admissible, lacks_data, park,
+    park_at, put_back_after,
+};
+
+/// Returns the call that handles the message, once it has what it needs for that.
+pub(super) async fn prepare(
+    room: &Room,
+    route: &Route,
+    incoming: &mut Incoming,
+) -> Result<Call, Refusal> {
+    let core = room.core();
+    let (context, consumer) = (&core.context, &route.consumer);
+    let Some(handler) = &route.handler else {
+        return Err(unhandled(incoming));
+    };
+    let keyed = route.gate.keyed();
+    // What is not handled waits for nothing.
+    let waits =
+        (keyed.is_some() || route.gate.has_limits()) && is_admissible(context, consumer, incoming);
+    // It waits before its attempt begins, unless its key is not known by then.
+    let waits_early = waits && (keyed.is_none() || room.has_turn());
+    let mut own = Ready::default();
+    if waits_early {
+        own = Box::pin(wait(room, route, incoming)).await?;
+    }
+    admit(context, consumer, incoming).await?;
+    if lacks_data(consumer, incoming) {
+        Box::pin(obtain_data(room, consumer, incoming)).await?;
+    }
+    if let Some(keyed) = keyed.filter(|_| waits && !waits_early) {
+        take_turn(room, keyed, incoming).map_err(|panic| {
+            let error = format!("the function that returns the key of a message panicked: {panic}");
+            Refusal::Ends(End::failed(error))
+        })?;
+        let marked = incoming.envelope.attempts.last_chance;
+        let has_to_wait = room.turn().is_some_and(|(before, _)| before > 0);
+        let after = put_back_after(&incoming.envelope);
+        let settling = Settling::new(context, consumer, incoming);
+        if marked && has_to_wait && can_wait_outside(settling, after) {
+            // Without its mark: whatever ends the process meanwhile is not its doing.
+            let reason = Some("it has to wait for its turn, and is on its last chance".to_owned());
+            return Err(Refusal::Ends(End::Postponed { after, reason }));
+        }
+        own = Box::pin(wait(room, route, incoming)).await?;
+    }
+    if handler.is_blocking() && !room.has_thread() {
+        reserve_thread(room, consumer, incoming).await?;
+    }
+    let call = |incoming: &Incoming| handler.call(context, incoming);
+    let call = decode(context, consumer, incoming, call).await?;
+    if consumer.options.idempotency.is_some() {
+        let report = |error: &Error, after| {
+            let error = error.clone();
+            core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
+        };
+        let claimed = unless_stopping(core, claim(context, consumer, incoming, report)).await;
+        match claimed {
+            Some(claimed) => claimed?,
+            None => return Err(Refusal::Ends(End::Released)),
+        }
+    }
+    let common = room.take_ready().unwrap_or_default();
+    Ok(with_layers(call, incoming, own, common))
+}
+
+/// Puts around the call what is around the handler of its type, and what is around all.
+fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, mut common: Ready) -> Call {
+    let handled = match call {
+        Call::Task(handled) => handled,
+        Call::Service(call) => {
+            let ready = own.take_service().or_else(|| common.take_service());
+            call(ready.expect("a service is ready before its message is handled"))
+        }
+        call => return call,
+    };
+    let handled = own.around(incoming, handled);
+    Call::Task(common.around(incoming, handled))
+}
+
+/// Returns why a message is not handled whose kind no handler takes: it may be for a newer program.
+fn unhandled(incoming: &Incoming) -> Refusal {
+    let kind = &incoming.envelope.kind;
+    Refusal::Ends(End::NewerProgram {
+        reason: PoisonReason::UnhandledKind,
+        error: format!("no handler of this program takes messages of kind `{kind}`"),
+    })
+}
+
+/// Takes a turn for a message whose key is known when it is received.
+pub(super) fn take_turn_early(room: &Room, route: &Route, incoming: &Incoming) {
+    let (context, consumer) = (&room.core().context, &route.consumer);
+    if let Some(keyed) = route.gate.keyed()
+        && !lacks_data(consumer, incoming)
+        && can_decode_early(context, consumer, incoming)
+    {
+        // A panic is reported once the message is admitted, when this is tried again.
+        let _ = take_turn(room, keyed, incoming);
+    }
+}
+
+/// Takes a turn for a message, unless it does not decode.
+///
+/// # Errors
+/// The panic of the application's function.
+fn take_turn(room: &Room, keyed: &Keyed, incoming: &Incoming) -> Result<(), CaughtPanic> {
+    if let Some(turn) = keyed.take(&incoming.body)? {
+        room.keep_turn(turn);
+    }
+    Ok(())
+}
+
+/// Waits for the turn of a message first: it holds nothing then that the messages before it need.
+async fn wait(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+    await_turn(room, &route.consumer, incoming).await?;
+    if route.gate.has_limits() {
+        pass_gate(room, route, incoming).await
+    } else {
+        Ok(Ready::default())
+    }
+}
+
+/// Waits for the turn of a message, if it has a key.
+async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Result<(), Refusal> {
+    let core = room.core();
+    let Some((before, comes)) = room.turn() else {
+        return Ok(());
+    };
+    let given_up = before > 0 && room.take_ready().is_some();
+    let turn = async {
+        comes.await;
+        if given_up {
+            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+        }
+    };
+    let parking = core.capacity.parking();
+    let place = || (before <= parking.most()).then(|| parking.enter_anyway());
+    let patience = incoming.settings.handler_timeout;
+    let settling = Settling::new(&core.context, consumer, incoming);
+    let parked = park_at(parking, place, patience, settling, turn);
+    let parked = unless_stopping(core, parked).await;
+    parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+}
+
+/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
+async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+    let core = room.core();
+    let settling = Settling::new(&core.context, &route.consumer, incoming);
+    let passed = match route.gate.pass(core, None).now_or_never() {
+        Some(at_once) => at_once,
+        None => {
+            // A message that waits does not keep what others are ready for.
+            let common = room.take_ready().map(|_| core.capacity.ready());
+            let passed = route.gate.pass(core, common);
+            let parked = park(core.capacity.parking(), settling, passed);
+            let parked = unless_stopping(core, parked).await;
+            parked.unwrap_or(Err(Refusal::Ends(End::Released)))?
+        }
+    };
+    passed
+        .common
+        .into_iter()
+        .for_each(|ready| room.keep_ready(ready));
+    passed
+        .place
+        .into_iter()
+        .for_each(|place| room.keep_place(place));
+    Ok(passed.ready)
+}
+
+/// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.
+async fn obtain_data(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &mut Incoming,
+) -> Result<(), Refusal> {
+    let core = room.core();
+    let context = &core.context;
+    let most = context.encoder.max_payload();
+    let report = |error: &Error, after| {
+        let error = error.clone();
+        core.publish(|| ListenerEventKind::DataUnavailable { error, after });
+    };
+    let obtained = async {
+        // What is larger than allowed ends before anything is fetched.
+        if let Some(bytes) = expanded_size(incoming).filter(|size| *size <= most) {
+            grow(room, consumer, incoming, bytes).await?;
+        }
+        fetch_data(context, consumer, incoming, report).await
+    };
+    match unless_stopping(core, obtained).await {
+        Some(obtained) => obtained,
+        None => Err(Refusal::Ends(End::Released)),
+    }
+}
+
+/// Waits for room for the data of a message. It does not keep meanwhile what others are ready for, who may have that room.
+async fn grow(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    bytes: usize,
+) -> Result<(), Refusal> {
+    if room.grow(bytes).now_or_never().is_some() {
+        return Ok(());
+    }
+    let core = room.core();
+    let given_up = room.take_ready().is_some();
+    let grown = async {
+        room.grow(bytes).await;
+        if given_up {
+            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+        }
+    };
+    let settling = Settling::new(&core.context, consumer, incoming);
+    park(core.capacity.parking(), settling, grown).await
+}
+
+/// Reserves a thread for a message that was received without one. It waits while none can be started.
+async fn reserve_thread(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &Incoming,
+) -> Result<(), Refusal> {
+    let core = room.core();
+    let reserved = async { room.keep_thread(thread(core).await) };
+    let settling = Settling::new(&core.context, consumer, incoming);
+    let parked = park(core.capacity.parking(), settling, reserved);
+    let parked = unless_stopping(core, parked).await;
+    parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+}
+
+/// Reserves a thread, and reports when none can be started.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(super) async fn thread(core: &Core) -> Reserved {
+    let mut failures = 0;
+    loop {
+        let error = match core.capacity.reserve_thread() {
+            Ok(thread) => return thread,
+            Err(error) => Arc::new(error),
+        };
+        failures += 1;
+        let (queue, after) = (
+            &core.consumer.queue,
+            outage_pause(RetryAdvice::Temporary, failures, jitter()),
+        );
+        log_caught(
+            || tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again"),
+        );
+        core.publish(|| ListenerEventKind::NoThread { error, after });
+        core.context.clock.sleep(after).await;
+    }
+}
+
+/// Awaits something that may take long, unless the listener is stopping.
+async fn unless_stopping<T>(core: &Core, awaited: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        ready = awaited => Some(ready),
+        _ = core.phase.reached(ListenerPhase::Stopping) => None,
+    }
+}

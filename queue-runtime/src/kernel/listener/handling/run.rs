@@ -1,0 +1,313 @@
+//! The run of one handler, which decides who settles its message: either the task that runs the handler or
+//! the watchdog, never both.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use queue_core::Disposition;
+use queue_core::internal::LockExt as _;
+use tracing::Span;
+
+use super::capacity::Room;
+use super::core::Core;
+use super::routes::Route;
+use crate::kernel::delay_queue::{DelayQueue, Ticket};
+use crate::kernel::lease::{Cancellation, Cause};
+use crate::kernel::listener::latency::Known;
+use crate::kernel::observe;
+use crate::kernel::panic::CaughtPanic;
+use crate::kernel::receive::{Consumer, End, Ending, Incoming};
+
+/// A message in flight and the progress of its handler.
+///
+/// ```text
+///            begin_poll            end
+///          ┌───────────► Polling ───────► Ended    the task settles
+///        Ready ◄───────────┘ │ end_poll
+///          │ │               │
+///          │ └── end ────────│──────────► Ended    the task settles
+///          │                 │
+///          └──► Revoked      └──► Stuck            the watchdog settles
+///     take_over                take_over
+/// ```
+pub(super) struct Run {
+    pub(super) incoming: Incoming,
+    pub(super) room: Room,
+    pub(super) route: Arc<Route>,
+    /// The span of handling and settling the message.
+    pub(super) span: Span,
+    /// The watchdog's list, and the entry there, which is closed once the handler has ended.
+    watchlist: Arc<Watchlist>,
+    ticket: Ticket,
+    progress: AtomicU8,
+    /// Counts the polls of the handler.
+    polls: AtomicU32,
+    stop: Mutex<Option<Stop>>,
+    /// How the handler ended. The first value is kept.
+    ended: OnceLock<Ended>,
+    /// How the message ends, once the application's classifiers of errors have been asked.
+    pub(super) end_of_message: OnceLock<End>,
+    /// Whether the attempt counts if it failed, once that is decided.
+    pub(super) counts: OnceLock<bool>,
+    /// Whether the settlement of a handler that has ended was claimed.
+    claimed: AtomicBool,
+    /// Whether the handler has begun a transaction.
+    in_transaction: AtomicBool,
+    /// Whether it is counted as one that is stuck in its transaction.
+    holds_file: AtomicBool,
+    /// Until the message is settled, if there is an objective.
+    known: Mutex<Option<Known>>,
+}
+
+/// The cancellation of a handler, as the watchdog sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stop {
+    pub(super) cause: Cause,
+    /// When the watchdog first saw the cancellation, on the monotonic clock.
+    pub(super) since: Duration,
+    /// The number of polls until then.
+    polls: u32,
+}
+
+/// The handler's code is not running.
+const READY: u8 = 0;
+/// The handler's code is running on a thread.
+const POLLING: u8 = 1;
+/// The handler has ended, or will not be polled again.
+const ENDED: u8 = 2;
+/// The watchdog has taken the message over; the handler will not be polled again.
+const REVOKED: u8 = 3;
+/// The watchdog has taken the message over while the handler's code blocks its thread.
+const STUCK: u8 = 4;
+
+/// The watchdog has taken the message over. The task must not settle it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Taken;
+
+/// How a handler ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Returned(Disposition),
+    Panicked(CaughtPanic),
+    /// It was cancelled.
+    Stopped(Cause, HandlerState),
+    /// Its lease had ended when it was about to start.
+    NotStarted,
+}
+
+impl Ended {
+    pub(super) fn of_batch(ending: Ending) -> Self {
+        match ending {
+            Ending::Returned(disposition) => Self::Returned(disposition),
+            Ending::Panicked(panic) => Self::Panicked(panic),
+            Ending::TimedOut => Self::Stopped(Cause::TimedOut, HandlerState::Dropped),
+            Ending::Stuck => Self::Stopped(Cause::TimedOut, HandlerState::Blocking),
+            Ending::NotStarted => Self::NotStarted,
+        }
+    }
+}
+
+/// The state of a cancelled handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HandlerState {
+    /// It was dropped at an `await`.
+    Dropped,
+    /// It waits at an `await`, and its runtime does not poll it.
+    Unpolled,
+    /// It blocks its thread.
+    Blocking,
+}
+
+impl Run {
+    pub(super) fn new(
+        incoming: Incoming,
+        room: Room,
+        route: Arc<Route>,
+        watchlist: Arc<Watchlist>,
+    ) -> Self {
+        let core = room.core();
+        let queue = &core.consumer.queue;
+        let latency = core.latency.as_ref();
+        let known = latency.map(|latency| latency.received(&core.context, &incoming));
+        Self {
+            known: Mutex::new(known),
+            route,
+            span: observe::process(queue, &incoming.envelope, incoming.attempt()),
+            incoming,
+            room,
+            watchlist,
+            ticket: Ticket::default(),
+            progress: AtomicU8::new(READY),
+            polls: AtomicU32::new(0),
+            stop: Mutex::default(),
+            ended: OnceLock::new(),
+            end_of_message: OnceLock::new(),
+            counts: OnceLock::new(),
+            claimed: AtomicBool::new(false),
+            in_transaction: AtomicBool::new(false),
+            holds_file: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        self.room.core()
+    }
+
+    /// Records that the handler has begun a transaction.
+    pub(super) fn begin_transaction(&self) {
+        self.in_transaction.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a stuck handler that is in a transaction.
+    pub(super) fn count_transaction(&self) {
+        if self.in_transaction.load(Ordering::Relaxed) {
+            self.holds_file.store(true, Ordering::Relaxed);
+            let stuck = &self.core().counters.stuck_transactions;
+            stuck.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts it out again, if it was counted.
+    pub(super) fn uncount_transaction(&self) {
+        if self.holds_file.swap(false, Ordering::Relaxed) {
+            let stuck = &self.core().counters.stuck_transactions;
+            stuck.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the count of the message's time.
+    pub(super) fn take_known(&self) -> Option<Known> {
+        self.known.hold().take()
+    }
+
+    /// Returns the settings for the message.
+    pub(super) fn consumer(&self) -> &Consumer {
+        &self.route.consumer
+    }
+
+    pub(super) fn cancellation(&self) -> &Cancellation {
+        self.incoming.lease.cancellation()
+    }
+
+    /// Has the watchdog check the run at `due`, on the monotonic clock, in place of an earlier time. Does nothing
+    /// after [`unwatch`](Self::unwatch).
+    pub(super) fn watch_at(self: &Arc<Self>, due: Duration, watched: Watched) {
+        self.watchlist.schedule(&self.ticket, due, watched);
+    }
+
+    /// Takes the run off the watchdog's list for good.
+    pub(super) fn unwatch(&self) {
+        self.watchlist.close(&self.ticket);
+    }
+
+    pub(super) fn watchlist(&self) -> &Watchlist {
+        &self.watchlist
+    }
+
+    /// Records that the handler's code starts to run.
+    pub(super) fn begin_poll(&self) -> Result<(), Taken> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        self.advance(READY, POLLING)
+    }
+
+    /// Records that the handler's code has yielded at an `await`.
+    pub(super) fn end_poll(&self) -> Result<(), Taken> {
+        self.advance(POLLING, READY)
+    }
+
+    /// Records that the handler's code has ended.
+    pub(super) fn end(&self, ended: Ended) -> Result<(), Taken> {
+        // Kept even if the watchdog has just taken the message: it came in time then.
+        self.keep_ended(ended);
+        self.advance(POLLING, ENDED)
+    }
+
+    /// Records that the handler will not be polled again.
+    pub(super) fn end_unpolled(&self, ended: Ended) -> Result<(), Taken> {
+        self.advance(READY, ENDED)?;
+        self.keep_ended(ended);
+        Ok(())
+    }
+
+    /// Stores how the handler ended, for the settlement of the message.
+    pub(super) fn keep_ended(&self, ended: Ended) {
+        // An error says that somebody was first.
+        let _ = self.ended.set(ended);
+    }
+
+    pub(super) fn ended(&self) -> Option<&Ended> {
+        self.ended.get()
+    }
+
+    /// Claims the settlement of a handler that has ended. Only the first caller gets it.
+    pub(super) fn claim(&self) -> bool {
+        self.progress.load(Ordering::Acquire) == ENDED && !self.claimed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes the message over from its task. Returns `None` if the handler has ended.
+    pub(super) fn take_over(&self) -> Option<HandlerState> {
+        // A poll may begin or end between two tries.
+        loop {
+            if self.advance(READY, REVOKED).is_ok() {
+                return Some(HandlerState::Unpolled);
+            }
+            if self.advance(POLLING, STUCK).is_ok() {
+                return Some(HandlerState::Blocking);
+            }
+            if !matches!(self.progress.load(Ordering::Acquire), READY | POLLING) {
+                return None;
+            }
+        }
+    }
+
+    /// Returns whether the watchdog took the message over while the handler's code was running.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.progress.load(Ordering::Acquire) == STUCK
+    }
+
+    /// Returns the handler's cancellation, if it was cancelled. The first call that sees it records `now`.
+    pub(super) fn told_to_stop(&self, now: Duration) -> Option<Stop> {
+        let cause = self.cancellation().cause()?;
+        let mut stop = self.stop.hold();
+        let new = || self.stop_at(cause, now);
+        Some(*stop.get_or_insert_with(new))
+    }
+
+    /// Returns whether the handler has been polled since `stop`. If so, its grace period starts again at `now`.
+    pub(super) fn polled_since(&self, stop: Stop, now: Duration) -> bool {
+        let polled = self.polls.load(Ordering::Relaxed) != stop.polls;
+        if polled {
+            let again = self.stop_at(stop.cause, now);
+            *self.stop.hold() = Some(again);
+        }
+        polled
+    }
+
+    fn stop_at(&self, cause: Cause, since: Duration) -> Stop {
+        let polls = self.polls.load(Ordering::Relaxed);
+        Stop {
+            cause,
+            since,
+            polls,
+        }
+    }
+
+    fn advance(&self, from: u8, to: u8) -> Result<(), Taken> {
+        self.progress
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+            .map_err(|_| Taken)
+    }
+}
+
+/// The running handlers, by the time of the watchdog's next check.
+pub(super) type Watchlist = DelayQueue<Watched>;
+
+/// A run under the watchdog.
+#[derive(Clone)]
+pub(super) struct Watched {
+    pub(super) run: Arc<Run>,
+    /// The end of the handler timeout, on the monotonic clock.
+    pub(super) deadline: Duration,
+}

@@ -1,0 +1,173 @@
+//! The watchdog of a listener. It runs in the background, not on the handlers' runtime, and has authority
+//! over the handler timeout: it cancels handlers, and settles the messages of those that do not react.
+//!
+//! A cancelled handler is polled once more and then dropped by its task, which settles the message. After a
+//! grace period of 1 s the watchdog takes the message over. It distinguishes an overloaded runtime from a
+//! stuck handler:
+//!
+//! | the handler | meaning | result |
+//! |---|---|---|
+//! | is not being polled | the runtime is blocked or overloaded | the message is handed back at once, without counting the attempt; the handler is never polled again |
+//! | is still in the same poll | it blocks its thread | the message is settled; the handler is reported as stuck and counts against `max_in_flight` until it returns |
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::finish::finish_in_background;
+use super::run::{Ended, HandlerState, Run, Watched};
+use crate::kernel::lease::Cause;
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::event::ListenerEventKind;
+use crate::kernel::listener::phase::ListenerPhase;
+use crate::kernel::panic::log_caught;
+
+/// How long a handler that was told to stop has to reach an `await`.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
+/// Starts the watchdog in the background.
+pub(crate) fn start(core: &Arc<Core>) {
+    let (clock, background) = (&core.context.clock, &core.context.background);
+    let core = Arc::clone(core);
+    background.keep_running("watchdog", Arc::clone(clock), move || {
+        run(Arc::clone(&core))
+    });
+}
+
+/// Watches the running handlers until the listener has stopped, and then gives up its queue.
+async fn run(core: Arc<Core>) {
+    let (clock, watchlist) = (&core.context.clock, &core.handling.watchlist);
+    let stopping = async {
+        core.phase.reached(ListenerPhase::Aborting).await;
+        for watched in watchlist.take_all() {
+            tell_to_stop(watched, Cause::Stopping);
+        }
+    };
+    let watching = async {
+        loop {
+            for watched in watchlist.due(&**clock).await {
+                check(watched);
+            }
+        }
+    };
+    tokio::select! {
+        () = core.phase.all_settled() => {
+            core.handling.pool.close();
+            let packs = &core.context.packs;
+            packs.give_back_waiting(&core.consumer.queue).await;
+            core.serving.end();
+            core.phase.stopped();
+            core.publish(|| ListenerEventKind::Stopped);
+            core.observers.close();
+        }
+        ((), ()) = async { tokio::join!(stopping, watching) } => {}
+    }
+}
+
+/// Starts to watch a handler that is about to run, for as long as this. Returns the time, on the monotonic clock.
+pub(super) fn watch(run: &Arc<Run>, timeout: Duration) -> Duration {
+    let core = run.core();
+    let now = core.context.clock.monotonic();
+    let deadline = now.saturating_add(timeout);
+    // A handler whose time is up gets some grace, and its lease must outlast it.
+    let grace_over = deadline.saturating_add(2 * CANCEL_GRACE);
+    run.incoming.lease.renew_until(grace_over);
+    let watched = Watched {
+        run: Arc::clone(run),
+        deadline,
+    };
+    schedule(watched, now);
+    if core.phase.current() >= ListenerPhase::Aborting {
+        // The others were told so when that phase began.
+        for watched in run.watchlist().take_all() {
+            tell_to_stop(watched, Cause::Stopping);
+        }
+    }
+    now
+}
+
+/// Releases the permit of a handler that has returned after its message was taken over.
+pub(super) fn handler_returned(run: &Run) {
+    if run.is_stuck() {
+        run.core().counters.stuck.fetch_sub(1, Ordering::Relaxed);
+        run.uncount_transaction();
+    }
+    run.room.vacate();
+}
+
+/// Schedules a check for the end of the handler timeout, and one for each visibility timeout before it: a
+/// lost lease cancels the handler without notice to the watchdog.
+fn schedule(watched: Watched, now: Duration) {
+    let visibility = watched.run.incoming.settings.visibility;
+    let due = watched.deadline.min(now.saturating_add(visibility));
+    schedule_at(watched, due);
+}
+
+fn schedule_at(watched: Watched, due: Duration) {
+    let run = Arc::clone(&watched.run);
+    run.watch_at(due, watched);
+}
+
+fn check(watched: Watched) {
+    let now = watched.run.core().context.clock.monotonic();
+    let Some(stop) = watched.run.told_to_stop(now) else {
+        if now >= watched.deadline {
+            tell_to_stop(watched, Cause::TimedOut)
+        } else {
+            schedule(watched, now)
+        }
+        return;
+    };
+    let grace_over = now.saturating_sub(stop.since) >= CANCEL_GRACE;
+    if grace_over && !watched.run.polled_since(stop, now) {
+        take_over(watched.run, stop.cause);
+    } else {
+        schedule_grace(watched, now);
+    }
+}
+
+fn tell_to_stop(watched: Watched, cause: Cause) {
+    watched.run.cancellation().cancel(cause);
+    let now = watched.run.core().context.clock.monotonic();
+    schedule_grace(watched, now);
+}
+
+/// Schedules a check of a cancelled handler for the end of its grace period.
+fn schedule_grace(watched: Watched, now: Duration) {
+    let stop = watched.run.told_to_stop(now);
+    let since = stop.map_or(now, |stop| stop.since);
+    schedule_at(watched, since.saturating_add(CANCEL_GRACE));
+}
+
+/// Takes over and settles the message of a handler that did not react to its cancellation.
+fn take_over(run: Arc<Run>, cause: Cause) {
+    let core = run.core();
+    // Counted before the handler, which counts itself out, can return.
+    let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
+    run.count_transaction();
+    let taken_from = run.take_over();
+    if taken_from == Some(HandlerState::Blocking) {
+        report_stuck(&run, stuck);
+    } else {
+        core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
+        run.uncount_transaction();
+    }
+    if let Some(handler) = taken_from {
+        run.keep_ended(Ended::Stopped(cause, handler));
+        finish_in_background(&run);
+    }
+}
+
+fn report_stuck(run: &Run, stuck: usize) {
+    let core = run.core();
+    let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
+    // A panic of a subscriber would lose the message that was just taken over.
+    log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
+    core.publish(|| ListenerEventKind::HandlerStuck { id });
+    if stuck >= core.capacity.in_flight_limit() {
+        log_caught(
+            || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
+        );
+        core.publish(|| ListenerEventKind::AllHandlersStuck { stuck });
+    }
+}

@@ -1,0 +1,173 @@
+//! The pause of a queue for everybody: a mark in its metadata, which somebody else sets and removes.
+//!
+//! A dequeue task waits [here](lifted) before it acquires anything, while the queue is known to be paused, and has the
+//! metadata read again whenever it is not fresh any more: one read for all tasks of a service. While the queue is not paused,
+//! nothing is read for this that is not read anyway:
+//!
+//! | the metadata is not fresh, and | so it is read |
+//! |---|---|
+//! | messages were announced | before the receive, which is then not sent if the queue is paused |
+//! | a poll finds messages | after the receive; they are handed back if the queue is paused |
+//! | a poll finds none | not at all |
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use queue_core::internal::LockExt as _;
+
+use super::open_once;
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::event::ListenerEventKind;
+use crate::kernel::listener::phase::DrainEnd;
+use crate::kernel::notify::Wakeup;
+use crate::kernel::receive::refresh;
+
+/// Whether the events of a listener have told that its queue is paused.
+#[derive(Debug, Default)]
+pub(super) struct QueuePause(Mutex<bool>);
+
+/// What a dequeue task does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Receive,
+    /// Read the metadata, and ask again.
+    Read,
+    Wait(Duration),
+}
+
+/// Decides by the mark and the age of the metadata, which stays fresh for so long. `expects` is whether messages were
+/// announced.
+fn next(is_paused: bool, age: Option<Duration>, fresh: Duration, expects: bool) -> Step {
+    match age {
+        Some(age) if age < fresh && is_paused => Step::Wait(fresh - age),
+        Some(age) if age < fresh => Step::Receive,
+        Some(_) if !is_paused && !expects => Step::Receive,
+        _ => Step::Read,
+    }
+}
+
+/// Waits while the queue is known to be paused, and reads from time to time whether it still is. A listener that runs until
+/// its queue is empty ends instead. Gives back a wake-up that has to wait.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(super) async fn lifted(core: &Core, woken: &mut Option<Wakeup>) {
+    tell(core);
+    while is_paused(core) {
+        if let Some(wakeup) = woken.take() {
+            core.intake.wakeups.give_back(wakeup);
+        }
+        core.phase.drained(DrainEnd::QueuePaused);
+        tokio::select! {
+            biased;
+            () = becomes(core, false) => {}
+            () = look_again(core) => {}
+        }
+        tell(core);
+    }
+}
+
+/// Reads the metadata once it is not fresh, and nobody has paused the listener itself.
+async fn look_again(core: &Core) {
+    let (clock, fresh) = (&core.context.clock, core.context.settings.fresh());
+    core.phase.not_paused().await;
+    match step(core, false) {
+        Step::Wait(pause) => clock.sleep(pause).await,
+        Step::Read if refresh(&core.context, &core.consumer).await.is_err() => {
+            clock.sleep(fresh).await;
+        }
+        Step::Read | Step::Receive => {}
+    }
+}
+
+/// Opens the queue, and reads its metadata if messages are expected and it is not fresh. Returns whether the listener may
+/// receive: the queue is not known to be paused.
+///
+/// # Errors
+/// If the queue cannot be opened.
+pub(super) async fn opened(core: &Core, expects: bool) -> queue_core::Result<bool> {
+    open_once(core).await?;
+    if step(core, expects) == Step::Read {
+        // If that fails, what is known holds; and a receive tells why.
+        let _ = refresh(&core.context, &core.consumer).await;
+    }
+    Ok(!is_paused(core))
+}
+
+/// Waits until the queue is known to be paused.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(super) async fn begins(core: &Core) {
+    becomes(core, true).await;
+}
+
+fn step(core: &Core, expects: bool) -> Step {
+    let (settings, queue) = (&core.context.settings, &core.consumer.queue);
+    let age = settings.age(queue, core.context.clock.monotonic());
+    next(is_paused(core), age, settings.fresh(), expects)
+}
+
+fn is_paused(core: &Core) -> bool {
+    core.queue_paused().is_some()
+}
+
+async fn becomes(core: &Core, is_paused: bool) {
+    let marks = core.context.settings.marks();
+    marks.becomes(&core.consumer.queue, is_paused).await;
+}
+
+/// Reports once when the queue is paused, and once when it is not any more.
+fn tell(core: &Core) {
+    let queue = &core.consumer.queue;
+    // Held until the event is published, so that the events are in order.
+    let mut told = core.intake.queue_pause.0.hold();
+    let paused = core.queue_paused();
+    if *told == paused.is_some() {
+        return;
+    }
+    *told = paused.is_some();
+    match paused {
+        Some(paused) => {
+            core.publish(|| ListenerEventKind::QueuePaused((*paused).clone()));
+            tracing::warn!(
+                %queue, since = paused.since.map(tracing::field::display),
+                reason = paused.reason, "the queue is paused; receiving nothing until it is resumed"
+            );
+        }
+        None => {
+            core.publish(|| ListenerEventKind::QueueResumed);
+            tracing::info!(%queue, "the queue is resumed; receiving messages again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_and_waited_for() {
+        let fresh = Duration::from_secs(60);
+        let [young, just, old] = [0, 59, 60].map(|age| Some(Duration::from_secs(age)));
+        let second = Step::Wait(Duration::from_secs(1));
+        // Whether it is paused, its age, whether messages are expected.
+        for (is_paused, age, expects, step) in [
+            (false, None, false, Step::Read),
+            (false, young, false, Step::Receive),
+            (false, young, true, Step::Receive),
+            (false, just, true, Step::Receive),
+            (false, old, false, Step::Receive),
+            (false, old, true, Step::Read),
+            (true, None, false, Step::Read),
+            (true, young, false, Step::Wait(fresh)),
+            (true, just, false, second),
+            (true, just, true, second),
+            (true, old, false, Step::Read),
+            (true, old, true, Step::Read),
+        ] {
+            let next = next(is_paused, age, fresh, expects);
+            assert_eq!(next, step, "{is_paused} {age:?} {expects}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Which dequeue tasks run: their number follows the wanted one, within the range.
+
+use std::sync::Mutex;
+
+use queue_core::internal::LockExt as _;
+
+use tokio::sync::Notify;
+
+use crate::kernel::policy::TaskRange;
+
+/// The dequeue tasks of a listener.
+///
+/// A task ends if more run than are wanted, or if it found the queue empty and more than the minimum run.
+/// In both cases the decision and the count change under one lock, so that no two tasks end for one reason. If the
+/// minimum is zero, the last task does not end but stands by: it is not counted, and does not receive.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    state: Mutex<TaskCounts>,
+    /// Notified when tasks start although none ran.
+    started: Notify,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TaskCounts {
+    pub(super) range: TaskRange,
+    pub(super) wanted: usize,
+    pub(super) active: usize,
+    pub(super) peak: usize,
+    /// The number of tasks started so far.
+    pub(super) started: u64,
+}
+
+impl Tasks {
+    pub(super) fn new(range: TaskRange) -> Self {
+        Self {
+            state: Mutex::new(TaskCounts {
+                range,
+                wanted: range.least(),
+                active: 0,
+                peak: 0,
+                started: 0,
+            }),
+            started: Notify::new(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> TaskCounts {
+        *self.state.hold()
+    }
+
+    /// Changes the range. [`want`](Self::want) moves the wanted number into it.
+    pub(super) fn set_range(&self, range: TaskRange) {
+        self.state.hold().range = range;
+    }
+
+    /// Sets the wanted number within the range, and counts those that are missing as started. Returns the wanted
+    /// number before and after, and how many tasks to start.
+    pub(super) fn want(&self, tasks: impl FnOnce(TaskCounts) -> usize) -> (usize, usize, usize) {
+        let mut state = self.state.hold();
+        let before = state.wanted;
+        state.wanted = state.range.clamp(tasks(*state));
+        let missing = state.wanted.saturating_sub(state.active);
+        self.add(&mut state, missing);
+        state.started = state.started.saturating_add(missing as u64);
+        (before, state.wanted, missing)
+    }
+
+    /// Returns whether tasks that find the queue empty may end, the last one excepted.
+    pub(super) fn has_spare(&self) -> bool {
+        let state = self.state.hold();
+        state.active > state.range.least()
+    }
+
+    /// Returns whether the last task may stand by.
+    pub(super) fn may_stand_by(&self) -> bool {
+        let state = self.state.hold();
+        state.range.min == 0 && state.active == 1
+    }
+
+    /// Takes a task that is about to receive out of the count if more run than are wanted.
+    pub(super) fn leave_if_surplus(&self) -> bool {
+        self.leave_if(|state| state.active > state.wanted)
+    }
+
+    /// Takes a task that found the queue empty out of the count if more than the minimum run, and
+    /// lowers the wanted number.
+    pub(super) fn leave_if_spare(&self) -> bool {
+        self.leave_if(|state| state.active > state.range.least())
+    }
+
+    /// Takes the last task out of the count, which found the queue empty, if none is needed.
+    pub(super) fn stand_by(&self) -> bool {
+        self.leave_if(|state| state.range.min == 0 && state.active == 1)
+    }
+
+    /// Counts the task that stands by as running again, unless others run.
+    pub(super) fn rejoin(&self) -> bool {
+        let mut state = self.state.hold();
+        let joins = state.active == 0;
+        if joins {
+            state.wanted = state.wanted.max(1);
+            self.add(&mut state, 1);
+        }
+        joins
+    }
+
+    /// Waits until tasks run, other than the one that stands by.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn started(&self) {
+        let mut started = std::pin::pin!(self.started.notified());
+        started.as_mut().enable();
+        if self.counts().active == 0 {
+            started.await;
+        }
+    }
+
+    fn add(&self, state: &mut TaskCounts, tasks: usize) {
+        if state.active == 0 && tasks > 0 {
+            self.started.notify_waiters();
+        }
+        state.active += tasks;
+        state.peak = state.peak.max(state.active);
+    }
+
+    fn leave_if(&self, may: impl FnOnce(&TaskCounts) -> bool) -> bool {
+        let mut state = self.state.hold();
+        let leaves = may(&state);
+        if leaves {
+            state.active -= 1;
+            state.wanted = state.wanted.min(state.active).max(state.range.min);
+        }
+        leaves
+    }
+
+    /// Counts a task that has ended for another reason.
+    pub(super) fn ended(&self) {
+        self.state.hold().active -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn tasks_start_and_leave_within_the_range() {
+        let tasks = Tasks::new((2..=8).into());
+        assert_eq!(tasks.want(|state| state.wanted), (2, 2, 2));
+        assert_eq!(tasks.want(|_| 100), (2, 8, 6));
+        assert!(!tasks.leave_if_surplus());
+        assert_eq!(tasks.want(|_| 6), (8, 6, 0));
+        let left = (0..8).filter(|_| tasks.leave_if_surplus()).count();
+        assert_eq!((left, tasks.counts().active), (2, 6));
+        let left = (0..8).filter(|_| tasks.leave_if_spare()).count();
+        let state = tasks.counts();
+        assert_eq!((left, state.active, state.wanted), (4, 2, 2));
+        assert_eq!((state.peak, state.started), (8, 8));
+    }
+
+    #[tokio::test]
+    async fn the_task_that_stands_by_learns_that_others_run() {
+        let tasks = Tasks::new((0..=4).into());
+        assert_eq!(
+            tasks.want(|state| state.wanted),
+            (1, 1, 1),
+            "one looks first"
+        );
+        assert!(tasks.may_stand_by() && tasks.stand_by());
+        assert_eq!((tasks.counts().active, tasks.counts().wanted), (0, 0));
+        let mut started = std::pin::pin!(tasks.started());
+        assert!(started.as_mut().now_or_never().is_none());
+        assert_eq!(tasks.want(|_| 2), (0, 2, 2));
+        assert!(started.as_mut().now_or_never().is_some());
+        assert!(!tasks.rejoin(), "two run");
+    }
+
+    #[test]
+    fn a_smaller_range_makes_tasks_surplus_and_a_greater_one_starts_them() {
+        let tasks = Tasks::new(4.into());
+        assert_eq!(tasks.want(|state| state.wanted).2, 4);
+        tasks.set_range(1.into());
+        assert_eq!(tasks.want(|state| state.wanted), (4, 1, 0));
+        assert_eq!((0..4).filter(|_| tasks.leave_if_surplus()).count(), 3);
+        tasks.set_range((3..=5).into());
+        assert_eq!(tasks.want(|state| state.wanted), (1, 3, 2));
+    }
+}

@@ -1,0 +1,180 @@
+//! Measures how long messages take from their insertion to their completion, for a listener with an objective.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::clock::Clock;
+use queue_core::internal::{LockExt as _, between};
+
+use super::core::Core;
+use super::event::ListenerEventKind;
+use crate::kernel::context::Context;
+use crate::kernel::policy::{Change, Objective, RESOLUTION, Settlement, Unfinished, Window};
+use crate::kernel::receive::Incoming;
+
+/// How a listener keeps its [objective](super::ListenerBuilder::objective): the figures of the last five minutes.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct ObjectiveState {
+    /// Whether it is broken, as the last event said.
+    pub is_broken: bool,
+    /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
+    pub messages: u64,
+    /// How many of them are late. One that is moved to the poison queue is.
+    pub late: u64,
+    /// The time since the oldest message in flight was inserted.
+    #[serde(
+        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
+    )]
+    pub oldest: Option<Duration>,
+}
+
+/// The completions of the last minutes, and the messages in flight.
+pub(super) struct Latency {
+    clock: Arc<dyn Clock>,
+    within: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    window: Window,
+    /// By when they were inserted, on the monotonic clock, in milliseconds: that may be before the clock began.
+    in_flight: BTreeMap<i64, usize>,
+}
+
+/// A message in flight.
+pub(super) struct Known {
+    latency: Arc<Latency>,
+    inserted_at: i64,
+}
+
+impl Latency {
+    pub(super) fn new(objective: Objective, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            clock: Arc::clone(clock),
+            within: objective.within,
+            state: Mutex::new(State {
+                window: Window::new(objective),
+                in_flight: BTreeMap::new(),
+            }),
+        })
+    }
+
+    /// Begins to count a message that was received, whose age is the storage's to tell.
+    pub(super) fn received(self: &Arc<Self>, context: &Context, incoming: &Incoming) -> Known {
+        let age = between(incoming.meta.inserted_at, incoming.storage_now(context));
+        let inserted_at = self.now_millis() - millis(age);
+        *self.state.hold().in_flight.entry(inserted_at).or_default() += 1;
+        Known {
+            latency: Arc::clone(self),
+            inserted_at,
+        }
+    }
+
+    pub(super) fn current(&self) -> ObjectiveState {
+        let state = self.state.hold();
+        self.describe(&state, self.unfinished(&state))
+    }
+
+    fn judge(&self) -> (Option<Change>, ObjectiveState) {
+        let mut state = self.state.hold();
+        let unfinished = self.unfinished(&state);
+        let change = state.window.judge(self.clock.monotonic(), unfinished);
+        (change, self.describe(&state, unfinished))
+    }
+
+    fn describe(&self, state: &State, unfinished: Unfinished) -> ObjectiveState {
+        let counts = state.window.counts(unfinished);
+        ObjectiveState {
+            is_broken: state.window.is_broken(),
+            messages: counts.messages,
+            late: counts.late,
+            oldest: unfinished.oldest,
+        }
+    }
+
+    fn unfinished(&self, state: &State) -> Unfinished {
+        let now = self.now_millis();
+        let age = |inserted_at: &i64| Duration::from_millis(now.abs_diff(*inserted_at));
+        let in_flight = &state.in_flight;
+        let late = in_flight
+            .iter()
+            .take_while(|(inserted_at, _)| age(inserted_at) > self.within);
+        Unfinished {
+            late: late.map(|(_, messages)| *messages as u64).sum(),
+            oldest: in_flight.keys().next().map(age),
+        }
+    }
+
+    fn now_millis(&self) -> i64 {
+        millis(self.clock.monotonic())
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    // Half of the range, so that differences fit it.
+    i64::try_from(duration.as_millis())
+        .unwrap_or(i64::MAX)
+        .min(i64::MAX / 2)
+}
+
+impl Known {
+    /// Records how the message was settled, now.
+    pub(super) fn settled(self, settlement: Settlement) {
+        let latency = &self.latency;
+        let age = latency.now_millis().abs_diff(self.inserted_at);
+        let now = latency.clock.monotonic();
+        let mut state = latency.state.hold();
+        let age = Duration::from_millis(age);
+        state.window.settled(now, age, settlement);
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let mut state = self.latency.state.hold();
+        let in_flight = &mut state.in_flight;
+        if let Some(messages) = in_flight.get_mut(&self.inserted_at) {
+            *messages -= 1;
+            if *messages == 0 {
+                in_flight.remove(&self.inserted_at);
+            }
+        }
+    }
+}
+
+/// Judges the objective from time to time until the listener stops, if it has one.
+pub(super) fn start(core: &Arc<Core>) {
+    if core.latency.is_some() {
+        core.keep_running("objective", judge);
+    }
+}
+
+async fn judge(core: Arc<Core>) {
+    let Some(latency) = &core.latency else {
+        return;
+    };
+    let queue = &core.consumer.queue;
+    loop {
+        core.context.clock.sleep(RESOLUTION).await;
+        let (change, state) = latency.judge();
+        let ObjectiveState {
+            messages,
+            late,
+            oldest,
+            ..
+        } = state;
+        match change {
+            None => {}
+            Some(Change::Broken) => {
+                tracing::warn!(%queue, messages, late, ?oldest, "the latency objective is broken");
+                core.publish(|| ListenerEventKind::ObjectiveBroken(state));
+            }
+            Some(Change::Kept) => {
+                tracing::info!(%queue, messages, late, "the latency objective is kept again");
+                core.publish(|| ListenerEventKind::ObjectiveKept(state));
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Receiving messages for an accept, and deciding which of them the caller gets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::internal::error_chain;
+use queue_core::{DecodeError, ErrorKind};
+
+use super::AcceptError;
+use super::unclaimed::{Unclaimed, Undecided};
+use crate::kernel::context::Context;
+use crate::kernel::notify::Wakeups;
+use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
+use crate::kernel::receive::admission::{admit, decode};
+use crate::kernel::receive::consumer::Consumer;
+use crate::kernel::receive::data::{fetch_data, lacks_data};
+use crate::kernel::receive::delivery::Delivery;
+use crate::kernel::receive::fetch::fetch;
+use crate::kernel::receive::idempotent::claim;
+use crate::kernel::receive::incoming::{Fetched, Incoming};
+use crate::kernel::receive::received::Received;
+use crate::kernel::receive::refusal::Refusal;
+use crate::kernel::receive::settlement::{SettleProblem, Settled, Settling, outcome};
+use crate::kernel::repeat::Repeats;
+
+/// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
+/// the notifier may fail.
+const ANNOUNCED_PAUSE: Duration = Duration::from_secs(10);
+
+/// Decodes a message as `M`. The rest of an accept does not depend on the type.
+pub(super) type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
+
+/// An accept whose settings are checked.
+pub(super) struct Accepting<M> {
+    pub(super) context: Arc<Context>,
+    pub(super) consumer: Arc<Consumer>,
+    pub(super) max: u32,
+    pub(super) wait: Duration,
+    pub(super) storage_retry: StorageRetry,
+    pub(super) idle: Option<Arc<dyn IdlePolicy>>,
+    pub(super) decode: Decode<M>,
+}
+
+impl<M> Accepting<M> {
+    /// Accepts up to `max` messages. Returns none only if the queue is empty.
+    pub(super) async fn accept(&self) -> Result<Unclaimed<M>, AcceptError> {
+        let (context, consumer) = (&self.context, &self.consumer);
+        self.check()?;
+        let until = context.clock.monotonic().saturating_add(self.wait);
+        let mut empty = 0;
+        let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
+        // Before the first receive, so that no message is missed between the two.
+        let wakeups = (!self.wait.is_zero()).then(|| context.wakeups(&consumer.queue, self.max));
+        let mut woken = None;
+        let mut accepted = Unclaimed::default();
+        loop {
+            if let Some(wakeups) = &wakeups {
+                wakeups.receive_begins(woken);
+            }
+            let room = self.max - accepted.len();
+            let max = room.min(context.backend.capabilities().max_receive);
+            match fetch(context, consumer, max, |settings| settings.visibility).await {
+                Ok(fetched) => {
+                    repeats.succeeded();
+                    let found = fetched.len() as u32;
+                    if found > 0 {
+                        (woken, empty) = (None, 0);
+                        if let Some(wakeups) = &wakeups {
+                            wakeups.found(false);
+                        }
+                        self.deliver(fetched, &mut accepted).await?;
+                        if accepted.is_empty() || (found == max && max < room) {
+                            continue;
+                        }
+                    }
+                }
+                Err(error) if !accepted.is_empty() => {
+                    let queue = &consumer.queue;
+                    tracing::warn!(%queue, %error, "failed to accept more messages; returning those that were accepted");
+                }
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+                    return Err(AcceptError::QueueNotFound(consumer.queue.clone()));
+                }
+                Err(error) => {
+                    woken = None;
+                    let paused = Box::pin(repeats.pause(error)).await;
+                    paused.map_err(AcceptError::Storage)?;
+                    continue;
+                }
+            }
+            if !accepted.is_empty() {
+                return Ok(accepted);
+            }
+            let left = until.saturating_sub(context.clock.monotonic());
+            let (false, Some(wakeups)) = (left.is_zero(), &wakeups) else {
+                return Ok(accepted);
+            };
+            empty = wakeups.found_none(woken, empty);
+            let idle_cap = context.backend.capabilities().idle_cap;
+            let announced_pause = ANNOUNCED_PAUSE.max(idle_cap);
+            let by_default = ExponentialIdle::up_to(idle_cap);
+            let idle = self.idle.as_deref().unwrap_or(&by_default);
+            let mut pause = idle.delay(Idle::new(empty, jitter()));
+            if self.idle.is_none()
+                && pause < announced_pause.min(left)
+                && self.all_are_announced(wakeups).await
+            {
+                pause = announced_pause;
+            }
+            woken = tokio::select! {
+                wakeup = wakeups.wait(1) => Some(wakeup),
+                () = context.clock.sleep(pause.min(left)) => None,
+            };
+        }
+    }
+
+    /// Whether each message that will be visible is announced: a notifier is armed, and the queue has none whose lease
+    /// ends, which nobody announces.
+    async fn all_are_announced(&self, wakeups: &Wakeups) -> bool {
+        if !wakeups.is_armed() {
+            return false;
+        }
+        match self.context.backend.properties(&self.consumer.queue).await {
+            Ok(properties) => properties.approximate_count == 0,
+            Err(error) => {
+                let (queue, error) = (&self.consumer.queue, error_chain(&error));
+                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
+                false
+            }
+        }
+    }
+
+    /// Checks whether the messages may be accepted here.
+    fn check(&self) -> Result<(), AcceptError> {
+        let context = &self.context;
+        if !context.timer.has_timer(&*context.clock) {
+            return Err(AcceptError::NoTimer);
+        }
+        let types = self.consumer.serves.types();
+        if !types.is_empty() {
+            let checked = context.served.check(&self.consumer.queue, types);
+            checked.map_err(AcceptError::KindMismatch)?;
+        }
+        Ok(())
+    }
+
+    /// Adds deliveries of the messages, and settles those that cannot be handled. If one cannot be settled either, that is
+    /// an error only if there is nothing to return: it must not keep the others from being handled.
+    async fn deliver(
+        &self,
+        fetched: Vec<Fetched>,
+        accepted: &mut Unclaimed<M>,
+    ) -> Result<(), AcceptError> {
+        let (context, consumer) = (&self.context, &self.consumer);
+        let is_alone = fetched.len() == 1;
+        let delivered = fetched.into_iter().map(|fetched| {
+            // It is large, and moved often.
+            let incoming = Box::new(Incoming::read(context, consumer, fetched));
+            self.deliver_one(Undecided::new(context, consumer, incoming))
+        });
+        let mut errors = Vec::new();
+        let mut take = |delivered| match delivered {
+            Ok(one) => accepted.append(one),
+            Err(error) => errors.push(error),
+        };
+        if is_alone {
+            for one in delivered {
+                take(one.await);
+            }
+        } else {
+            join_all(delivered).await.into_iter().for_each(take);
+        }
+        accepted.keep_leased();
+        let returned = accepted.is_empty().then(|| errors.pop()).flatten();
+        for error in &errors {
+            let (queue, error) = (&consumer.queue, error_chain(error));
+            tracing::error!(%queue, error, "failed to accept one of several messages");
+        }
+        returned.map_or(Ok(()), Err)
+    }
+
+    /// Returns a delivery of the message, or settles the message if it cannot be handled.
+    async fn deliver_one(&self, mut undecided: Undecided<'_>) -> Result<Unclaimed<M>, AcceptError> {
+        let (context, consumer) = (&self.context, &self.consumer);
+        let refusal = match self.prepare(undecided.incoming()).await {
+            Ok(received) => {
+                let incoming = undecided.decided();
+                let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
+                let delivery = Delivery::new(received, incoming, context, consumer);
+                return Ok(Unclaimed::from(delivery));
+            }
+            Err(refusal) => refusal,
+        };
+        let refused = match refusal {
+            Refusal::NoClaim(error) => Err(AcceptError::Idempotency(error)),
+            Refusal::NoData(error) => Err(AcceptError::Data(error)),
+            refusal => {
+                let settling = Settling::new(context, consumer, undecided.incoming());
+                self.refused(Box::pin(refusal.settle(settling)).await)
+            }
+        };
+        undecided.decided();
+        refused.map(|()| Unclaimed::default())
+    }
+
+    async fn prepare(&self, incoming: &mut Incoming) -> Result<Received<M>, Refusal> {
+        let (context, consumer) = (&self.context, &*self.consumer);
+        admit(context, consumer, incoming).await?;
+        if lacks_data(consumer, incoming) {
+            Box::pin(fetch_data(context, consumer, incoming, |_, _| {})).await?;
+        }
+        let decode_as = |incoming: &Incoming| (self.decode)(context, incoming);
+        let received = decode(context, consumer, incoming, decode_as).await?;
+        claim(context, consumer, incoming, |_, _| {}).await?;
+        Ok(received)
+    }
+
+    /// Skips a message that is not handled, unless it could not be settled.
+    fn refused(&self, settled: Result<Settled, SettleProblem>) -> Result<(), AcceptError> {
+        let queue = &self.consumer.queue;
+        self.consumer
+            .measures(&self.context)
+            .settled(outcome(&settled));
+        match settled {
+            Ok(_) | Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(()),
+            Err(problem) => Err(AcceptError::Settle {
+                queue: queue.clone(),
+                problem,
+            }),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+mod accepting;
+mod error;
+mod messages;
+mod unclaimed;
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::clock::BoxFuture;
+use queue_core::idempotency::IdempotencyStore;
+use queue_core::wire::Body;
+use queue_core::{Message, QueueName};
+
+use accepting::{Accepting, Decode};
+pub use error::AcceptError;
+pub use messages::Messages;
+use unclaimed::Unclaimed;
+
+use super::consumer::{Caller, MissingQueue, Options};
+use super::delivery::Delivery;
+use super::idempotency::Idempotency;
+use super::received::Received;
+use super::serves::Serves;
+use super::setters::consumer_setters;
+use crate::kernel::context::Context;
+use crate::kernel::policy::{IdlePolicy, StorageRetry};
+use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
+
+/// A pending accept of one message, or with [`accept_many`](crate::QueueService::accept_many) of several. Configure it, then
+/// `.await` it.
+///
+/// Returns `None`, or no deliveries, only if the queue is empty. Messages that cannot be handled are moved to the poison
+/// queue, logged, and skipped.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).delay(Duration::from_secs(5)).await?;
+///
+/// let accept = service.accept::<Order>().wait(Duration::from_secs(20)).poison_threshold(3);
+/// let order = accept.await?.expect("visible after 5 seconds");
+/// assert_eq!(order.number, 7);
+/// order.complete().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`AcceptError`] distinguishes a missing queue from an error of the backend.
+///
+/// # Cancel safety
+/// If the future is dropped before it completes, no message is acknowledged. A message that it has received,
+/// or receives after that, is handed back in the background without counting the attempt.
+#[must_use = "nothing is accepted until this is awaited"]
+pub struct Accept<M, Out = Option<Delivery<M>>> {
+    context: Arc<Context>,
+    queue: QueueName,
+    max: u32,
+    wait: Duration,
+    storage_retry: StorageRetry,
+    idle: Option<Arc<dyn IdlePolicy>>,
+    /// Large, and moved often.
+    options: Box<Options>,
+    serves: Serves,
+    decode: Decode<M>,
+    give: fn(Unclaimed<M>) -> Out,
+}
+
+/// A pending accept of several messages: an [`Accept`] with the same settings, from
+/// [`QueueService::accept_many`](crate::QueueService::accept_many).
+pub type AcceptMany<M> = Accept<M, Vec<Delivery<M>>>;
+
+impl Accept<Body> {
+    /// Accepts any event or bare body, as it is stored.
+    pub(crate) fn any(context: Arc<Context>, queue: QueueName) -> Self {
+        Self::of(
+            context,
+            queue,
+            MissingQueue::Report,
+            Serves::Any,
+            |context, incoming| Ok(Received::stored(context, incoming)),
+        )
+    }
+}
+
+impl<M> Accept<M> {
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName, missing: MissingQueue) -> Self
+    where
+        M: Message,
+    {
+        Self::of(
+            context,
+            queue,
+            missing,
+            Serves::one::<M>(),
+            Received::decode,
+        )
+    }
+
+    fn of(
+        context: Arc<Context>,
+        queue: QueueName,
+        missing: MissingQueue,
+        serves: Serves,
+        decode: Decode<M>,
+    ) -> Self {
+        Self {
+            storage_retry: context.storage_retry.clone(),
+            idle: None,
+            context,
+            queue,
+            max: 1,
+            wait: Duration::ZERO,
+            options: Box::new(Options::new(missing)),
+            serves,
+            decode,
+            give: |mut accepted| accepted.take_first(),
+        }
+    }
+
+    /// Accepts up to `max` messages.
+    pub(crate) fn many(self, max: u32) -> AcceptMany<M> {
+        Accept {
+            context: self.context,
+            queue: self.queue,
+            max,
+            wait: self.wait,
+            storage_retry: self.storage_retry,
+            idle: self.idle,
+            options: self.options,
+            serves: self.serves,
+            decode: self.decode,
+            give: |mut accepted| accepted.take_all(),
+        }
+    }
+}
+
+impl<M, Out> Accept<M, Out> {
+    /// Waits for a message for up to `wait`. The default is not to wait.
+    ///
+    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Others are found by polling, with
+    /// the pauses of the [idle policy](Self::idle). By default these are ten seconds at least while the queue is empty and a
+    /// notifier announces all that is put on it.
+    ///
+    /// A failed receive is tried again meanwhile, according to the [`StorageRetry`] of the service. Tries and time
+    /// are counted anew after each receive that succeeds.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets how often and until when a failed receive is tried again while this [waits](Self::wait). The default
+    /// is that of the service.
+    pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
+        self.storage_retry = policy;
+        self
+    }
+
+    /// Sets how long a [wait](Self::wait) pauses after each receive that found the queue empty, as
+    /// [`ListenerBuilder::idle`](crate::ListenerBuilder::idle) does for a listener.
+    pub fn idle(mut self, policy: impl IdlePolicy) -> Self {
+        self.idle = Some(Arc::new(policy));
+        self
+    }
+
+    consumer_setters!();
+
+    /// Applies the settings of a configuration that an accept has methods for. They replace those of earlier calls, and
+    /// later calls replace them.
+    pub fn config(mut self, config: &ConsumerConfig) -> Self {
+        let config = ConsumerConfig {
+            visibility_timeout: config.visibility_timeout,
+            poison_threshold: config.poison_threshold,
+            poison_queue: config.poison_queue.clone(),
+            version_patience: config.version_patience,
+            retry: config.retry.clone(),
+            ..ConsumerConfig::default()
+        };
+        self.options.config.apply(&config);
+        self
+    }
+
+    /// Puts an idempotency store in front of the caller: a message whose work was done before is completed and skipped,
+    /// and one whose work is in flight elsewhere is put back. See
+    /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
+    /// the work is done. If completing then fails, the work must not be undone: the next consumer of the message finds it
+    /// recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is held until that ends,
+    /// also longer than [`wait`](Self::wait); of several messages that are accepted together, it is put back for a visibility
+    /// timeout, which counts as an attempt.
+    ///
+    /// If the store fails, the message is handed back, and accepting returns [`AcceptError::Idempotency`]. The receive
+    /// counts as an attempt only of a bare body, which cannot record that it was handed back.
+    pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
+        self.options.idempotency = Some(Idempotency::new(Arc::new(store)));
+        self
+    }
+
+    fn build(self) -> Result<Accepting<M>, AcceptError> {
+        let max = self.max as usize;
+        let checked = InvalidSetting::count("number of messages to accept", max, usize::MAX);
+        checked.map_err(AcceptError::Setting)?;
+        let capabilities = self.context.backend.capabilities();
+        let mut options = self.options;
+        options.several = self.max > 1;
+        let consumer = options.build(self.queue, self.serves, Caller::Accept, capabilities)?;
+        Ok(Accepting {
+            context: self.context,
+            consumer: Arc::new(consumer),
+            max: self.max,
+            wait: self.wait,
+            storage_retry: self.storage_retry,
+            idle: self.idle,
+            decode: self.decode,
+        })
+    }
+}
+
+impl<M: Send + 'static, Out: 'static> IntoFuture for Accept<M, Out> {
+    type Output = Result<Out, AcceptError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let give = self.give;
+        match self.build() {
+            Ok(accepting) => Box::pin(async move { pin!(accepting.accept()).await.map(give) }),
+            Err(error) => Box::pin(async move { Err(error) }),
+        }
+    }
+}
+
+impl<M, Out> fmt::Debug for Accept<M, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accept")
+            .field("queue", &self.queue)
+            .field("max", &self.max)
+            .field("wait", &self.wait)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

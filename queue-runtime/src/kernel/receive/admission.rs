@@ -1,0 +1,225 @@
+//! Deciding whether a received message is handled. It is not if it was completed before, has no attempts
+//! left, or does not decode; such a message is settled here. In between, its data is fetched if it is elsewhere.
+
+use std::sync::Arc;
+
+use queue_core::envelope::{AttemptRecord, PoisonReason};
+use queue_core::internal::error_chain;
+use queue_core::{DecodeError, Error, ErrorKind, Operation};
+
+use super::attempts::{Verdict, judge_bare};
+use super::consumer::Consumer;
+use super::incoming::Incoming;
+use super::refusal::Refusal;
+use super::settlement::{End, SettleProblem, Settling, lost};
+use super::waiting::postponed;
+use crate::kernel::context::Context;
+use crate::kernel::panic;
+
+/// Whether a message may be handled, as far as can be said without asking anybody. [`admit`] decides.
+pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &Incoming) -> bool {
+    let was_completed = || {
+        let id = incoming.lease.id();
+        context.completed.contains(&consumer.queue, id)
+    };
+    matches!(incoming.verdict, Verdict::Run { .. })
+        && incoming.damage.is_none()
+        && incoming.not_due(context).is_none()
+        && consumer.serves.position(&incoming.body).is_some()
+        && !was_completed()
+}
+
+/// Whether a message can be decoded before it is admitted. One that may have ended processes is not, because its last chance is
+/// marked when it is admitted.
+pub(crate) fn can_decode_early(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+) -> bool {
+    let is_unsuspected = matches!(incoming.verdict, Verdict::Run { mark: false, .. });
+    is_unsuspected && is_admissible(context, consumer, incoming)
+}
+
+/// Decides whether a message gets an attempt. Fetching its data, decoding and handling it are parts of that: each may end
+/// the process.
+///
+/// Whatever else may happen is boxed: it is rare, and its state would be a part of every message's.
+pub(crate) async fn admit(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &mut Incoming,
+) -> Result<(), Refusal> {
+    if context
+        .completed
+        .contains(&consumer.queue, incoming.lease.id())
+    {
+        // Its follow-ups are stored, and so is a reply that its handler gave.
+        let settling = Settling::new(context, consumer, incoming);
+        let again = Box::pin(settling.complete_again(Vec::new(), 0)).await;
+        return Err(Refusal::Settled(again));
+    }
+    if let Some(after) = incoming.not_due(context) {
+        return Err(postponed(after, "it is not due yet"));
+    }
+    renew_if_overdue(context, incoming).await?;
+    if let Some(damage) = &incoming.damage {
+        let end = End::Unusable {
+            reason: PoisonReason::Damaged,
+            error: Some(damage.to_string()),
+        };
+        return Err(refuse(context, consumer, incoming, end).await);
+    }
+    let mut unmarked = None;
+    match incoming.verdict {
+        Verdict::Run { mark: false, .. } => {}
+        Verdict::Run {
+            mark: true,
+            attempt,
+        } => match Box::pin(mark_last_chance(context, incoming)).await {
+            Ok(Mark::Tried) => {}
+            Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.threshold)),
+            Err(problem) => return Err(problem.into()),
+        },
+        Verdict::Poison { reason, attempts } => {
+            let end = out_of_attempts(incoming, reason, attempts);
+            return Err(refuse(context, consumer, incoming, end).await);
+        }
+    }
+    // A message of a newer version is exempt: it was postponed each time, which is not an attempt.
+    let is_newer = |incoming: &Incoming| {
+        let message_type = consumer.serves.of_body(&incoming.body);
+        message_type.is_some_and(|one| incoming.envelope.version > one.version())
+    };
+    if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
+        && !is_newer(incoming)
+    {
+        incoming.verdict = verdict;
+        let end = out_of_attempts(incoming, reason, attempts);
+        return Err(refuse(context, consumer, incoming, end).await);
+    }
+    Ok(())
+}
+
+/// Decodes a message that is admitted, and sees to it that its lease holds.
+pub(crate) async fn decode<T>(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    decode: impl FnOnce(&Incoming) -> Result<T, DecodeError>,
+) -> Result<T, Refusal> {
+    let end = match panic::catch(|| decode(incoming)) {
+        // The process may have been stopped since the lease was looked at.
+        Ok(Ok(decoded)) => {
+            renew_if_overdue(context, incoming).await?;
+            return Ok(decoded);
+        }
+        Ok(Err(error)) => undecodable(&error),
+        Err(panic) => End::failed(format!("decoding panicked: {panic}")),
+    };
+    Err(refuse(context, consumer, incoming, end).await)
+}
+
+/// Settles a message that is not handled.
+async fn refuse(context: &Context, consumer: &Consumer, incoming: &Incoming, end: End) -> Refusal {
+    let settling = Settling::new(context, consumer, incoming);
+    Refusal::Settled(settling.end(end).await)
+}
+
+/// Returns how a message ends that gets no further attempt.
+fn out_of_attempts(incoming: &Incoming, reason: PoisonReason, attempts: u32) -> End {
+    let record = &incoming.envelope.attempts;
+    let error = match reason {
+        PoisonReason::Crashed => Some(crashed(attempts, record)),
+        _ => record.last_error.clone(),
+    };
+    End::OutOfAttempts { reason, error }
+}
+
+/// Returns the error of a message of which not all attempts have left a record.
+fn crashed(attempts: u32, record: &AttemptRecord) -> String {
+    let with_a_record = record.failures.saturating_add(record.earlier);
+    let without = attempts.saturating_sub(with_a_record);
+    let text = format!("{without} attempts ended without a record, as when a process is killed");
+    match &record.last_error {
+        Some(error) if record.failures > 0 => {
+            let failures = record.failures;
+            format!("{text}; {failures} failed, the last one with: {error}")
+        }
+        _ => text,
+    }
+}
+
+/// Renews a lease that may have ended, as after a stop of the process, so that no handler starts on it.
+pub(super) async fn renew_if_overdue(
+    context: &Context,
+    incoming: &Incoming,
+) -> Result<(), SettleProblem> {
+    if !incoming.lease.is_overdue() {
+        return Ok(());
+    }
+    let renewed = finish(context, incoming, incoming.lease.renew_if_overdue());
+    // Boxed, because it is rare.
+    Box::pin(renewed).await.map_err(|error| match error {
+        error if error.is_lease_gone() => lost(context, incoming, error),
+        error => SettleProblem::NotDone(error),
+    })
+}
+
+/// Runs an update of the lease to its end even if the consumer is dropped meanwhile, so that the message can
+/// still be handed back.
+async fn finish(
+    context: &Context,
+    incoming: &Incoming,
+    update: impl Future<Output = Result<(), Error>> + Send + 'static,
+) -> Result<(), Error> {
+    let finished = context.background.finish(update).await;
+    finished.unwrap_or_else(|| {
+        let closed = Error::new(ErrorKind::Closed, Operation::Update);
+        Err(closed.with_queue(incoming.lease.queue()))
+    })
+}
+
+/// Returns how a message ends that does not decode.
+fn undecodable(error: &DecodeError) -> End {
+    let text = error_chain(error);
+    match error {
+        DecodeError::NewerVersion { .. } => End::NewerProgram {
+            reason: PoisonReason::NewerVersion,
+            error: text,
+        },
+        _ => End::undecodable(text),
+    }
+}
+
+/// Whether the mark of the last chance could be asked for.
+enum Mark {
+    Tried,
+    /// The body has no room for it.
+    NoRoom,
+}
+
+/// Marks a message as on its last chance. If the mark fails, or its outcome is unknown, the handler still
+/// runs, within the remaining lease. Only a lost lease is an error.
+async fn mark_last_chance(
+    context: &Context,
+    incoming: &mut Incoming,
+) -> Result<Mark, SettleProblem> {
+    let mut record = incoming.envelope.attempts.clone();
+    record.last_chance = true;
+    let Some(body) = incoming.rewritten(context, &record) else {
+        return Ok(Mark::NoRoom);
+    };
+    let marked = finish(context, incoming, incoming.lease.rewriter().rewrite(body)).await;
+    match marked {
+        Ok(()) => {
+            Arc::make_mut(&mut incoming.envelope).attempts = record;
+            Ok(Mark::Tried)
+        }
+        Err(error) if error.is_lease_gone() => Err(lost(context, incoming, error)),
+        Err(error) => {
+            let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
+            tracing::warn!(%queue, %id, %error, "failed to mark a message as on its last chance");
+            Ok(Mark::Tried)
+        }
+    }
+}

@@ -1,0 +1,339 @@
+use std::fmt;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::{Disposition, FollowUp, IntoDisposition, Message};
+use tracing::Span;
+
+use super::consumer::Consumer;
+use super::incoming::Incoming;
+use super::received::Received;
+use super::settlement::{End, Handled, SettleProblem, Settled, Settling, outcome};
+use crate::kernel::context::Context;
+use crate::kernel::observe;
+
+/// A message received by [`accept`](crate::QueueService::accept), to be settled by the caller. Derefs to
+/// [`Received`].
+///
+/// The lease is renewed while the delivery exists, for up to ten visibility timeouts. Dropping the delivery
+/// settles nothing: the message becomes visible again when the lease ends.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: &Order) -> Result<(), std::io::Error> { Ok(()) }
+/// # let service = testing::service().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// while let Some(order) = service.accept::<Order>().await? {
+///     match ship(&order).await {
+///         Ok(()) => order.complete().await?,
+///         Err(error) if order.attempt() < 3 => {
+///             order.retry(error).await?;
+///         }
+///         Err(error) => {
+///             order.reject(error).await?;
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a delivery that is dropped is delivered again"]
+pub struct Delivery<M> {
+    received: Received<M>,
+    pub(super) incoming: Box<Incoming>,
+    pub(super) context: Arc<Context>,
+    consumer: Arc<Consumer>,
+    span: Span,
+}
+
+/// An error of settling a message. It returns the delivery, so that the caller can try again.
+///
+/// ```
+/// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
+/// use queue_runtime::{Message, SettleProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// # let order = service.accept::<Order>().await?.expect("just submitted");
+/// # faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
+/// if let Err(error) = order.complete().await {
+///     match error.problem {
+///         SettleProblem::LeaseLost(_) => eprintln!("{error}: another consumer has the message"),
+///         _ => error.delivery.complete().await?,
+///     }
+/// }
+/// # assert_eq!(faults.injected(Operation::Delete), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct SettleError<M> {
+    /// The delivery.
+    pub delivery: Delivery<M>,
+    /// The cause.
+    pub problem: SettleProblem,
+}
+
+impl<M> Delivery<M> {
+    pub(crate) fn new(
+        received: Received<M>,
+        incoming: Box<Incoming>,
+        context: Arc<Context>,
+        consumer: Arc<Consumer>,
+    ) -> Self {
+        let attempt = incoming.attempt();
+        let span = observe::process(&consumer.queue, &incoming.envelope, attempt);
+        Self {
+            received,
+            incoming,
+            context,
+            consumer,
+            span,
+        }
+    }
+
+    /// Returns the span of handling and settling the message, named `process`. It continues the sender's trace, and ends
+    /// when the delivery is settled or dropped.
+    ///
+    /// A listener runs its handler in this span. Code that handles a delivery enters it itself:
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// use tracing::Instrument as _;
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: &Order) {}
+    /// # let service = testing::service().await;
+    /// # service.submit(Order { number: 7 }).await?;
+    /// let order = service.accept::<Order>().await?.expect("just submitted");
+    /// ship(&order).instrument(order.span().clone()).await;
+    /// order.complete().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Completes the message: deletes it from the queue.
+    ///
+    /// # Errors
+    /// [`SettleError`] returns the delivery.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the message may or may not have been settled, and may be
+    /// delivered again. This applies to all methods that settle.
+    pub async fn complete(self) -> Result<(), SettleError<M>> {
+        let disposition = Disposition::complete();
+        let completed = pin!(self.carry_out(&disposition)).await;
+        self.record(&completed);
+        completed
+            .map(drop)
+            .map_err(|problem| self.unsettled(problem))
+    }
+
+    /// Completes the message and replies to it, as [`Disposition::reply`] does.
+    ///
+    /// # Errors
+    /// The same as of [`complete`](Self::complete).
+    pub async fn reply<R: Message>(self, reply: &R) -> Result<Settled, SettleError<M>> {
+        self.settle(Disposition::reply(reply)).await
+    }
+
+    /// Counts a failed attempt. The message is retried according to the retry policy, or moved to the poison
+    /// queue if this was the last attempt.
+    ///
+    /// # Errors
+    /// The same as of [`complete`](Self::complete).
+    pub async fn retry(
+        self,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Result<Settled, SettleError<M>> {
+        self.settle(Disposition::retry(error)).await
+    }
+
+    /// Counts a failed attempt. The message is retried after `delay`, or moved to the poison queue if this
+    /// was the last attempt.
+    ///
+    /// # Errors
+    /// The same as of [`complete`](Self::complete).
+    pub async fn retry_after(
+        self,
+        delay: Duration,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Result<Settled, SettleError<M>> {
+        self.settle(Disposition::retry_after(delay, error)).await
+    }
+
+    /// Moves the message to the poison queue without a retry.
+    ///
+    /// # Errors
+    /// The same as of [`complete`](Self::complete).
+    pub async fn reject(
+        self,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Result<Settled, SettleError<M>> {
+        self.settle(Disposition::reject(error)).await
+    }
+
+    /// Settles the message as a listener does if its handler returns `disposition`.
+    ///
+    /// # Errors
+    /// The same as of [`complete`](Self::complete).
+    pub async fn settle(
+        self,
+        disposition: impl IntoDisposition,
+    ) -> Result<Settled, SettleError<M>> {
+        let disposition = disposition.into_disposition();
+        let settled = pin!(self.carry_out(&disposition)).await;
+        self.record(&settled);
+        settled.map_err(|problem| self.unsettled(problem))
+    }
+
+    /// Has the lease renewed from now on for as long as a handler may take.
+    pub(super) fn keep_leased(&self) {
+        let Incoming {
+            lease, settings, ..
+        } = &*self.incoming;
+        let now = self.context.clock.monotonic();
+        lease.renew_until(now.saturating_add(settings.handler_timeout));
+    }
+
+    /// Has the lease of a delivery that has waited renewed from now on for as long as a handler may take. Returns whether its
+    /// message is still leased.
+    pub(super) fn claim(&self) -> impl Future<Output = bool> + Send + 'static {
+        let (context, lease) = (Arc::clone(&self.context), &self.incoming.lease);
+        let is_over = lease.is_over();
+        self.keep_leased();
+        let renewed = lease.renew_if_overdue();
+        // To its end, also if nobody waits: otherwise the receipt would not be known.
+        async move { !is_over && matches!(context.background.finish(renewed).await, Some(Ok(()))) }
+    }
+
+    pub(super) fn into_parts(self) -> (Arc<Context>, Arc<Consumer>, Box<Incoming>) {
+        (self.context, self.consumer, self.incoming)
+    }
+
+    /// Carries out a disposition.
+    fn carry_out<'a>(
+        &'a self,
+        disposition: &'a Disposition,
+    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+        let end = End::of(disposition, &self.consumer.options.classifiers);
+        let follow_ups = match disposition {
+            Disposition::Complete(follow_ups) => follow_ups.as_slice(),
+            _ => &[],
+        };
+        self.end_as(end, follow_ups)
+    }
+
+    /// Settles the message. The future does not hold it, which need not be `Sync`.
+    fn end_as<'a>(
+        &'a self,
+        end: End,
+        follow_ups: &'a [FollowUp],
+    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+        let settling = Settling::new(&self.context, &self.consumer, &self.incoming);
+        let span = self.span.clone();
+        async move {
+            let handled = Handled::new(&end, follow_ups);
+            let settle = pin!(settling.settle(handled, |_| true));
+            observe::within(&span, settle).await
+        }
+    }
+
+    /// Makes the message visible to other consumers at once, without counting the attempt. In memory and on SQLite, the
+    /// message goes back where it was, and is the next one that is accepted; [postpone](Disposition::postpone) one that
+    /// others are to go before.
+    ///
+    /// # Errors
+    /// The same as of [`complete`](Self::complete).
+    pub async fn release(self) -> Result<(), SettleError<M>> {
+        let released = self.end_as(End::Released, &[]).await;
+        self.record(&released);
+        released
+            .map(drop)
+            .map_err(|problem| self.unsettled(problem))
+    }
+
+    /// Counts how the message was settled.
+    pub(super) fn record(&self, settled: &Result<Settled, SettleProblem>) {
+        let outcome = outcome(settled);
+        self.consumer.measures(&self.context).settled(outcome);
+        observe::record_outcome(&self.span, outcome);
+    }
+
+    pub(super) fn unsettled(self, problem: SettleProblem) -> SettleError<M> {
+        SettleError {
+            delivery: self,
+            problem,
+        }
+    }
+}
+
+impl<M> Deref for Delivery<M> {
+    type Target = Received<M>;
+
+    fn deref(&self) -> &Received<M> {
+        &self.received
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Delivery<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("queue", self.incoming.lease.queue())
+            .field("received", &self.received)
+            .finish_non_exhaustive()
+    }
+}
+
+queue_core::debug_as_text!(SettleError<M>, M);
+
+impl<M> fmt::Display for SettleError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Incoming {
+            lease, envelope, ..
+        } = &*self.delivery.incoming;
+        let (id, queue) = (&envelope.id, lease.queue());
+        let problem = &self.problem;
+        write!(
+            f,
+            "failed to settle message {id} on queue `{queue}`: {problem}"
+        )
+    }
+}
+
+impl<M> std::error::Error for SettleError<M> {
+    /// Returns the cause of the problem, which is in the text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}

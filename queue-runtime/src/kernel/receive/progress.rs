@@ -1,0 +1,224 @@
+//! How far a handler has got with a message: its checkpoints.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use queue_core::envelope::Envelope;
+use queue_core::internal::LockExt as _;
+use queue_core::internal::{is_forbidden, json_error, to_json_and_back};
+use queue_core::wire::Body;
+use queue_core::{Error, ErrorKind, JsonError, Operation};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::kernel::context::Context;
+use crate::kernel::lease::{Lease, Rewriter};
+
+/// The largest checkpoint, in bytes, as it is written into the message. With the rest of the accounting it fits
+/// into the space that `submit` reserves.
+pub const MAX_CHECKPOINT: usize = 1024;
+
+/// The last checkpoint of a message.
+#[derive(Debug)]
+pub(super) struct Progress(Mutex<Option<String>>);
+
+impl Progress {
+    pub(super) fn of(envelope: &Envelope) -> Self {
+        Self(Mutex::new(envelope.attempts.progress.clone()))
+    }
+
+    pub(super) fn text(&self) -> Option<String> {
+        self.0.hold().clone()
+    }
+
+    fn set(&self, text: String) {
+        *self.0.hold() = Some(text);
+    }
+
+    /// Reads the last checkpoint.
+    pub(super) fn read<S: DeserializeOwned>(&self) -> Result<Option<S>, JsonError> {
+        let text = self.text();
+        let state = text.map(|text| serde_json::from_str(&text)).transpose();
+        state.map_err(|error| json_error(&error))
+    }
+}
+
+/// Writes checkpoints into a message.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    /// `None` for a message that was made by hand and is stored nowhere.
+    rewriter: Option<Rewriter>,
+    /// The event's bytes. `None` for a body that is not an event.
+    event: Option<Bytes>,
+}
+
+impl Checkpoints {
+    pub(super) fn new(lease: &Lease, body: &Body) -> Self {
+        Self::over(Some(lease.rewriter()), body)
+    }
+
+    /// Checkpoints of a message that is stored nowhere: they can be read by its handler only.
+    pub(super) fn unstored(body: &Body) -> Self {
+        Self::over(None, body)
+    }
+
+    fn over(rewriter: Option<Rewriter>, body: &Body) -> Self {
+        let event = match body {
+            Body::Event(event) => Some(event.body.clone()),
+            _ => None,
+        };
+        Self { rewriter, event }
+    }
+
+    /// Writes a checkpoint with the update that renews the lease.
+    pub(super) async fn write(
+        &self,
+        context: &Context,
+        envelope: &Envelope,
+        progress: &Progress,
+        state: &(impl Serialize + DeserializeOwned),
+    ) -> Result<(), CheckpointError> {
+        let Some(event) = &self.event else {
+            return Err(CheckpointError::Bare);
+        };
+        let text = encode(state)?;
+        let mut record = envelope.attempts.clone();
+        record.progress = Some(text.clone());
+        let encoder = context.encoder;
+        let Some(body) = encoder.put_back_body(event, envelope.poison.as_ref(), &record) else {
+            return Err(CheckpointError::NoRoom {
+                size: text.len(),
+                limit: encoder.raw_limit(),
+            });
+        };
+        // Before the answer: whether or not the update is carried out, this is how far the work has got, and
+        // a put-back writes it again.
+        progress.set(text);
+        let Some(rewriter) = &self.rewriter else {
+            return Ok(());
+        };
+        let written = context.background.finish(rewriter.rewrite(body));
+        match written.await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) if error.is_lease_gone() => Err(CheckpointError::LeaseLost(error)),
+            Some(Err(error)) => Err(CheckpointError::Storage(error)),
+            None => {
+                let closed = Error::new(ErrorKind::Closed, Operation::Update);
+                Err(CheckpointError::Storage(closed))
+            }
+        }
+    }
+}
+
+/// Encodes a checkpoint as JSON that an attribute of an event can hold.
+fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, CheckpointError> {
+    let json = to_json_and_back(state).map_err(CheckpointError::Encode)?;
+    let json = String::from_utf8(json).expect("JSON is text");
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_forbidden(c) {
+            // Outside strings, JSON has no such characters.
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            text.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            text.push(c);
+        }
+    }
+    let written = serde_json::to_string(&text).map_err(CheckpointError::Encode)?;
+    // Less the quotes.
+    let size = written.len() - 2;
+    if size > MAX_CHECKPOINT {
+        return Err(CheckpointError::TooLarge {
+            size,
+            limit: MAX_CHECKPOINT,
+        });
+    }
+    Ok(text)
+}
+
+/// An error of writing a checkpoint.
+///
+/// ```
+/// use queue_runtime::receive::CheckpointError;
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// let order = service.accept::<Order>().await?.expect("just submitted");
+/// let error = order.checkpoint(&"x".repeat(5000)).await.unwrap_err();
+/// assert!(matches!(error, CheckpointError::TooLarge { size: 5004, limit: 1024, .. }));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The state cannot be encoded as JSON, or its type does not read it as what it was. The checkpoint before stays.
+    #[error("failed to encode a checkpoint")]
+    Encode(#[source] serde_json::Error),
+    /// The encoded state is too large.
+    #[error(
+        "failed to write a checkpoint of {size} bytes: {limit} are allowed; write the state elsewhere and its name here"
+    )]
+    TooLarge {
+        /// The size in bytes, with the escapes that it needs inside the message.
+        size: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The message has no room for the checkpoint. A message that was submitted by this library always has.
+    #[error("failed to write a checkpoint of {size} bytes: the message would exceed {limit} bytes")]
+    NoRoom {
+        /// The size of the checkpoint in bytes.
+        size: usize,
+        /// The limit of the whole message, in bytes.
+        limit: usize,
+    },
+    /// The message is a bare body, which belongs to its producer and is never rewritten.
+    #[error("failed to write a checkpoint into a bare body, which has no room for one")]
+    Bare,
+    /// The lease has ended, or the message is settled. The checkpoint was not written.
+    #[error("failed to write a checkpoint: the lease was lost")]
+    LeaseLost(#[source] Error),
+    /// The storage failed. Unless the process ends before the message is settled, the next attempt reads the
+    /// checkpoint all the same.
+    #[error("failed to write a checkpoint")]
+    Storage(#[source] Error),
+}
+
+queue_core::debug_as_text!(CheckpointError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_an_attribute_cannot_hold_are_escaped_as_json() {
+        let state = "line\nbreak \u{85} \u{fffe} \u{1fffe} plain".to_owned();
+        let text = encode(&state).expect("small");
+        assert!(!text.chars().any(is_forbidden), "{text:?}");
+        let read: String = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(read, state);
+    }
+
+    #[test]
+    fn the_limit_counts_the_escapes_inside_the_message() {
+        // Quotes around the text and `\"` for each of them: four bytes.
+        let fits = "x".repeat(MAX_CHECKPOINT - 4);
+        encode(&fits).expect("the largest");
+        let error = encode(&(fits + "x")).expect_err("too large");
+        let expected = MAX_CHECKPOINT + 1;
+        assert!(
+            matches!(error, CheckpointError::TooLarge { size, .. } if size == expected),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,450 @@
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use queue_core::backend::{StorageTransaction, Transactions};
+use queue_core::clock::Timestamp;
+use queue_core::wire::Body;
+use queue_core::{
+    DecodeError, Envelope, Error, ErrorKind, FollowUp, IdempotencyKey, JsonError, Message,
+    Operation,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::incoming::{Incoming, Meta, Shared};
+use super::progress::{CheckpointError, Checkpoints};
+use super::settlement::SettleProblem;
+use super::transaction::CompletionWrites;
+use crate::kernel::context::Context;
+use crate::kernel::lease::{Cancellation, Cause, Completer};
+use crate::kernel::send::{Submit, SubmitAll};
+
+/// A received message, as its handler sees it. Derefs to the message.
+///
+/// It has no methods to settle the message: a handler does that by what it returns, a caller of `accept`
+/// with the [`Delivery`](crate::Delivery).
+///
+/// ```
+/// use queue_runtime::{Disposition, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// async fn ship(order: Received<Order>) -> Disposition {
+///     println!("order {}, attempt {}", order.number, order.attempt());
+///     println!("requested by {}", order.envelope().client);
+///     if order.attempt() == 1 {
+///         return Disposition::retry("the carrier is busy");
+///     }
+///     Disposition::complete()
+/// }
+///
+/// let service = testing::service().await;
+/// let listener = service.listener(ship).start()?;
+/// service.submit(Order { number: 7 }).await?;
+/// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+/// # assert_eq!((listener.info().retried, listener.info().completed), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Received<M> {
+    message: M,
+    context: Arc<Context>,
+    envelope: Arc<Envelope>,
+    attempt: u32,
+    meta: Meta,
+    cancellation: Arc<Cancellation>,
+    shared: Arc<Shared>,
+    checkpoints: Checkpoints,
+    /// `None` for a message that no storage has delivered.
+    completer: Option<Completer>,
+}
+
+impl<M: Message> Received<M> {
+    /// Decodes a message.
+    pub(crate) fn decode(context: &Arc<Context>, incoming: &Incoming) -> Result<Self, DecodeError> {
+        let received = Self::of(incoming.body.decode()?, context, incoming);
+        incoming.keep_key(|| received.idempotency_key());
+        Ok(received)
+    }
+
+    /// Decodes a message that no storage has delivered: it has no lease, and its checkpoints are stored nowhere.
+    pub(crate) fn unstored(
+        context: &Arc<Context>,
+        body: &Body,
+        envelope: Envelope,
+        attempt: u32,
+        meta: Meta,
+    ) -> Result<Self, DecodeError> {
+        Ok(Self {
+            message: body.decode()?,
+            context: Arc::clone(context),
+            shared: Arc::new(Shared::of(&envelope)),
+            envelope: Arc::new(envelope),
+            attempt,
+            meta,
+            cancellation: Arc::default(),
+            checkpoints: Checkpoints::unstored(body),
+            completer: None,
+        })
+    }
+
+    /// Returns the idempotency key, which is equal for repeated deliveries and submissions of the same work.
+    ///
+    /// It is the key that the sender wrote, or else the key of the message's key fields. For a type without
+    /// key fields it is the message id.
+    #[must_use]
+    pub fn idempotency_key(&self) -> IdempotencyKey {
+        match &self.envelope.subject {
+            Some(subject) if IdempotencyKey::is_of_kind(subject, &self.envelope.kind) => {
+                IdempotencyKey::from_subject(subject)
+            }
+            _ => match IdempotencyKey::declared(&self.message, &self.envelope.request) {
+                Ok(Some(key)) => key,
+                Ok(None) | Err(_) => IdempotencyKey::from_id(&self.envelope.id),
+            },
+        }
+    }
+}
+
+impl Received<Body> {
+    /// Returns a message of any kind.
+    pub(crate) fn stored(context: &Arc<Context>, incoming: &Incoming) -> Self {
+        incoming.keep_key(|| {
+            let Envelope {
+                subject, id, kind, ..
+            } = &*incoming.envelope;
+            // Foreign events may use the attribute for something else.
+            let own = |subject: &&str| IdempotencyKey::is_of_kind(subject, kind);
+            let subject = subject.as_deref().filter(own);
+            subject.map_or_else(|| IdempotencyKey::from_id(id), IdempotencyKey::from_subject)
+        });
+        Self::of(incoming.body.clone(), context, incoming)
+    }
+}
+
+impl<M> Received<M> {
+    #[cfg(feature = "sqlite")]
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Whether a transaction has completed the message.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn is_completed_in(&self) -> bool {
+        self.completer.as_ref().is_some_and(Completer::is_promised)
+    }
+
+    fn of(message: M, context: &Arc<Context>, incoming: &Incoming) -> Self {
+        Self {
+            message,
+            context: Arc::clone(context),
+            envelope: Arc::clone(&incoming.envelope),
+            attempt: incoming.attempt(),
+            meta: incoming.meta,
+            cancellation: Arc::clone(incoming.lease.cancellation()),
+            shared: Arc::clone(&incoming.shared),
+            checkpoints: Checkpoints::new(&incoming.lease, &incoming.body),
+            completer: Some(incoming.lease.completer()),
+        }
+    }
+
+    /// Tells the handler to stop.
+    pub(crate) fn cancel(&self, cause: Cause) {
+        self.cancellation.cancel(cause);
+    }
+
+    /// Returns the message.
+    #[must_use]
+    pub fn message(&self) -> &M {
+        &self.message
+    }
+
+    /// Consumes this value and returns the message.
+    #[must_use]
+    pub fn into_message(self) -> M {
+        self.message
+    }
+
+    /// Returns the envelope: the message id, client id, request id and other metadata.
+    #[must_use]
+    pub fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+
+    /// Returns the number of this attempt, from 1. Messages that were handed back at shutdown or postponed do
+    /// not count as attempts.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Returns the number of times that the message has been received, including this one.
+    #[must_use]
+    pub fn dequeue_count(&self) -> u32 {
+        self.meta.dequeue_count
+    }
+
+    /// Returns when the message was put on its queue.
+    ///
+    /// This is the storage's time, as that of [`expires_at`](Self::expires_at). It may be minutes from this
+    /// machine's clock, so compare it with other times of the storage only.
+    #[must_use]
+    pub fn inserted_at(&self) -> Timestamp {
+        self.meta.inserted_at
+    }
+
+    /// Returns when the message expires, in the [storage's time](Self::inserted_at). `None` means never.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.meta.expires_at
+    }
+
+    /// Submits a follow-up at once, even if this message is not completed later.
+    ///
+    /// The follow-up inherits the client id, request id and trace context. Its id is derived from this
+    /// message's, so that a repeated attempt submits the same id; on another queue than its type's
+    /// ([`Submit::to`]), also from the queue's name. To submit a follow-up together with the
+    /// completion, return [`Disposition::then`](queue_core::Disposition::then).
+    pub fn submit<N: Message>(&self, message: N) -> Submit<N> {
+        let ordinal = self.shared.ordinals.next();
+        let (context, queue) = (Arc::clone(&self.context), N::TYPE.queue());
+        Submit::new(context, queue, message).following(&self.envelope, ordinal)
+    }
+
+    /// Submits several follow-ups as [`submit`](Self::submit) does, with as few operations of the backend as
+    /// possible. See [`SubmitAll`].
+    pub fn submit_all<N: Message>(&self, messages: impl IntoIterator<Item = N>) -> SubmitAll<N> {
+        let submissions = messages
+            .into_iter()
+            .map(|message| self.submit(message))
+            .collect();
+        SubmitAll::new(Arc::clone(&self.context), submissions)
+    }
+
+    /// Saves a checkpoint: writes `state` into the message, with the update that renews its lease. The next attempt
+    /// reads it by [`progress`](Self::progress), also after a crash or a redrive.
+    ///
+    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::receive::MAX_CHECKPOINT) bytes with the escapes that
+    /// it needs inside the message. Each call replaces the state before it, and costs one storage operation.
+    ///
+    /// ```
+    /// use queue_runtime::{Failure, Message, Received, testing};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Import {
+    ///     lines: u64,
+    /// }
+    ///
+    /// async fn import(job: Received<Import>) -> Result<(), Failure> {
+    ///     let mut line = job.progress::<u64>()?.unwrap_or(0);
+    ///     while line < job.lines {
+    ///         // ... import a thousand lines, then:
+    ///         line += 1000;
+    ///         job.checkpoint(&line).await?;
+    ///         if job.attempt() == 1 {
+    ///             return Err("the connection broke".into());
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let service = testing::service().await;
+    /// # let listener = service.listener(import).start()?;
+    /// # service.submit(Import { lines: 5000 }).await?;
+    /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    /// # assert_eq!((listener.info().retried, listener.info().completed), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if the state is too large, cannot be encoded or is not read back as what it is, the message is a
+    /// bare body, the lease is lost, or the storage fails. In the last case the checkpoint may or may not have been written;
+    /// it is written again if the message is put back.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the checkpoint may or may not be written.
+    pub async fn checkpoint<S>(&self, state: &S) -> Result<(), CheckpointError>
+    where
+        S: Serialize + DeserializeOwned,
+    {
+        let (context, envelope, progress) = (&self.context, &self.envelope, &self.shared.progress);
+        let written = self.checkpoints.write(context, envelope, progress, state);
+        written.await
+    }
+
+    /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one.
+    /// Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
+    pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, JsonError> {
+        self.shared.progress.read()
+    }
+
+    /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
+    /// the storage: together with the rows that the transaction writes, or not at all.
+    ///
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
+    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
+    ///
+    /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
+    /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler
+    /// returned. If not, the message is settled as the handler returned; if that is to complete it, the attempt has
+    /// failed. With an idempotency store in the same file, the result is part of the transaction too.
+    ///
+    /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
+    /// message either: keep it short. [`blocking`](crate::blocking) runs a handler where it may wait for the disk.
+    ///
+    /// ```
+    /// use std::sync::{Mutex, PoisonError};
+    /// use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
+    /// use queue_runtime::{Failure, FollowUp, Message, QueueService, Received, blocking};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Deposit {
+    ///     account: String,
+    ///     amount: i64,
+    /// }
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Notice {
+    ///     text: String,
+    /// }
+    ///
+    /// fn deposit(order: Received<Deposit>, connection: &Mutex<Connection>) -> Result<(), Failure> {
+    ///     // A panic has rolled its transaction back.
+    ///     let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+    ///     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    ///     let add = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
+    ///     tx.execute(add, (&order.account, order.amount))?;
+    ///     let notice = Notice { text: format!("{} has {} more", order.account, order.amount) };
+    ///     order.complete_in(&tx, [FollowUp::new(&notice)])?;
+    ///     tx.commit()?;
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("bank.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let connection = queue_runtime::sqlite::connect(service.backend())?;
+    /// connection.execute("CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER)", [])?;
+    /// connection.execute("INSERT INTO accounts VALUES ('ann', 0)", [])?;
+    /// service.submit(Deposit { account: "ann".to_owned(), amount: 10 }).await?;
+    ///
+    /// let connection = Mutex::new(connection);
+    /// let handler = blocking(move |order| deposit(order, &connection));
+    /// let listener = service.listener(handler).until_empty().start()?;
+    /// let report = listener.drained().await;
+    /// assert_eq!(report.info.completed, 1);
+    /// let notice = service.accept::<Notice>().await?.expect("it was committed");
+    /// assert_eq!(notice.text, "ann has 10 more");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Pass all follow-ups and the reply to this method. What a handler returns after the commit, by
+    /// [`Disposition::reply`](queue_core::Disposition::reply) or [`then`](queue_core::Disposition::then), is not submitted,
+    /// because a crash before that would lose it; its number is logged as an error.
+    ///
+    /// # Errors
+    /// Nothing was written by this call, and the transaction can be rolled back or go on. But after a full disk, an I/O
+    /// error or a lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each
+    /// further statement would be committed by itself. This method refuses a transaction that has ended, and cannot tell it
+    /// from one that was begun since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
+    /// [`SettleProblem::LeaseLost`]
+    /// if another consumer has received the message, its queue was deleted, or the claim of its key was lost;
+    /// [`SettleProblem::Expired`] if the message has expired. [`SettleProblem::NotDone`] with
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or
+    /// the message was made by hand, with
+    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file, or to this one
+    /// with another log, its `PRAGMA synchronous` is below what the service promises, or a follow-up can never be stored, with
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), permanently, if the file has several hard links or the
+    /// connection is to a mount of the file without its folder, and with
+    /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
+    /// not written yet and was not begun as `TransactionBehavior::Immediate`.
+    pub fn complete_in<E, T>(
+        &self,
+        transaction: T,
+        follow_ups: impl IntoIterator<Item = FollowUp>,
+    ) -> T::Output<Result<(), SettleProblem>>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+    {
+        match self.completion(follow_ups) {
+            Ok(writes) => writes.write(transaction, |completed| completed),
+            Err(problem) => T::ready(Err(problem)),
+        }
+    }
+
+    /// Prepares the completion within a transaction.
+    pub(super) fn completion(
+        &self,
+        follow_ups: impl IntoIterator<Item = FollowUp>,
+    ) -> Result<CompletionWrites, SettleProblem> {
+        let completer = self.completer.as_ref();
+        let completer = completer.ok_or_else(|| {
+            let detail = "a message made by hand is on no storage, and has no transactions; submit it to `sqlite:PATH`";
+            let error = Error::new(ErrorKind::Unsupported, Operation::Apply);
+            SettleProblem::NotDone(error.with_detail(detail))
+        })?;
+        let follow_ups: Vec<_> = follow_ups.into_iter().collect();
+        let first = self.shared.ordinals.of_settlement(follow_ups.len());
+        CompletionWrites::new(
+            &self.context,
+            completer,
+            &self.envelope,
+            self.meta,
+            (&follow_ups, first),
+            self.shared.finish.get(),
+        )
+    }
+
+    /// Completes when the handler should stop: the handler timeout is over, the lease is lost, or the listener
+    /// is aborting.
+    ///
+    /// An async handler is dropped at its next `await` then; this method is for work in other tasks.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn cancelled(&self) {
+        self.cancellation.cancelled().await;
+    }
+
+    /// Returns whether the handler should stop. See [`cancelled`](Self::cancelled).
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancellation.cause().is_some()
+    }
+}
+
+impl<M> Deref for Received<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.message
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Received<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Received")
+            .field("message", &self.message)
+            .field("envelope", &self.envelope)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,239 @@
+//! Carrying out the plan for a message that has ended.
+
+use queue_core::backend::NewMessage;
+use queue_core::clock::BoxFuture;
+use queue_core::internal::error_chain;
+use queue_core::{FollowUp, QueueName};
+
+use super::LOG;
+use super::end::End;
+use super::plan::{ClaimEnd, Known, Step, completes, plan};
+use super::settled::{SettleProblem, Settled};
+use super::write::lost;
+use crate::kernel::context::Context;
+use crate::kernel::lease::Promise;
+use crate::kernel::policy::jitter;
+use crate::kernel::receive::attempts::Account;
+use crate::kernel::receive::consumer::Consumer;
+use crate::kernel::receive::incoming::Incoming;
+use crate::kernel::receive::transaction;
+
+/// A received message that is to be settled, and who settles it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settling<'a> {
+    pub(in crate::kernel::receive) context: &'a Context,
+    pub(in crate::kernel::receive) consumer: &'a Consumer,
+    pub(in crate::kernel::receive) incoming: &'a Incoming,
+}
+
+/// What is submitted when a message is completed.
+#[derive(Debug)]
+pub(super) enum FollowUps<'a> {
+    /// Of the handler.
+    Returned(&'a [FollowUp]),
+    /// Encoded when the same work was done before. The hash tells different ones apart.
+    Recorded {
+        puts: Vec<(QueueName, NewMessage)>,
+        hash: u64,
+    },
+}
+
+/// How a handler ended, for the settlement of its message.
+#[derive(Debug)]
+pub(crate) struct Handled<'a> {
+    pub(crate) end: &'a End,
+    pub(crate) follow_ups: &'a [FollowUp],
+    /// Whether the handler's code still runs, on a thread that it blocks.
+    pub(crate) still_runs: bool,
+}
+
+impl<'a> Handled<'a> {
+    pub(crate) fn new(end: &'a End, follow_ups: &'a [FollowUp]) -> Self {
+        Self {
+            end,
+            follow_ups,
+            still_runs: false,
+        }
+    }
+}
+
+impl<'a> Settling<'a> {
+    pub(crate) fn new(
+        context: &'a Context,
+        consumer: &'a Consumer,
+        incoming: &'a Incoming,
+    ) -> Self {
+        Self {
+            context,
+            consumer,
+            incoming,
+        }
+    }
+
+    /// Settles a message whose handler has ended. `counts` tells whether a failed attempt counts, once it is known what
+    /// became of the transaction that completed the message, if there was one.
+    pub(crate) async fn settle(
+        self,
+        handled: Handled<'_>,
+        counts: impl FnOnce(Promise) -> bool,
+    ) -> Result<Settled, SettleProblem> {
+        let transaction = transaction::outcome(self.context, self.incoming).await?;
+        let counts = counts(transaction);
+        let settled = if completes(handled.end, transaction) {
+            let follow_ups = FollowUps::Returned(handled.follow_ups);
+            self.complete(follow_ups).await
+        } else {
+            // Boxed, because it is rare and its state is large.
+            Box::pin(self.settle_otherwise(&handled, transaction, counts)).await
+        };
+        // A handler that went on may have completed the message in a transaction meanwhile, for whose end this has waited.
+        if handled.still_runs && transaction == Promise::None && self.incoming.lease.is_promised() {
+            let outcome = Box::pin(transaction::outcome(self.context, self.incoming)).await;
+            if outcome? == Promise::Committed {
+                return Ok(Settled::Completed);
+            }
+        }
+        settled
+    }
+
+    /// Settles a message of which more must be known than how it ended.
+    async fn settle_otherwise(
+        self,
+        handled: &Handled<'_>,
+        transaction: Promise,
+        counts: bool,
+    ) -> Result<Settled, SettleProblem> {
+        let known = Known {
+            transaction,
+            counts,
+            still_runs: handled.still_runs,
+            ..self.known(handled.end)
+        };
+        match plan(&known).step {
+            Step::Complete => self.complete(FollowUps::Returned(handled.follow_ups)).await,
+            step => {
+                if step == Step::Nothing {
+                    self.report_ignored(handled);
+                }
+                self.carry_out(known).await
+            }
+        }
+    }
+
+    /// Settles a message for a reason other than what its handler returned.
+    pub(crate) fn end(self, end: End) -> BoxFuture<'a, Result<Settled, SettleProblem>> {
+        Box::pin(async move { self.carry_out(self.known(&end)).await })
+    }
+
+    /// Completes a message again whose work was done before, with the follow-ups of that time.
+    pub(crate) async fn complete_again(
+        self,
+        puts: Vec<(QueueName, NewMessage)>,
+        hash: u64,
+    ) -> Result<Settled, SettleProblem> {
+        self.complete(FollowUps::Recorded { puts, hash }).await
+    }
+
+    /// Hands back a message whose consumer does not wait for the result.
+    pub(crate) async fn release_unasked(self) {
+        if let Err(problem) = self.end(End::Released).await {
+            let (queue, id) = (self.incoming.lease.queue(), &self.incoming.envelope.id);
+            let error = error_chain(&problem);
+            tracing::warn!(target: LOG, %queue, %id, error, "failed to hand back a message that nobody handles");
+        }
+    }
+
+    /// Carries out what is planned.
+    async fn carry_out(self, mut known: Known<'_>) -> Result<Settled, SettleProblem> {
+        match plan(&known).claim {
+            // Together with the follow-ups, below.
+            ClaimEnd::Record => {}
+            ClaimEnd::Leave => self.incoming.leave_claim(),
+            // Before the message can be received again. That may take long, and the message expires meanwhile.
+            ClaimEnd::Release => {
+                self.incoming.release_claim().await;
+                known.expires_in = self.incoming.expires_in(self.context);
+            }
+        }
+        match plan(&known).step {
+            Step::Nothing => Ok(Settled::Completed),
+            Step::Complete => {
+                let completed = self.complete(FollowUps::Returned(&[]));
+                let completed: BoxFuture<'_, _> = Box::pin(completed);
+                completed.await
+            }
+            Step::PutBack(put_back) => self.put_back(put_back).await,
+            Step::Poison {
+                reason,
+                error,
+                unless_moved,
+            } => {
+                let moved = self.poison(reason, error).await;
+                if let (Err(SettleProblem::NotDone(_)), Some(put_back)) = (&moved, unless_moved) {
+                    self.put_back_unmoved(&put_back).await;
+                }
+                moved
+            }
+            Step::Leave => {
+                let ended = self.incoming.lease.ended();
+                Err(lost(self.context, self.incoming, ended))
+            }
+        }
+    }
+
+    /// Returns what is known of the message, apart from how a handler ended.
+    fn known<'e>(self, end: &'e End) -> Known<'e>
+    where
+        'a: 'e,
+    {
+        let Self {
+            context,
+            consumer,
+            incoming,
+        } = self;
+        let now = incoming.storage_now(context);
+        let attempts = &incoming.envelope.attempts;
+        let has_room = match end {
+            End::NewerProgram { .. } => {
+                let since = attempts.newer_since.unwrap_or(now);
+                let account = Account::NewerVersion { since };
+                self.body_with(&account, None).is_some()
+            }
+            _ => true,
+        };
+        Known {
+            end,
+            caller: consumer.caller,
+            transaction: Promise::None,
+            counts: true,
+            still_runs: false,
+            attempt: incoming.attempt(),
+            threshold: incoming.threshold,
+            attempts,
+            dequeue_count: incoming.meta.dequeue_count,
+            has_room,
+            expires_in: incoming.expires_in(context),
+            now,
+            inserted_at: incoming.meta.inserted_at,
+            retry: &consumer.retry,
+            version_patience: consumer.version_patience,
+            random: jitter(),
+        }
+    }
+
+    /// Reports what a handler returned although a transaction had completed its message.
+    fn report_ignored(self, handled: &Handled<'_>) {
+        let (queue, id) = (&self.consumer.queue, &self.incoming.envelope.id);
+        match handled.end {
+            End::Completed if handled.follow_ups.is_empty() => {}
+            End::Completed => {
+                let lost = handled.follow_ups.len();
+                tracing::error!(target: LOG, %queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; pass them to `complete_in`");
+            }
+            End::Released | End::LeaseLost => {}
+            end => {
+                tracing::warn!(target: LOG, %queue, %id, ?end, "a message was completed by a transaction, whatever its handler did after that");
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Follow-ups: deriving their ids, encoding them for a backend, and checking them against its limits.
+
+use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
+use queue_core::encoder::Encoded;
+use queue_core::envelope::Envelope;
+use queue_core::internal::{MAX_LOGGED, canonical, escape_short};
+use queue_core::wire::{self, Body};
+use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName};
+use serde_json::Value;
+
+use crate::kernel::context::Context;
+use crate::kernel::observe::current_trace;
+
+/// The position of a follow-up among those of its parent, which identifies one without a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) role: Role,
+    pub(crate) ordinal: u32,
+}
+
+/// Who submits a follow-up, or a reply. One from `on_poison` must not get the id of one from a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Handler,
+    OnPoison,
+}
+
+/// Returns the id of a follow-up: always the same for the same parent, kind, key (or position) and queue. The type's
+/// own queue is not part of it.
+pub(crate) fn derived_id(
+    parent: &MessageId,
+    encoded: &Encoded,
+    position: Position,
+    queue: &QueueName,
+) -> MessageId {
+    let (message_type, ordinal) = (encoded.message_type(), position.ordinal);
+    let mut name = match (encoded.key(), position.role) {
+        (Some(fields), _) => format!("key {}", canonical(Value::from(fields.to_vec()))),
+        (None, Role::Handler) => format!("ordinal {ordinal}"),
+        (None, Role::OnPoison) => format!("on-poison {ordinal}"),
+    };
+    if *queue != message_type.queue() {
+        name = format!("{name} on {queue}");
+    }
+    MessageId::derived(parent, message_type.kind(), &name)
+}
+
+/// Returns the id of a reply: always the same for the same request and kind.
+fn reply_id(request: &MessageId, kind: &str, role: Role) -> MessageId {
+    let name = match role {
+        Role::Handler => "reply",
+        Role::OnPoison => "on-poison reply",
+    };
+    MessageId::derived(request, kind, name)
+}
+
+/// Returns a message that a handler has submitted, for `request`, which asks for the same work: a reply goes to the
+/// sender of `request` instead, unless it already does, or nobody waits for it. Other follow-ups stay as they are.
+pub(crate) fn submitted_again(
+    context: &Context,
+    request: &Envelope,
+    (queue, mut message): (QueueName, NewMessage),
+) -> Option<(QueueName, NewMessage)> {
+    if !queue.is_reply_queue() {
+        return Some((queue, message));
+    }
+    let Body::Event(event) = Body::read(&message.body, usize::MAX) else {
+        return Some((queue, message));
+    };
+    let mut reply = Envelope::clone(&event.envelope);
+    if reply.correlation.as_deref() == Some(request.id.as_str()) {
+        return Some((queue, message));
+    }
+    let queue = reply_queue(request)?;
+    reply.id = reply_id(&request.id, &reply.kind, Role::Handler);
+    reply.correlation = Some(request.id.to_string());
+    reply.client = request.client.clone();
+    reply.request = request.request.clone();
+    reply.trace = request.trace.clone();
+    reply.time = Some(context.clock.now());
+    reply.queue_uri = Some(context.backend.queue_uri(&queue));
+    let body = wire::encode_payload(&reply, &event.payload);
+    message.body = context.encoder.stored(body);
+    Some((queue, message))
+}
+
+/// Returns the queue that replies to a message go to, unless nobody waits for one. A sender cannot direct them to any
+/// other queue than those for replies.
+fn reply_queue(request: &Envelope) -> Option<QueueName> {
+    let id = &request.id;
+    let Some(name) = &request.reply_to else {
+        tracing::debug!(%id, "the reply to a message is not sent: its sender asked for none");
+        return None;
+    };
+    let queue = name.parse().ok().filter(QueueName::is_reply_queue);
+    if queue.is_none() {
+        tracing::warn!(%id, replyto = &*escape_short(name, MAX_LOGGED), "the reply to a message is not sent: it would go to another queue than one for replies");
+    }
+    queue
+}
+
+/// Why follow-ups can never be stored.
+type Refusal = Box<dyn std::error::Error + Send + Sync>;
+
+/// Encodes the follow-ups of the message with the envelope `parent`. `first` is the ordinal of the first
+/// follow-up. A reply is left out if nobody waits for it.
+///
+/// # Errors
+/// If the backend can never store one of them: it cannot be encoded, is too large, or its delay is over the
+/// limit or not below its time to live. The error is that of the first such follow-up. Also if they are more
+/// than the backend takes in one step with the settlement of their parent.
+pub(crate) fn encode_follow_ups(
+    context: &Context,
+    parent: &Envelope,
+    follow_ups: &[FollowUp],
+    role: Role,
+    first: u32,
+) -> Result<Vec<(QueueName, NewMessage)>, Refusal> {
+    let (now, trace) = (context.clock.now(), current_trace());
+    let trace = trace.as_ref().or(parent.trace.as_ref());
+    let capabilities = context.backend.capabilities();
+    let numbered = follow_ups.iter().zip(first..);
+    let encode = |(follow_up, ordinal): (&FollowUp, u32)| -> Result<Option<_>, Refusal> {
+        let encoded = follow_up.encoded().map_err(|error| error.clone())?;
+        context.read_back(encoded)?;
+        let message_type = encoded.message_type();
+        let (queue, id, correlation) = match follow_up.queue() {
+            Some(queue) => {
+                let position = Position { role, ordinal };
+                let id = derived_id(&parent.id, encoded, position, queue);
+                (queue.clone(), id, None)
+            }
+            None => {
+                check_reply(message_type)?;
+                let Some(queue) = reply_queue(parent) else {
+                    return Ok(None);
+                };
+                let id = reply_id(&parent.id, message_type.kind(), role);
+                (queue, id, Some(parent.id.to_string()))
+            }
+        };
+        let (client, request) = (parent.client.clone(), parent.request.clone());
+        let mut envelope = encoded.envelope(id, client, request);
+        envelope.time = Some(now);
+        envelope.queue_uri = Some(context.backend.queue_uri(&queue));
+        envelope.correlation = correlation;
+        envelope.trace = trace.cloned();
+        let message = context
+            .encoder
+            .encode(encoded, &envelope)?
+            .with_delay(follow_up.delay())
+            .with_time_to_live(time_to_live(message_type));
+        let limits = capabilities.limits(Operation::Put, &queue);
+        limits.check_put(&message)?;
+        Ok(Some((queue, message)))
+    };
+    let puts = numbered.filter_map(|one| encode(one).transpose());
+    let puts = puts.collect::<Result<Vec<_>, _>>()?;
+    check_one_step(capabilities, &puts)?;
+    Ok(puts)
+}
+
+/// Checks that these puts and the operation on their parent fit into one
+/// [`apply`](queue_core::backend::Backend::apply).
+///
+/// # Errors
+/// How many there are, or how large they are, and what is allowed.
+pub(crate) fn check_one_step(
+    capabilities: &Capabilities,
+    puts: &[(QueueName, NewMessage)],
+) -> Result<(), Refusal> {
+    let (count, most) = (puts.len(), capabilities.max_apply.saturating_sub(1));
+    if count > most {
+        let refused = format!("it has {count} follow-ups; one settlement takes {most} at most");
+        return Err(refused.into());
+    }
+    let (mut bytes, mut largest) = (0_usize, 0);
+    for (_, message) in puts {
+        bytes = bytes.saturating_add(message.body.len());
+        largest = largest.max(message.body.len());
+    }
+    let (bytes, most) = (bytes - largest, capabilities.max_apply_bytes);
+    if bytes > most {
+        let refused = format!(
+            "its follow-ups have {bytes} bytes besides the largest; one settlement takes {most} at most"
+        );
+        return Err(refused.into());
+    }
+    Ok(())
+}
+
+/// Checks that a reply of this type says which request it answers.
+fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
+    let (kind, wire) = (message_type.kind(), message_type.wire());
+    if wire.is_event() {
+        return Ok(());
+    }
+    let refused = format!(
+        "a `{kind}` message cannot be a reply: its type declares `wire = \"{wire}\"`, which has no room for the id of the \
+         request"
+    );
+    Err(refused.into())
+}
+
+/// Returns the time to live of a message if its sender does not set one.
+pub(crate) fn time_to_live(message_type: &MessageType) -> TimeToLive {
+    message_type
+        .time_to_live()
+        .map_or(TimeToLive::Never, TimeToLive::After)
+}

@@ -1,0 +1,482 @@
+//! Submitting one message: `message → envelope → wire → backend`.
+
+use std::future::{Future, IntoFuture};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::clock::{BoxFuture, Timestamp};
+use queue_core::encoder::Encoded;
+use queue_core::envelope::TraceContext;
+use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::debug_fields;
+use queue_core::{
+    ClientId, EncodeError, Error, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
+};
+use tracing::{Instrument as _, Span};
+
+use super::follow_ups::{Position, Role, derived_id, time_to_live};
+use super::submit_error::{SubmitError, SubmitProblem};
+use crate::kernel::context::Context;
+use crate::kernel::notify::Announced;
+use crate::kernel::observe::{self, current_trace, record_id};
+use crate::kernel::policy::StorageRetry;
+use crate::kernel::repeat::Repeats;
+
+/// A pending submission. Configure it, then `.await` it.
+///
+/// The future completes once the message is stored. The queue is created if it does not exist. A put that
+/// certainly failed, for example because the service was throttling, is tried again according to the
+/// [`StorageRetry`] of the service; one of unknown outcome only with [`retry_unknown`](Self::retry_unknown).
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let submitted = service
+///     .submit(Order { number: 7 })
+///     .request("checkout-1234")
+///     .delay(Duration::from_secs(60))
+///     .await?;
+/// println!("order 7 is message {}", submitted.id);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`SubmitError`] returns the message and, once it has one, its id.
+///
+/// # Cancel safety
+/// If the future is dropped before it completes, the message may or may not have been submitted.
+#[must_use = "a submission does nothing until it is awaited"]
+pub struct Submit<M> {
+    pub(super) context: Arc<Context>,
+    pub(crate) queue: QueueName,
+    message: M,
+    pub(super) encoded: Result<Encoded, EncodeError>,
+    pub(super) delay: Duration,
+    /// What most submissions leave as it is, so that they do not carry it along.
+    chosen: Option<Box<Chosen>>,
+}
+
+/// What is chosen for one submission, besides its delay.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    id: Option<Result<MessageId, InvalidId>>,
+    client: Option<Result<ClientId, InvalidId>>,
+    request: Option<Result<RequestId, InvalidId>>,
+    trace: Option<TraceContext>,
+    /// The trace context of the message that this one follows.
+    inherited_trace: Option<TraceContext>,
+    time_to_live: Option<Duration>,
+    reply_to: Option<QueueName>,
+    parent: Option<(MessageId, Position)>,
+    storage_retry: Option<StorageRetry>,
+    /// The end of the tries, on the monotonic clock.
+    latest: Option<Duration>,
+    retry_unknown: bool,
+    pub(super) unique: Option<Unique>,
+}
+
+/// Among which messages, and until when, a submission is to be the only one of its key, and where it is recorded.
+#[derive(Debug, Default)]
+pub(super) struct Unique {
+    /// `None` for that of the queue.
+    pub(super) scope: Option<String>,
+    pub(super) duration: Option<Duration>,
+    pub(super) until_settled: bool,
+    /// `None` for the queue's own storage.
+    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
+}
+
+/// A message that was submitted and is stored.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let submitted = service.submit(Order { number: 7 }).await?;
+///
+/// let order = service.accept::<Order>().await?.expect("just submitted");
+/// assert_eq!(order.envelope().id, submitted.id);
+/// assert_eq!(order.envelope().request, submitted.request);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Submitted {
+    /// The message id. A bare body does not contain it; its receiver sees the storage id instead.
+    pub id: MessageId,
+    /// The request that the message belongs to.
+    pub request: RequestId,
+    /// The queue of the message, or of the earlier one if this is a [duplicate](Self::duplicate).
+    pub queue: QueueName,
+    /// When the message becomes visible.
+    pub visible_at: Timestamp,
+    /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this one stored nothing. Id,
+    /// request and time are those of the earlier message. If the key is unique for a time, that message may have been handled,
+    /// cleared or expired since; if it is unique [until it is settled](Submit::unique_until_settled), the message is stored.
+    pub duplicate: bool,
+}
+
+impl<M> Submit<M> {
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName, message: M) -> Self
+    where
+        M: Message,
+    {
+        Self {
+            context,
+            queue,
+            encoded: Encoded::of(&message),
+            message,
+            delay: Duration::ZERO,
+            chosen: None,
+        }
+    }
+
+    pub(super) fn chosen(&mut self) -> &mut Chosen {
+        self.chosen.get_or_insert_default()
+    }
+
+    pub(super) fn take_unique(&mut self) -> Option<Unique> {
+        self.chosen.as_mut()?.unique.take()
+    }
+
+    pub(crate) fn into_message(self) -> M {
+        self.message
+    }
+
+    /// Asks for a reply on this queue.
+    pub(crate) fn replying_to(mut self, queue: QueueName) -> Self {
+        self.chosen().reply_to = Some(queue);
+        self
+    }
+
+    /// Ends the tries at this moment on the monotonic clock, if the policy does not end them before.
+    pub(crate) fn trying_until(mut self, latest: Duration) -> Self {
+        self.chosen().latest = Some(latest);
+        self
+    }
+
+    /// Makes the message a follow-up of `parent`: client id, request id and trace context are inherited,
+    /// the message id is derived.
+    pub(crate) fn following(mut self, parent: &queue_core::Envelope, ordinal: u32) -> Self {
+        let (chosen, role) = (self.chosen(), Role::Handler);
+        chosen.client = Some(Ok(parent.client.clone()));
+        chosen.request = Some(Ok(parent.request.clone()));
+        chosen.inherited_trace = parent.trace.clone();
+        chosen.parent = Some((parent.id.clone(), Position { role, ordinal }));
+        self
+    }
+
+    /// Sets the queue. The default is that of the type, or that of the [`Queue`](crate::Queue) which this was created
+    /// from.
+    ///
+    /// Whether the queue's consumers handle the message's kind is not checked: they may run elsewhere, and one of another
+    /// kind moves the message to its poison queue.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, QueueName, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// const BULK: QueueName = QueueName::from_static("orders-bulk"); // checked when it is compiled
+    ///
+    /// let service = testing::service().await;
+    /// let submitted = service.submit(Order { number: 7 }).to(BULK).await?;
+    /// assert_eq!(submitted.queue, BULK);
+    ///
+    /// let region: QueueName = "orders-europe".parse()?; // checked here
+    /// service.submit(Order { number: 8 }).to(region).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn to(mut self, queue: QueueName) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets the message id. The default is a new UUID of version 7.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.chosen().id = Some(MessageId::new(id));
+        self
+    }
+
+    /// Sets the client id. The default is that of the service.
+    pub fn client(mut self, client: impl Into<String>) -> Self {
+        self.chosen().client = Some(ClientId::new(client));
+        self
+    }
+
+    /// Sets the request id. The default is a new UUID of version 7.
+    pub fn request(mut self, request: impl Into<String>) -> Self {
+        self.chosen().request = Some(RequestId::new(request));
+        self
+    }
+
+    /// Sets the trace context, which the envelope carries to the handler.
+    ///
+    /// The default is that of the span `send`, with the feature `opentelemetry` and if that span belongs to a trace;
+    /// otherwise a follow-up has the trace context of the message that it follows, and other messages have none.
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.chosen().trace = Some(trace);
+        self
+    }
+
+    /// Sets how long the message stays invisible. The default is zero. A delay beyond the storage's limit, 7 days unless
+    /// the URL raises it, is refused.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Sets how long until the storage deletes the message if it has not been completed. The default is the
+    /// type's, or unlimited.
+    pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.chosen().time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// Sets the retry policy for storing the message. The default is that of the service.
+    pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
+        self.chosen().storage_retry = Some(policy);
+        self
+    }
+
+    /// Retries with the same message id also if the outcome is unknown, instead of returning the error.
+    ///
+    /// The message may then be stored twice, which is safe for consumers that deduplicate by id or key. The
+    /// copies of a bare body, which does not contain the id, cannot be recognised.
+    pub fn retry_unknown(mut self) -> Self {
+        self.chosen().retry_unknown = true;
+        self
+    }
+
+    /// Encodes the message for the backend.
+    pub(crate) fn encode(self) -> Result<(Outgoing, M), SubmitError<M>> {
+        let Self {
+            context,
+            queue,
+            message,
+            encoded,
+            delay,
+            chosen,
+        } = self;
+        let chosen = chosen.map(|chosen| *chosen).unwrap_or_default();
+        let outgoing = (|| {
+            let client = chosen.client.unwrap_or_else(|| Ok(context.client.clone()));
+            let request = chosen.request.unwrap_or_else(|| Ok(RequestId::random()));
+            let request = request.map_err(SubmitProblem::Id)?;
+            let encoded = encoded.map_err(SubmitProblem::Encode)?;
+            context.read_back(&encoded).map_err(SubmitProblem::Encode)?;
+            let message_type = encoded.message_type();
+            let id = match (chosen.id, &chosen.parent) {
+                (Some(id), _) => id.map_err(SubmitProblem::Id)?,
+                (None, Some((parent, position))) => derived_id(parent, &encoded, *position, &queue),
+                (None, None) => MessageId::random(),
+            };
+            let client = client.map_err(SubmitProblem::Id)?;
+            let mut envelope = encoded.envelope(id, client, request);
+            envelope.time = Some(context.clock.now());
+            envelope.queue_uri = Some(context.backend.queue_uri(&queue));
+            envelope.reply_to = chosen.reply_to.map(|queue| queue.to_string());
+            envelope.trace = chosen
+                .trace
+                .or_else(current_trace)
+                .or(chosen.inherited_trace);
+            let time_to_live = chosen
+                .time_to_live
+                .map_or_else(|| time_to_live(message_type), TimeToLive::After);
+            let new = context.encoder.encode(&encoded, &envelope);
+            let new = new
+                .map_err(SubmitProblem::TooLarge)?
+                .with_delay(delay)
+                .with_time_to_live(time_to_live);
+            Ok(Outgoing {
+                queue,
+                id: envelope.id,
+                request: envelope.request,
+                new,
+            })
+        })();
+        match outgoing {
+            Ok(outgoing) => Ok((outgoing, message)),
+            Err(problem) => Err(SubmitError::unsent(message, problem)),
+        }
+    }
+
+    /// Encodes the message within the span of its submission, which becomes its trace context.
+    pub(super) fn encode_in(self, span: &Span) -> Result<(Outgoing, M), SubmitError<M>> {
+        let _entered = span.enter();
+        let encoded = self.encode()?;
+        if !span.is_disabled() {
+            record_id(&encoded.0.id);
+        }
+        Ok(encoded)
+    }
+
+    pub(super) fn sending(&self) -> Sending {
+        let mut sending = Sending::new(&self.context);
+        if let Some(chosen) = &self.chosen {
+            let policy = chosen.storage_retry.clone().unwrap_or(sending.policy);
+            sending.policy = policy.or_unknown(chosen.retry_unknown);
+            sending.latest = chosen.latest.unwrap_or(sending.latest);
+        }
+        sending
+    }
+}
+
+/// How a message is stored.
+pub(super) struct Sending {
+    pub(super) context: Arc<Context>,
+    pub(super) policy: StorageRetry,
+    /// The end of the tries, on the monotonic clock.
+    latest: Duration,
+}
+
+impl Sending {
+    pub(super) fn new(context: &Arc<Context>) -> Self {
+        Self {
+            context: Arc::clone(context),
+            policy: context.storage_retry.clone(),
+            latest: Duration::MAX,
+        }
+    }
+
+    /// Puts the message. Returns when it becomes visible.
+    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
+        let Outgoing { queue, new, .. } = outgoing;
+        let put = || self.context.backend.put(queue, new.clone());
+        let receipt = self.repeat(outgoing, &self.policy, put).await?;
+        self.announce(outgoing);
+        Ok(receipt.visible_at)
+    }
+
+    /// Tries `put` until it succeeds or the policy ends the tries. Creates a missing queue.
+    ///
+    /// # Errors
+    /// The last error, with the outcome of all tries.
+    pub(super) async fn repeat<T, F>(
+        &self,
+        outgoing: &Outgoing,
+        policy: &StorageRetry,
+        put: impl Fn() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let repeats = Repeats::until(self.latest, policy, &*self.context.clock);
+        let mut repeats = repeats.creating(&self.context.creations);
+        loop {
+            let error = match put().await {
+                Ok(put) => return Ok(put),
+                Err(error) => error,
+            };
+            // Boxed, because it is rare and its state is large.
+            if let Err(error) = Box::pin(repeats.put_again(error)).await {
+                if error.outcome() == Outcome::Unknown {
+                    self.announce(outgoing);
+                }
+                return Err(error);
+            }
+        }
+    }
+
+    pub(super) fn announce(&self, outgoing: &Outgoing) {
+        let put = Announced::put(&outgoing.queue, &outgoing.new);
+        self.context.notifiers.publish([put]);
+    }
+}
+
+pub(crate) struct Outgoing {
+    pub(crate) queue: QueueName,
+    pub(crate) id: MessageId,
+    pub(crate) request: RequestId,
+    pub(crate) new: NewMessage,
+}
+
+impl<M: Send + 'static> IntoFuture for Submit<M> {
+    type Output = Result<Submitted, SubmitError<M>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(mut self) -> Self::IntoFuture {
+        let span = observe::send(&self.queue, 1);
+        if let Some(unique) = self.take_unique() {
+            return Box::pin(self.send_once(unique).instrument(span));
+        }
+        let sending = self.sending();
+        // Here, so that the future holds only what the put needs.
+        match self.encode_in(&span) {
+            Ok((outgoing, message)) => Box::pin(async move {
+                let put = observe::within(&span, pin!(sending.put(&outgoing))).await;
+                outgoing.ended(message, put)
+            }),
+            Err(error) => Box::pin(async move { Err(error) }),
+        }
+    }
+}
+
+impl Outgoing {
+    pub(super) fn submitted(&self, visible_at: Timestamp) -> Submitted {
+        Submitted {
+            id: self.id.clone(),
+            request: self.request.clone(),
+            queue: self.queue.clone(),
+            visible_at,
+            duplicate: false,
+        }
+    }
+
+    /// Returns what a put of this message has returned to its sender.
+    pub(super) fn ended<M>(
+        self,
+        message: M,
+        put: Result<Timestamp, Error>,
+    ) -> Result<Submitted, SubmitError<M>> {
+        match put {
+            Ok(visible_at) => Ok(Submitted {
+                id: self.id,
+                request: self.request,
+                queue: self.queue,
+                visible_at,
+                duplicate: false,
+            }),
+            Err(error) => Err(self.failed(message, error)),
+        }
+    }
+
+    pub(super) fn failed<M>(self, message: M, error: Error) -> SubmitError<M> {
+        SubmitError {
+            id: Some(self.id),
+            message,
+            problem: SubmitProblem::Storage(error),
+        }
+    }
+}
+
+debug_fields!(Submit<M> { queue });

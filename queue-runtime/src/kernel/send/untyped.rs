@@ -1,0 +1,154 @@
+//! Submitting what has no Rust type.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{Attachment, NewMessage, TimeToLive};
+use queue_core::envelope::AttemptRecord;
+use queue_core::wire::{self, ACCOUNTING_RESERVE, Payload};
+use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
+use tracing::Instrument as _;
+
+use super::payload;
+use super::submit::{Outgoing, Sending, Submitted};
+use super::submit_error::{SubmitError, SubmitProblem};
+use crate::kernel::context::Context;
+use crate::kernel::observe::{self, current_trace, record_id};
+
+/// A message without a Rust type, for [`AnyQueue::submit`](crate::AnyQueue::submit).
+#[derive(Debug, Clone)]
+#[must_use = "it does nothing until it is submitted"]
+pub struct UntypedMessage {
+    content: Content,
+    delay: Duration,
+    time_to_live: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    Event(Box<Envelope>, Payload),
+    Bare(Bytes),
+}
+
+impl UntypedMessage {
+    /// Creates an event. Attempts, a poison record and a unique key of another message's envelope are left out; a time,
+    /// the queue's URI and the trace context of its submission are filled in if they are missing.
+    pub fn event(envelope: Envelope, payload: Payload) -> Self {
+        Self::new(Content::Event(Box::new(envelope), payload))
+    }
+
+    /// Creates a bare body, such as a consumer outside this framework expects. It has no envelope.
+    pub fn bare(body: impl Into<Bytes>) -> Self {
+        Self::new(Content::Bare(body.into()))
+    }
+
+    fn new(content: Content) -> Self {
+        Self {
+            content,
+            delay: Duration::ZERO,
+            time_to_live: None,
+        }
+    }
+
+    /// Makes the message visible only after this delay.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Sets how long the message is kept. By default it never expires.
+    pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// Puts the message on a queue, which is created if it does not exist.
+    pub(crate) async fn submit(
+        self,
+        context: &Arc<Context>,
+        queue: &QueueName,
+    ) -> Result<Submitted, SubmitError<Self>> {
+        let (span, sending) = (observe::send(queue, 1), Sending::new(context));
+        let outgoing = match span.in_scope(|| self.encode(context, queue)) {
+            Ok(outgoing) => outgoing,
+            Err(error) => {
+                let problem = SubmitProblem::Storage(error.with_queue(queue));
+                return Err(SubmitError::unsent(self, problem));
+            }
+        };
+        span.in_scope(|| record_id(&outgoing.id));
+        let put = sending.put(&outgoing).instrument(span).await;
+        outgoing.ended(self, put)
+    }
+
+    fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
+        let invalid = |kind| Error::new(kind, Operation::Put).unsent();
+        let limit = context.encoder.raw_limit();
+        let (id, request, subject, (body, attached), limit) = match &self.content {
+            Content::Event(envelope, payload) => {
+                let mut envelope = envelope.clone();
+                envelope.trace = envelope.trace.or_else(current_trace);
+                envelope.time = envelope.time.or_else(|| Some(context.clock.now()));
+                if envelope.queue_uri.is_none() {
+                    envelope.queue_uri = Some(context.backend.queue_uri(queue));
+                }
+                envelope.attempts = AttemptRecord::default();
+                (envelope.poison, envelope.unique_key) = (None, None);
+                if let Payload::Attached(_) = payload {
+                    let problem = "its data is attached to another message; accept that one, and submit its data";
+                    return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
+                }
+                if let Payload::Elsewhere(reference) = payload
+                    && (reference.is_empty() || reference.contains(char::is_control))
+                {
+                    let problem =
+                        "`dataref` is empty, or has control characters; it is a URI reference";
+                    return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
+                }
+                payload::check(payload, context.encoder, Operation::Put)?;
+                let limit = limit.saturating_sub(ACCOUNTING_RESERVE);
+                let attachments = context.backend.capabilities().attachments;
+                let encoded = payload::within(limit, attachments, payload, |stored| {
+                    if let (Payload::Compressed(_) | Payload::Attached(_), Payload::Json(_)) =
+                        (stored, payload)
+                        && envelope.content_type.is_none()
+                    {
+                        envelope.content_type = Some(wire::JSON.into());
+                    }
+                    wire::encode_payload(&envelope, stored)
+                });
+                payload::check_readable(&encoded.0, &envelope.id, Operation::Put)?;
+                (
+                    envelope.id,
+                    envelope.request,
+                    envelope.subject,
+                    encoded,
+                    limit,
+                )
+            }
+            Content::Bare(body) => (
+                MessageId::random(),
+                RequestId::random(),
+                None,
+                (body.to_vec(), None),
+                limit,
+            ),
+        };
+        payload::check_size(body.len(), limit, Operation::Put)?;
+        let time_to_live = self
+            .time_to_live
+            .map_or_else(TimeToLive::default, TimeToLive::After);
+        let mut new = NewMessage::new(context.encoder.stored(body))
+            .with_delay(self.delay)
+            .with_time_to_live(time_to_live)
+            .with_partition_key(subject.as_deref());
+        new.attachment = attached.map(Attachment::New);
+        Ok(Outgoing {
+            queue: queue.clone(),
+            id,
+            request,
+            new,
+        })
+    }
+}

@@ -1,0 +1,479 @@
+//! Timeouts and thresholds of consumers. A setting comes from the first of these that has a value: the
+//! builder, the queue's metadata, the message type, the default. (The handler timeout has only the first and the
+//! last. The poison queue is chosen in `receive::consumer`.)
+
+mod config;
+mod marks;
+mod paused;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use queue_core::backend::{Backend, Capabilities, Metadata};
+use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
+
+pub use config::ConsumerConfig;
+pub(crate) use config::check_rate;
+pub(crate) use marks::Marks;
+pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
+
+use crate::kernel::clock::ready_by;
+
+/// The name of the queue metadata for the number of attempts after which a message is moved to the poison
+/// queue. See [`AnyQueue::set_metadata`](crate::AnyQueue::set_metadata).
+pub const POISON_THRESHOLD: &str = "poisonthreshold";
+/// The name of the queue metadata for the visibility timeout, in seconds.
+pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
+
+pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
+const DEFAULT_ATTEMPTS: u32 = 5;
+/// The default handler timeout, as a multiple of the visibility timeout.
+const HANDLER_VISIBILITIES: u32 = 10;
+/// How long a consumer waits for the metadata or the properties of its queue.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long cached metadata stays fresh.
+const FRESH: Duration = Duration::from_secs(60);
+/// How long it does where reading it costs next to nothing.
+const FRESH_IF_CHEAP: Duration = Duration::from_secs(5);
+/// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
+const CHEAP_POLLS: Duration = Duration::from_secs(5);
+
+/// Returns whether one more read now and then costs next to nothing.
+pub(crate) fn reads_are_cheap(capabilities: &Capabilities) -> bool {
+    capabilities.idle_cap <= CHEAP_POLLS
+}
+
+/// A setting outside its allowed range. The text names the setting, the value and the range.
+///
+/// ```
+/// use queue_runtime::{Message, QueueService};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::connect("memory:").await?;
+/// let error = service.accept::<Order>().poison_threshold(0).await.unwrap_err();
+/// assert_eq!(error.to_string(), "failed to accept a message: the poison threshold is 0; allowed is 1 or more");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {setting} is {value}; allowed is {allowed}")]
+pub struct InvalidSetting {
+    setting: &'static str,
+    value: String,
+    allowed: String,
+}
+
+queue_core::debug_as_text!(InvalidSetting);
+
+impl InvalidSetting {
+    /// Checks a number that is to be from 1 to `most`.
+    pub(crate) fn count(setting: &'static str, value: usize, most: usize) -> Result<(), Self> {
+        Self::within(setting, value, 1, most)
+    }
+
+    /// Checks a number that is to be from `least` to `most`.
+    pub(crate) fn within(
+        setting: &'static str,
+        value: usize,
+        least: usize,
+        most: usize,
+    ) -> Result<(), Self> {
+        let is_allowed = (least..=most).contains(&value);
+        Self::check(is_allowed, setting, value, || match most {
+            usize::MAX => format!("{least} or more"),
+            most => format!("{least} to {most}"),
+        })
+    }
+
+    /// Checks a share above 0 and at most 1.
+    pub(crate) fn share(setting: &'static str, value: f64) -> Result<(), Self> {
+        let allowed = || "above 0 and up to 1".to_owned();
+        Self::check(value > 0.0 && value <= 1.0, setting, value, allowed)
+    }
+
+    /// Checks a duration above 0.
+    pub(crate) fn positive(setting: &'static str, value: Duration) -> Result<(), Self> {
+        let allowed = || "more than 0".to_owned();
+        Self::check(!value.is_zero(), setting, "0ns", allowed)
+    }
+
+    /// Checks a duration that is to be within this range.
+    pub(crate) fn duration(
+        setting: &'static str,
+        value: Duration,
+        allowed: &RangeInclusive<Duration>,
+    ) -> Result<(), Self> {
+        let is_allowed = allowed.contains(&value);
+        Self::check(is_allowed, setting, format_args!("{value:?}"), || {
+            format!("{:?} to {:?}", allowed.start(), allowed.end())
+        })
+    }
+
+    /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
+    pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
+        let value = format_args!("`{poison}`, the queue itself");
+        Self::check(queue != poison, "poison queue", value, || {
+            format!("another queue; set one with `poison_queue`, such as `{queue}-poison`")
+        })
+    }
+
+    fn check(
+        is_allowed: bool,
+        setting: &'static str,
+        value: impl fmt::Display,
+        allowed: impl FnOnce() -> String,
+    ) -> Result<(), Self> {
+        if is_allowed {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: value.to_string(),
+            allowed: allowed(),
+        })
+    }
+}
+
+/// The effective settings for the messages of one queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) visibility: Duration,
+    /// Whether neither the builder nor the queue's metadata sets the visibility timeout.
+    pub(crate) may_adapt: bool,
+    /// Unless the type of a message decides.
+    threshold: Option<u32>,
+    pub(crate) handler_timeout: Duration,
+    /// Whether the queue is paused, for listeners.
+    pub(crate) is_paused: bool,
+}
+
+impl Settings {
+    /// Chooses each setting by precedence.
+    fn resolve(
+        config: &ConsumerConfig,
+        metadata: FromMetadata,
+        declared: Option<Duration>,
+    ) -> Self {
+        let visibility = config
+            .visibility_timeout
+            .or(metadata.visibility)
+            .or(declared)
+            .unwrap_or(DEFAULT_VISIBILITY);
+        Self {
+            visibility,
+            may_adapt: config.visibility_timeout.or(metadata.visibility).is_none(),
+            threshold: config.poison_threshold.or(metadata.threshold),
+            handler_timeout: config
+                .handler_timeout
+                .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
+            is_paused: metadata.is_paused,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the settings for the messages of one type of several on the queue, which has a configuration of its own.
+    pub(crate) fn for_type(self, config: &ConsumerConfig) -> Self {
+        Self {
+            threshold: config.poison_threshold.or(self.threshold),
+            handler_timeout: config.handler_timeout.unwrap_or(self.handler_timeout),
+            ..self
+        }
+    }
+
+    /// Returns the number of attempts of a message whose type declares this one.
+    pub(crate) fn threshold(&self, declared: Option<u32>) -> u32 {
+        self.threshold.or(declared).unwrap_or(DEFAULT_ATTEMPTS)
+    }
+}
+
+/// The metadata of the queues in use, cached for a minute, or five seconds where reading it costs little.
+#[derive(Debug)]
+pub(crate) struct SettingsCache {
+    fresh: Duration,
+    cached: Mutex<Cached>,
+    marks: Marks,
+}
+
+#[derive(Debug, Default)]
+struct Cached {
+    /// Ordered, because comparing a few short names is cheaper than hashing one.
+    entries: BTreeMap<QueueName, (Duration, FromMetadata)>,
+    /// Changes when the entries are cleared, so that metadata read before that is not cached after it.
+    generation: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct FromMetadata {
+    visibility: Option<Duration>,
+    threshold: Option<u32>,
+    is_paused: bool,
+}
+
+impl SettingsCache {
+    pub(crate) fn new(capabilities: &Capabilities) -> Self {
+        let is_cheap = reads_are_cheap(capabilities);
+        Self {
+            fresh: if is_cheap { FRESH_IF_CHEAP } else { FRESH },
+            cached: Mutex::default(),
+            marks: Marks::default(),
+        }
+    }
+
+    /// Clears the cache. What is known of paused queues is kept until their metadata is read again.
+    pub(crate) fn clear(&self) {
+        let mut cached = self.cached.hold();
+        cached.entries.clear();
+        cached.generation += 1;
+    }
+
+    /// Records that this service has replaced the metadata of a queue.
+    pub(crate) fn replaced(&self, queue: &QueueName, metadata: &Metadata) {
+        self.clear();
+        self.marks.learn(queue, paused(metadata));
+    }
+
+    /// What is known of paused queues.
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// How long cached metadata stays fresh.
+    pub(crate) fn fresh(&self) -> Duration {
+        self.fresh
+    }
+
+    /// Returns the age of the cached metadata of a queue at this time of the monotonic clock. `None` if there is none.
+    pub(crate) fn age(&self, queue: &QueueName, now: Duration) -> Option<Duration> {
+        let cached = self.cached.hold();
+        let (read_at, _) = cached.entries.get(queue)?;
+        Some(now.saturating_sub(*read_at))
+    }
+
+    /// Returns the settings of a queue whose metadata was read before, however long ago.
+    pub(crate) fn known(
+        &self,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+    ) -> Option<Settings> {
+        let cached = self.cached.hold();
+        let (_, metadata) = cached.entries.get(queue)?;
+        Some(Settings::resolve(config, *metadata, declared))
+    }
+
+    /// Returns the settings of a queue whose metadata need not be read again now.
+    pub(crate) fn still_fresh(
+        &self,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+        now: Duration,
+    ) -> Option<Settings> {
+        let cached = self.cached.hold();
+        let (read_at, metadata) = cached.entries.get(queue)?;
+        let is_fresh = now.saturating_sub(*read_at) < self.fresh;
+        is_fresh.then(|| Settings::resolve(config, *metadata, declared))
+    }
+
+    /// Returns the settings of a queue.
+    ///
+    /// # Errors
+    /// If the queue does not exist; otherwise the backend's error, or a timeout after 30 seconds, if the queue's metadata
+    /// has never been read.
+    pub(crate) async fn settings(
+        &self,
+        backend: &dyn Backend,
+        clock: &dyn Clock,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+    ) -> queue_core::Result<Settings> {
+        let now = clock.monotonic();
+        let generation = self.cached.hold().generation;
+        let metadata = match self.look_up(queue, now) {
+            (Some(metadata), false) => metadata,
+            // Boxed, because it is rare and its state is large.
+            (known, _) => match Box::pin(read_in_time(clock, queue, backend.metadata(queue))).await
+            {
+                Ok(read) => {
+                    let longest = backend.capabilities().max_visibility;
+                    let metadata = FromMetadata::read(queue, &read, longest);
+                    let mut cached = self.cached.hold();
+                    if cached.generation == generation {
+                        cached.entries.insert(queue.clone(), (now, metadata));
+                        self.marks.learn(queue, paused(&read));
+                    }
+                    metadata
+                }
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+                    self.cached.hold().entries.remove(queue);
+                    self.marks.learn(queue, None);
+                    return Err(error);
+                }
+                Err(error) => match known {
+                    Some(metadata) => {
+                        tracing::warn!(%queue, %error, "failed to refresh a queue's metadata; using the cached settings");
+                        metadata
+                    }
+                    None => return Err(error),
+                },
+            },
+        };
+        Ok(Settings::resolve(config, metadata, declared))
+    }
+
+    /// Returns the cached metadata of a queue, and whether the caller must read it again. If nothing is
+    /// cached, every caller must; once the cached value is stale, only the first caller must.
+    fn look_up(&self, queue: &QueueName, now: Duration) -> (Option<FromMetadata>, bool) {
+        let mut cached = self.cached.hold();
+        let Some((read_at, metadata)) = cached.entries.get_mut(queue) else {
+            return (None, true);
+        };
+        let stale = now.saturating_sub(*read_at) >= self.fresh;
+        if stale {
+            *read_at = now;
+        }
+        (Some(*metadata), stale)
+    }
+}
+
+/// Reads the metadata or the properties of a queue for a consumer, which would stand still if the backend never
+/// answered.
+///
+/// # Errors
+/// The backend's error, or a timeout after 30 seconds.
+pub(crate) async fn read_in_time<T>(
+    clock: &dyn Clock,
+    queue: &QueueName,
+    read: impl Future<Output = queue_core::Result<T>>,
+) -> queue_core::Result<T> {
+    let deadline = clock.monotonic().saturating_add(READ_TIMEOUT);
+    ready_by(clock, deadline, read).await.unwrap_or_else(|| {
+        let timeout = Error::new(ErrorKind::Timeout, Operation::Properties);
+        Err(timeout.with_queue(queue).with_outcome(Outcome::NotDone))
+    })
+}
+
+impl FromMetadata {
+    fn read(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Self {
+        let longest = u32::try_from(longest.as_secs()).unwrap_or(u32::MAX);
+        Self {
+            visibility: number(queue, metadata, DEFAULT_TIMEOUT, longest)
+                .map(|seconds| Duration::from_secs(seconds.into())),
+            threshold: number(queue, metadata, POISON_THRESHOLD, u32::MAX),
+            is_paused: metadata.find(PAUSED).is_some(),
+        }
+    }
+}
+
+fn number(queue: &QueueName, metadata: &Metadata, name: &str, most: u32) -> Option<u32> {
+    let text = metadata.find(name)?;
+    match text.parse() {
+        Ok(number) if (1..=most).contains(&number) => Some(number),
+        _ => {
+            tracing::warn!(
+                %queue, metadata = name, value = text, min = 1, max = most,
+                "ignored a queue's metadata: not an integer in the allowed range"
+            );
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_many_reads_stale_metadata_again() {
+        let (cache, queue) = (cache(FRESH), "orders".parse().expect("valid"));
+        let start = Duration::from_secs(1000);
+        assert_eq!(cache.look_up(&queue, start), (None, true));
+        let known = metadata(&[("poisonthreshold", "3")]);
+        cache
+            .cached
+            .hold()
+            .entries
+            .insert(queue.clone(), (start, known));
+        let almost = start + FRESH - Duration::from_nanos(1);
+        assert_eq!(cache.look_up(&queue, almost), (Some(known), false));
+        assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), true));
+        assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), false));
+    }
+
+    /// A cache for storage whose idle consumers poll this often.
+    fn cache(idle_cap: Duration) -> SettingsCache {
+        let mut capabilities = Capabilities::local();
+        capabilities.idle_cap = idle_cap;
+        SettingsCache::new(&capabilities)
+    }
+
+    #[test]
+    fn metadata_stays_fresh_a_minute_or_for_five_seconds_where_reading_it_costs_little() {
+        for (idle_cap, fresh) in [(250, 5), (5_000, 5), (5_001, 60), (30_000, 60)] {
+            let cache = cache(Duration::from_millis(idle_cap));
+            assert_eq!(cache.fresh(), Duration::from_secs(fresh), "{idle_cap}");
+        }
+    }
+
+    fn metadata(pairs: &[(&str, &str)]) -> FromMetadata {
+        let mut metadata = Metadata::new();
+        for (name, value) in pairs {
+            metadata.insert(name, value).expect("allowed");
+        }
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        FromMetadata::read(&"orders".parse().expect("valid"), &metadata, week)
+    }
+
+    #[test]
+    fn builder_before_metadata_before_type_before_default() {
+        let builder = ConsumerConfig {
+            poison_threshold: Some(1),
+            ..ConsumerConfig::default()
+        };
+        let unset = ConsumerConfig::default();
+        let from_queue = metadata(&[("PoisonThreshold", "2"), ("DefaultTimeout", "2")]);
+        let none = FromMetadata::default();
+        let declared = Some(Duration::from_secs(7));
+
+        let settings = Settings::resolve(&builder, from_queue, declared);
+        let seconds = settings.visibility.as_secs();
+        assert_eq!((settings.threshold(Some(7)), seconds), (1, 2));
+        assert!(!settings.may_adapt);
+        let settings = Settings::resolve(&unset, from_queue, declared);
+        assert_eq!(settings.threshold(Some(7)), 2);
+        let settings = Settings::resolve(&unset, none, declared);
+        let seconds = settings.visibility.as_secs();
+        assert_eq!((settings.threshold(Some(7)), seconds), (7, 7));
+        assert!(settings.may_adapt);
+        let settings = Settings::resolve(&unset, none, None);
+        let seconds = settings.visibility.as_secs();
+        assert_eq!((settings.threshold(None), seconds), (5, 30));
+        assert_eq!(settings.handler_timeout, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn invalid_metadata_is_ignored() {
+        for value in ["0", "-1", "many", "1.5", ""] {
+            assert_eq!(
+                metadata(&[(POISON_THRESHOLD, value)]).threshold,
+                None,
+                "{value}"
+            );
+        }
+        assert_eq!(metadata(&[(DEFAULT_TIMEOUT, "604801")]).visibility, None);
+    }
+}

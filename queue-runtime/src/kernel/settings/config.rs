@@ -1,0 +1,186 @@
+use std::time::Duration;
+
+use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
+use queue_core::backend::Capabilities;
+use serde::{Deserialize, Serialize};
+
+use super::InvalidSetting;
+use crate::kernel::policy::{CircuitBreaker, Objective, Rate, RetryPolicy, ScaleRules, TaskRange};
+
+/// Declares the settings, each of which may be missing.
+macro_rules! config {
+    ($(#[$about:meta])* pub struct $name:ident { $($(#[$field_about:meta])* pub $field:ident: Option<$type:ty>,)* }) => {
+        $(#[$about])*
+        pub struct $name {
+            $(
+                $(#[$field_about])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $field: Option<$type>,
+            )*
+        }
+
+        impl $name {
+            /// Replaces the settings that `later` has.
+            pub(crate) fn apply(&mut self, later: &Self) {
+                $(
+                    if later.$field.is_some() {
+                        self.$field.clone_from(&later.$field);
+                    }
+                )*
+            }
+        }
+    };
+}
+
+config! {
+    /// The settings of a consumer, for [`ListenerBuilder::config`](crate::ListenerBuilder::config) and
+    /// [`Accept::config`](crate::Accept::config). It can be read from a configuration file, in any format that serde reads.
+    ///
+    /// Each field is named after the method of [`ListenerBuilder`](crate::ListenerBuilder) that it stands for; an
+    /// [`Accept`](crate::Accept) uses those that it has methods for. A field that is missing leaves the setting as it is; an unknown one is an error.
+    /// Values are checked when the consumer starts. Durations are texts like `"30s"` or `"1m 30s"`.
+    ///
+    /// ```
+    /// use queue_runtime::{ConsumerConfig, Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// # let service = testing::service().await;
+    /// let config: ConsumerConfig = toml::from_str(
+    ///     r#"
+    ///     tasks = { min = 1, max = 16 }
+    ///     batch = 32
+    ///     max_in_flight = 256
+    ///     max_bytes_in_flight = 8_388_608
+    ///     visibility_timeout = "1m"
+    ///     idle_cap = "10s"
+    ///     retry = { base = "1s", cap = "10m" }
+    ///
+    ///     [scale]
+    ///     policy = "latency"
+    ///     share = 0.95
+    ///     target = "2s"
+    ///     "#,
+    /// )?;
+    /// let listener = service.listener(ship).config(&config).start()?;
+    /// assert_eq!(listener.info().tasks, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
+    pub struct ConsumerConfig {
+        /// See [`ListenerBuilder::tasks`](crate::ListenerBuilder::tasks).
+        pub tasks: Option<TaskRange>,
+        /// See [`ListenerBuilder::batch`](crate::ListenerBuilder::batch).
+        pub batch: Option<usize>,
+        /// See [`ListenerBuilder::max_in_flight`](crate::ListenerBuilder::max_in_flight).
+        pub max_in_flight: Option<usize>,
+        /// See [`ListenerBuilder::max_bytes_in_flight`](crate::ListenerBuilder::max_bytes_in_flight).
+        pub max_bytes_in_flight: Option<usize>,
+        /// See [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
+        pub rate: Option<Rate>,
+        /// See [`ListenerBuilder::visibility_timeout`](crate::ListenerBuilder::visibility_timeout).
+        #[serde(with = "friendly::optional")]
+        pub visibility_timeout: Option<Duration>,
+        /// See [`ListenerBuilder::handler_timeout`](crate::ListenerBuilder::handler_timeout).
+        #[serde(with = "friendly::optional")]
+        pub handler_timeout: Option<Duration>,
+        /// See [`ListenerBuilder::max_pack_hold`](crate::ListenerBuilder::max_pack_hold).
+        #[serde(with = "friendly::optional")]
+        pub max_pack_hold: Option<Duration>,
+        /// See [`ListenerBuilder::poison_threshold`](crate::ListenerBuilder::poison_threshold).
+        pub poison_threshold: Option<u32>,
+        /// See [`ListenerBuilder::poison_queue`](crate::ListenerBuilder::poison_queue).
+        pub poison_queue: Option<String>,
+        /// See [`ListenerBuilder::version_patience`](crate::ListenerBuilder::version_patience).
+        #[serde(with = "friendly::optional")]
+        pub version_patience: Option<Duration>,
+        /// See [`ListenerBuilder::retry`](crate::ListenerBuilder::retry).
+        pub retry: Option<RetryPolicy>,
+        /// The cap of an [`ExponentialIdle`](crate::policy::ExponentialIdle). See
+        /// [`ListenerBuilder::idle`](crate::ListenerBuilder::idle).
+        #[serde(with = "friendly::optional")]
+        pub idle_cap: Option<Duration>,
+        /// See [`ListenerBuilder::scale`](crate::ListenerBuilder::scale).
+        pub scale: Option<ScaleRules>,
+        /// See [`ListenerBuilder::objective`](crate::ListenerBuilder::objective).
+        pub objective: Option<Objective>,
+        /// See [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).
+        pub circuit_breaker: Option<CircuitBreaker>,
+        /// See [`ListenerBuilder::adaptive_concurrency`](crate::ListenerBuilder::adaptive_concurrency).
+        pub adaptive_concurrency: Option<bool>,
+        /// See [`ListenerBuilder::adaptive_visibility`](crate::ListenerBuilder::adaptive_visibility).
+        pub adaptive_visibility: Option<bool>,
+    }
+}
+
+/// More attempts would be remembered for too long.
+const MAX_BREAKER_ATTEMPTS: usize = 10_000;
+
+impl ConsumerConfig {
+    /// Checks the settings of all consumers against the backend's limits.
+    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
+        if let Some(threshold) = self.poison_threshold {
+            InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
+        }
+        if let Some(rate) = &self.rate {
+            check_rate(rate)?;
+        }
+        if let Some(objective) = &self.objective {
+            check_objective(objective)?;
+        }
+        if let Some(timeout) = self.handler_timeout {
+            InvalidSetting::positive("handler timeout", timeout)?;
+        }
+        if let Some(hold) = self.max_pack_hold {
+            InvalidSetting::positive("longest time for which a pack is held", hold)?;
+        }
+        if let Some(timeout) = self.visibility_timeout {
+            let allowed = capabilities.min_visibility..=capabilities.max_visibility;
+            InvalidSetting::duration("visibility timeout", timeout, &allowed)?;
+        }
+        if let Some(retry) = &self.retry {
+            let allowed = Duration::ZERO..=capabilities.max_delay;
+            InvalidSetting::duration(
+                "longest delay of the retry policy",
+                retry.longest(),
+                &allowed,
+            )?;
+        }
+        self.circuit_breaker.as_ref().map_or(Ok(()), check_breaker)
+    }
+}
+
+/// Checks a rate.
+pub(crate) fn check_rate(rate: &Rate) -> Result<(), InvalidSetting> {
+    InvalidSetting::count("count of the rate", rate.count as usize, usize::MAX)?;
+    let burst = rate.burst.map_or(1, |burst| burst as usize);
+    InvalidSetting::count("burst of the rate", burst, usize::MAX)?;
+    InvalidSetting::positive("time between two of the rate", rate.interval())
+}
+
+fn check_objective(objective: &Objective) -> Result<(), InvalidSetting> {
+    InvalidSetting::share("share of the objective", objective.share)?;
+    InvalidSetting::positive("time of the objective", objective.within)
+}
+
+fn check_breaker(breaker: &CircuitBreaker) -> Result<(), InvalidSetting> {
+    InvalidSetting::count(
+        "number of attempts of the circuit breaker",
+        breaker.attempts,
+        MAX_BREAKER_ATTEMPTS,
+    )?;
+    let interval = "probe interval of the circuit breaker";
+    InvalidSetting::positive(interval, breaker.probe_interval)?;
+    let share = "share of failed attempts that opens the circuit breaker";
+    InvalidSetting::share(share, breaker.failed)
+}
