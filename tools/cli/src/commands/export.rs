@@ -93,7 +93,7 @@ async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session
     let mut moved = Moved::default();
     let ended = move_all(queue, &mut target, &mut batch, &mut moved, &bar).await;
     drop(bar);
-    let ended = match moved.off.deleted {
+    let ended = match moved.off.deleted + moved.unknown {
         0 => ended,
         _ => target.keep_moved().and(ended),
     };
@@ -115,6 +115,8 @@ async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session
 #[derive(Default)]
 struct Moved {
     off: TakenOff,
+    /// Messages of which it is not known whether they were deleted.
+    unknown: u64,
     left: Vec<Left>,
 }
 
@@ -152,6 +154,7 @@ async fn move_all(
         moved.off.lost += off.lost;
         bar.add(off.deleted);
         if let Some(error) = failed {
+            moved.unknown = error.unknown;
             return Err(error.into());
         }
     }
