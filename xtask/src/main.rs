@@ -57,11 +57,7 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Counts code, names, words and what should not be, and fails if that is more than `docs/weight.md` says.
-    Weigh {
-        /// Writes `docs/weight.md` instead.
-        #[arg(long)]
-        write: bool,
-    },
+    Weigh(weigh::Then),
     /// Kills processes, loses power, fills a disk and harms requests for longer than `test` does, and looks for growth
     /// over more messages.
     Crash {
@@ -81,7 +77,7 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test => test::run(),
         Task::Bench { arguments } => bench::run(&arguments),
-        Task::Weigh { write } => weigh::run(write),
+        Task::Weigh(then) => weigh::run(then),
         Task::Crash { only, seed, times } => crash::run(only.as_deref(), seed, times),
     }
 }

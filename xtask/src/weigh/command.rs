@@ -7,11 +7,11 @@ use std::{fs, io};
 
 use super::compare::Differences;
 use super::page::Page;
-use super::project::{PAGE, weigh};
+use super::project::{PAGE, imports_in_circles, weigh};
 
-/// Prints what the project weighs, and fails if that is more than the page says. With `write`, writes the page instead.
-pub(crate) fn run(write: bool) -> ExitCode {
-    match try_run(write) {
+/// Prints what the project weighs, and fails if that is more than the page says.
+pub(crate) fn run(then: Then) -> ExitCode {
+    match try_run(then) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
@@ -20,25 +20,43 @@ pub(crate) fn run(write: bool) -> ExitCode {
     }
 }
 
-fn try_run(write: bool) -> Result<ExitCode, String> {
+/// What to do instead of the comparison.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct Then {
+    /// Writes `docs/weight.md`.
+    #[arg(long)]
+    write: bool,
+    /// Prints the imports that the listed circles consist of.
+    #[arg(long)]
+    circles: bool,
+}
+
+fn try_run(then: Then) -> Result<ExitCode, String> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let mut texts = BTreeMap::new();
     read(root, "", &mut texts).map_err(|error| format!("failed to read the project: {error}"))?;
+    if then.circles {
+        let lines = imports_in_circles(&texts)?;
+        lines.iter().for_each(|line| println!("{line}"));
+        return Ok(ExitCode::SUCCESS);
+    }
     let now = weigh(&texts)?;
-    let committed = texts.get(PAGE).map_or("", String::as_str);
     let page = now.to_string();
-    if write {
+    if then.write {
         let written = fs::write(root.join(PAGE), page);
         written.map_err(|error| format!("failed to write {PAGE}: {error}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let table = page.lines().skip_while(|line| !line.starts_with('|'));
     table.for_each(|line| println!("{line}"));
-    let differences = Differences::between(&Page::parse(committed), &now);
+    let committed = Page::parse(texts.get(PAGE).map_or("", String::as_str));
+    let differences = Differences::between(&committed, &now);
     eprint!("{differences}");
-    Ok(match differences.heavier.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if differences.heavier.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 

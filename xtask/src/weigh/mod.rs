@@ -21,4 +21,4 @@ mod reader;
 mod rules;
 mod source;
 
-pub(crate) use command::run;
+pub(crate) use command::{Then, run};

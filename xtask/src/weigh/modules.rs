@@ -101,9 +101,10 @@ impl<'a> Crate<'a> {
                     let Some(found) = files.find(|file| sources.contains_key(file)) else {
                         continue;
                     };
-                    let folder = match is_named {
-                        true => self::folder(&found).to_owned(),
-                        false => beside,
+                    let folder = if is_named {
+                        self::folder(&found).to_owned()
+                    } else {
+                        beside
                     };
                     let scope = &sources[&found].scope;
                     (found, scope, folder)

@@ -30,24 +30,16 @@ const DIVIDED: [&str; 2] = ["extensions", "kernel"];
 ///
 /// If a source is not Rust, or a manifest cannot be read.
 pub(crate) fn weigh(texts: &BTreeMap<String, String>) -> Result<Page, String> {
-    let sources = texts.iter().filter(|(path, _)| path.ends_with(".rs"));
-    let sources = sources.map(|(path, text)| match Source::parse(text) {
-        Ok(source) => Ok((path.clone(), source)),
-        Err(error) => Err(format!("failed to read {path}: {error}")),
-    });
-    let sources: BTreeMap<_, _> = sources.collect::<Result<_, _>>()?;
+    let sources = sources(texts)?;
     let packages = packages(texts, &sources)?;
     let (lists, methods) = lists(&packages, &sources);
     let mut rows = parts(&packages);
     rows.extend(others(texts)?);
     rows.extend(lists.iter().map(|list| {
+        let sizes = list.entries.iter().map(|entry| entry.members.len().max(1));
         Row {
             part: format!("[{}](#{})", list.title, list.title.replace(' ', "-")),
-            weight: list
-                .entries
-                .iter()
-                .map(|entry| entry.members.len().max(1) as u64)
-                .sum(),
+            weight: sizes.sum::<usize>() as u64,
             unit: "listed".to_owned(),
             ..Row::default()
         }
@@ -59,6 +51,27 @@ pub(crate) fn weigh(texts: &BTreeMap<String, String>) -> Result<Page, String> {
         ..Row::default()
     });
     Ok(Page { rows, lists })
+}
+
+/// The imports that the listed circles consist of, one a line.
+///
+/// # Errors
+///
+/// As for `weigh`.
+pub(crate) fn imports_in_circles(texts: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    let sources = sources(texts)?;
+    let packages = packages(texts, &sources)?;
+    let crates = packages.iter().flat_map(|package| &package.crates);
+    Ok(crates.flat_map(rules::imports_in_circles).collect())
+}
+
+fn sources(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Source>, String> {
+    let sources = texts.iter().filter(|(path, _)| path.ends_with(".rs"));
+    let sources = sources.map(|(path, text)| match Source::parse(text) {
+        Ok(source) => Ok((path.clone(), source)),
+        Err(error) => Err(format!("failed to read {path}: {error}")),
+    });
+    sources.collect()
 }
 
 /// A source file with its package and its public names.
@@ -157,13 +170,16 @@ fn folders(package: &Package<'_>, weighed: &[Weighed<'_>]) -> Vec<Row> {
 
 fn row(part: &str, of: &[Weighed<'_>], own: impl Fn(&Weighed<'_>) -> bool) -> Row {
     let own: Vec<_> = of.iter().filter(|one| own(one)).collect();
-    let is_library = own.iter().any(|one| one.package.group == Group::Library);
+    let has_names = |one: &&Weighed<'_>| one.is_library() || one.file.role == Role::Kit;
     Row {
         part: part.to_owned(),
         weight: own.iter().map(|one| one.file.source.code).sum(),
         unit: "lines".to_owned(),
         files: Some(own.len() as u64),
-        names: is_library.then(|| own.iter().map(|one| one.names).sum()),
+        names: own
+            .iter()
+            .any(has_names)
+            .then(|| own.iter().map(|one| one.names).sum()),
     }
 }
 

@@ -115,8 +115,8 @@ impl<'ast> Visit<'ast> for Reader {
         if is_test {
             let span = item.span();
             self.tests.push(span.start().line..=span.end().line);
-            self.has_tests |= matches!(item, Item::Fn(_));
         }
+        self.has_tests |= attributes(item).iter().any(is_test_harness);
         match item {
             Item::Mod(module) if is_test && module.content.is_some() => {}
             Item::Mod(module) => self.module(module, is_test),
@@ -179,11 +179,15 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Returns whether an attribute is `#[test]`, or leaves out what it is on unless tests are compiled.
+/// Returns whether an attribute leaves out what it is on unless tests are compiled.
 fn is_for_tests(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg") && any_inner(&attribute.meta, implies_test)
+}
+
+/// Returns whether an attribute is `#[test]` or of its kind, such as `#[tokio::test]`.
+fn is_test_harness(attribute: &Attribute) -> bool {
     let last = attribute.path().segments.last();
-    let is_test = last.is_some_and(|last| last.ident == "test");
-    is_test || (attribute.path().is_ident("cfg") && any_inner(&attribute.meta, implies_test))
+    last.is_some_and(|last| last.ident == "test")
 }
 
 fn implies_test(condition: &Meta) -> bool {
@@ -265,9 +269,12 @@ fn imports(tree: &UseTree, at: &mut Vec<String>, visible: Visible, into: &mut Ve
         .chain(last.map(ToString::to_string))
         .collect();
     // `{self}` has the name of the module.
-    let name = name.map(|name| match name == "self" {
-        true => at.last().cloned().unwrap_or_default(),
-        false => name.to_string(),
+    let name = name.map(|name| {
+        if name == "self" {
+            at.last().cloned().unwrap_or_default()
+        } else {
+            name.to_string()
+        }
     });
     into.push(Import {
         path,

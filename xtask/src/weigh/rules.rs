@@ -40,33 +40,62 @@ pub(crate) fn types_declared_twice(name: &str, of: &Crate<'_>) -> Vec<Entry> {
         .collect()
 }
 
-/// The circles of files that import each other, the largest ones that cannot be divided.
-pub(crate) fn circles(name: &str, of: &Crate<'_>) -> Vec<Entry> {
-    let mut imports: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+/// The files of a crate with the files and names that they import. What only passes names on imports nothing.
+type Imports<'a> = BTreeMap<&'a str, BTreeMap<&'a str, BTreeSet<String>>>;
+
+fn imports<'a>(of: &'a Crate<'_>) -> Imports<'a> {
+    let mut imports = Imports::new();
     for arrow in of.arrows() {
         let [from, to] = [arrow.from, arrow.to].map(|at| of.modules[at].file.as_str());
-        if !arrow.is_export && arrow.name.is_some() && from != to {
-            imports.entry(from).or_default().insert(to);
+        if let Some(name) = arrow.name.filter(|_| !arrow.is_export && from != to) {
+            let files = imports.entry(from).or_default();
+            files.entry(to).or_default().insert(name);
         }
     }
-    let large = |circle: &BTreeSet<&str>| circle.len() > CIRCLE;
-    let circles = strongly_connected(&imports).into_iter().filter(large);
-    circles
+    imports
+}
+
+/// The circles of files that import each other, the largest ones that cannot be divided.
+pub(crate) fn circles(name: &str, of: &Crate<'_>) -> Vec<Entry> {
+    let circles = strongly_connected(&imports(of)).into_iter();
+    let large = circles.filter(|circle| circle.len() > CIRCLE);
+    large
         .map(|circle| Entry::new(format!("`{name}`"), circle))
         .collect()
 }
 
-/// The sets of nodes that all reach each other.
-fn strongly_connected<'a>(
-    arrows: &BTreeMap<&'a str, BTreeSet<&'a str>>,
-) -> BTreeSet<BTreeSet<&'a str>> {
-    let mut against: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (from, to) in arrows {
-        to.iter()
-            .for_each(|to| _ = against.entry(to).or_default().insert(from));
+/// The imports that circles consist of, one a line.
+pub(crate) fn imports_in_circles(of: &Crate<'_>) -> Vec<String> {
+    let imports = imports(of);
+    let mut lines = Vec::new();
+    for circle in strongly_connected(&imports) {
+        if circle.len() <= CIRCLE {
+            continue;
+        }
+        lines.push(format!("a circle of {} files:", circle.len()));
+        for from in &circle {
+            let inner = imports[from].iter().filter(|(to, _)| circle.contains(*to));
+            lines.extend(inner.map(|(to, names)| {
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                format!("  {from} -> {to}: {}", names.join(", "))
+            }));
+        }
     }
-    let both = arrows.keys().map(|node| {
-        let (there, back) = (reached(node, arrows), reached(node, &against));
+    lines
+}
+
+/// The sets of files that all reach each other.
+fn strongly_connected<'a>(imports: &Imports<'a>) -> BTreeSet<BTreeSet<&'a str>> {
+    let mut arrows: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut against: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (from, files) in imports {
+        for to in files.keys() {
+            arrows.entry(from).or_default().insert(to);
+            against.entry(to).or_default().insert(from);
+        }
+    }
+    let both = imports.keys().map(|file| {
+        let (there, back) = (reached(file, &arrows), reached(file, &against));
         there.intersection(&back).copied().collect()
     });
     both.collect()
@@ -74,8 +103,8 @@ fn strongly_connected<'a>(
 
 fn reached<'a>(from: &'a str, arrows: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let (mut reached, mut open) = (BTreeSet::from([from]), vec![from]);
-    while let Some(node) = open.pop() {
-        let next = arrows.get(node).into_iter().flatten().copied();
+    while let Some(file) = open.pop() {
+        let next = arrows.get(file).into_iter().flatten().copied();
         open.extend(next.filter(|next| reached.insert(next)));
     }
     reached

@@ -126,7 +126,7 @@ fn listed(text: &str) -> Vec<String> {
     let docs = text.lines().map_while(|line| line.strip_prefix("//!"));
     let rows = docs
         .map(str::trim)
-        .skip_while(|line| !line.starts_with("| module |"));
+        .skip_while(|line| !line.starts_with("| module | contents |"));
     let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
     let cells = rows.filter_map(|row| row.split('|').nth(1));
     let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));

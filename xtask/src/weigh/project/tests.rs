@@ -47,7 +47,7 @@ fn comments_blank_lines_and_tests_are_no_code() {
     ];
     let page = page(&files);
     let library = row(&page, "`queue`");
-    assert_eq!((library.weight, library.files), (2 + 6 + 2, Some(1)));
+    assert_eq!((library.weight, library.files), (2 + 5 + 2, Some(1)));
     assert_eq!(row(&page, "library").weight, library.weight);
     assert_eq!(row(&page, "unit tests").weight, 5 + 2 + 2 + 1);
     assert_eq!(row(&page, "other tests").weight, 3);
