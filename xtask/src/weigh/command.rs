@@ -73,7 +73,8 @@ fn read(root: &Path, folder: &str, texts: &mut BTreeMap<String, String>) -> io::
             folder => format!("{folder}/{name}"),
         };
         if entry.file_type()?.is_dir() {
-            if !matches!(name, "target" | "node_modules") {
+            // What `.gitignore` names.
+            if !matches!(name, "target" | "wip") {
                 read(root, &path, texts)?;
             }
         } else if [".rs", ".md", ".toml"]

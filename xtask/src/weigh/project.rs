@@ -38,7 +38,7 @@ pub(crate) fn weigh(texts: &BTreeMap<String, String>) -> Result<Page, String> {
     rows.extend(lists.iter().map(|list| {
         let sizes = list.entries.iter().map(|entry| entry.members.len().max(1));
         Row {
-            part: format!("[{}](#{})", list.title, list.title.replace(' ', "-")),
+            part: link(&list.title),
             weight: sizes.sum::<usize>() as u64,
             unit: "listed".to_owned(),
             ..Row::default()
@@ -256,6 +256,12 @@ fn figure_of(value: &Value) -> Option<u64> {
     value.as_integer().and_then(|figure| figure.try_into().ok())
 }
 
+/// The link to a list of the page.
+fn link(title: &str) -> String {
+    let title = title.to_lowercase();
+    format!("[{title}](#{})", title.replace(' ', "-"))
+}
+
 /// The lists, and how many types of the facade extensions add methods to.
 fn lists(packages: &[Package<'_>], sources: &BTreeMap<String, Source>) -> (Vec<List>, u64) {
     let [mut twice, mut circles, mut debt, mut tests, mut tables] = [const { Vec::new() }; 5];
@@ -286,12 +292,12 @@ fn lists(packages: &[Package<'_>], sources: &BTreeMap<String, Source>) -> (Vec<L
         entries,
     };
     let lists = vec![
-        list("long files", LONG, long.collect()),
-        list("types declared twice", TWICE, twice),
-        list("circles", CIRCLES, circles),
-        list("arrows that point up", UPWARD, debt),
-        list("imports of tests", TESTS, tests),
-        list("rows without module", TABLES, tables),
+        list("Long files", LONG, long.collect()),
+        list("Types declared twice", TWICE, twice),
+        list("Circles", CIRCLES, circles),
+        list("Arrows that point up", UPWARD, debt),
+        list("Imports of tests", TESTS, tests),
+        list("Rows without module", TABLES, tables),
     ];
     (lists, methods)
 }

@@ -123,7 +123,7 @@ fn a_type_declared_twice_is_listed() {
         ),
     ];
     assert_eq!(
-        listed(&page(&files), "types declared twice"),
+        listed(&page(&files), "Types declared twice"),
         ["`queue` `Plan`: `queue/src/a.rs`, `queue/src/b.rs`"]
     );
 }
@@ -151,18 +151,18 @@ const CIRCLE: [(&str, &str); 6] = [
 fn a_circle_of_four_files_is_listed_also_through_a_re_export() {
     let mut files = CIRCLE;
     assert_eq!(
-        listed(&page(&files), "circles"),
+        listed(&page(&files), "Circles"),
         [
             "`queue`: `queue/src/a.rs`, `queue/src/room/b.rs`, `queue/src/room/c.rs`, `queue/src/room/d.rs`"
         ]
     );
     files[5].1 =
         "//! [`crate::a::A`]\npub struct D;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n";
-    assert!(listed(&page(&files), "circles").is_empty());
+    assert!(listed(&page(&files), "Circles").is_empty());
     // The first three.
     files[5].1 = "pub struct D;\n";
     files[4].1 = "pub struct C(crate::a::A);\n";
-    assert!(listed(&page(&files), "circles").is_empty());
+    assert!(listed(&page(&files), "Circles").is_empty());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn arrows_that_point_up_are_listed_but_for_methods_on_handles() {
     ];
     let page = page(&files);
     assert_eq!(
-        listed(&page, "arrows that point up"),
+        listed(&page, "Arrows that point up"),
         [
             "`queue/src/extensions/look.rs`: `service`",
             "`queue/src/kernel/mod.rs`: `extensions::redrive`",
@@ -236,12 +236,12 @@ fn imports_of_tests_long_files_and_wrong_tables_are_listed() {
     ];
     let page = page(&files);
     assert_eq!(
-        listed(&page, "imports of tests"),
+        listed(&page, "Imports of tests"),
         ["`queue/tests/it/poison.rs`: `queue/tests/it/accept.rs`"]
     );
-    assert_eq!(listed(&page, "long files"), ["`queue/src/long.rs`"]);
+    assert_eq!(listed(&page, "Long files"), ["`queue/src/long.rs`"]);
     assert_eq!(
-        listed(&page, "rows without module"),
+        listed(&page, "Rows without module"),
         ["`queue/src/lib.rs`: `gone`"]
     );
 }
