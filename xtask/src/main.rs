@@ -11,6 +11,7 @@
 //! | `npm` | installs packages of npm |
 //! | `bench` | `cargo xtask bench` |
 //! | `crash` | `cargo xtask crash` |
+//! | `weigh/` | `cargo xtask weigh` |
 //! | `preload` | whether tests can record a program's writes |
 //! | `deny` | installs what checks the dependencies |
 //! | `mount` | whether tests can mount a file system of their own |
@@ -31,6 +32,7 @@ mod python;
 mod step;
 mod summary;
 mod test;
+mod weigh;
 
 use std::process::ExitCode;
 
@@ -54,6 +56,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Counts code, names, words and what should not be, and fails if that is more than `docs/weight.md` says.
+    Weigh(weigh::Then),
     /// Kills processes, loses power, fills a disk and harms requests for longer than `test` does, and looks for growth
     /// over more messages.
     Crash {
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test => test::run(),
         Task::Bench { arguments } => bench::run(&arguments),
+        Task::Weigh(then) => weigh::run(then),
         Task::Crash { only, seed, times } => crash::run(only.as_deref(), seed, times),
     }
 }

@@ -14,6 +14,7 @@ use crate::summary::{Outcome, Summary, seconds};
 
 const STEPS: &[Step] = &[
     check("format", &["fmt", "--all", "--check"]),
+    check("weight", &["xtask", "weigh"]),
     check(
         "clippy",
         &[

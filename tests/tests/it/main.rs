@@ -4,7 +4,5 @@ pub mod accepted;
 mod derive;
 mod golden;
 mod guarantees;
-mod layout;
-mod modules;
 mod pages;
 mod trees;
