@@ -23,7 +23,9 @@
 
 pub mod backend;
 pub mod clock;
+// Beside the contracts, because a reader of the library needs none of it.
 #[cfg(feature = "conformance")]
+#[path = "../conformance/mod.rs"]
 pub mod conformance;
 pub mod disposition;
 pub mod encoder;
