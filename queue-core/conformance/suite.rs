@@ -1,6 +1,29 @@
-//! What makes a list of tests a suite.
+//! What makes a list of tests a suite, and what every suite's environment has.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Declares the `Harness` of a suite, whose tests open what they test as a `dyn $store`.
+macro_rules! harness {
+    ($(#[$about:meta])* pub trait Harness opens $store:ident { $($more:tt)* }) => {
+        $(#[$about])*
+        #[async_trait::async_trait]
+        pub trait Harness: Send + Sync {
+            /// Opens an empty one that no other test uses.
+            async fn open(&self) -> Box<dyn $store>;
+
+            /// Runs a test to completion.
+            fn block_on(&self, test: $crate::clock::BoxFuture<'_, ()>);
+
+            /// Whether the storage or the machine stalled during the test, for so long that a failure proves nothing.
+            /// The suite then runs the test again in a new store, twice at most.
+            fn stalled(&self) -> bool {
+                false
+            }
+
+            $($more)*
+        }
+    };
+}
 
 /// Generates for a list of tests the public functions, the table of them, and the macro that gives each a `#[test]`. A
 /// test that is not listed is dead code, which the compiler reports.
@@ -56,7 +79,7 @@ macro_rules! suite {
     };
 }
 
-pub(super) use suite;
+pub(super) use {harness, suite};
 
 /// How often a test is run at most.
 const MOST_RUNS: u32 = 3;

@@ -6,8 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::fixture::{Fixture, LONG, assert_refused};
-use super::harness::{Harness, Survival};
+use super::harness::{Fixture, Harness, LONG, Survival, assert_refused};
 use crate::backend::{
     BackendExt as _, ConditionalPuts, NewMessage, Op, OpOutcome, PutIf, Swap, TimeToLive,
 };

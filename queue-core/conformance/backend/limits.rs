@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, assert_refused, metadata};
-use super::harness::Harness;
+use super::harness::{Fixture, Harness, assert_refused, metadata};
 use crate::backend::{Created, MAX_TIME_TO_LIVE, NewMessage, Op, TimeToLive};
 use crate::error::ErrorKind;
 

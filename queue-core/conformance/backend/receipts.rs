@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, assert_lease_gone, assert_refused, text};
-use super::harness::{Harness, ReceiptScope};
+use super::harness::{Fixture, Harness, ReceiptScope, assert_lease_gone, assert_refused, text};
 use crate::backend::{Op, PopReceipt, ReceivedMessage, StaleReceipts, StorageId};
 use crate::error::ErrorKind;
 

@@ -1,9 +1,8 @@
-//! What is published, and whom it reaches.
+//! What is published and whom it reaches, from when a subscription begins until it ends.
 
 use std::time::Duration;
 
-use super::fixture::{BILLS, Fixture, ORDERS};
-use super::harness::Harness;
+use super::{Arming, BILLS, Fixture, Harness, ORDERS};
 use crate::notify::Notification;
 
 pub(super) async fn a_notification_tells_messages_and_bytes(harness: &dyn Harness) {
@@ -107,4 +106,36 @@ pub(super) async fn many_notifications_do_no_harm(harness: &dyn Harness) {
     let now = || recorder.told().iter().any(|told| told.messages % 7 == 0);
     let seven = f.orders().with_messages(7, 0);
     assert!(f.publish_until(seven, now).await);
+}
+
+pub(super) async fn a_subscription_that_is_dropped_is_over(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let (over, subscription) = f.subscribe(0);
+    let (stays, _subscription) = f.subscribe(0);
+    let other = f.medium.second_client().await;
+    let (there, elsewhere) = f.subscribe_at(&*other, 0);
+    drop(subscription);
+    assert!(f.publish_until(f.orders(), || stays.is_told()).await);
+    assert_eq!(over.told(), []);
+    assert!(f.publish_until(f.orders(), || there.is_told()).await);
+    drop(elsewhere);
+    let (next, _subscription) = f.subscribe_at(&*other, 0);
+    assert!(f.publish_until(f.orders(), || next.is_told()).await);
+    assert_eq!(over.told(), []);
+}
+
+pub(super) async fn subscriptions_are_armed_as_promised(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let other = f.medium.second_client().await;
+    let (recorder, subscription) = f.subscribe_at(&*other, 0);
+    if f.medium.arming() == Arming::Never {
+        assert!(!subscription.is_armed());
+        // Nor when notifications arrive.
+        assert!(f.publish_until(f.orders(), || recorder.is_told()).await);
+        assert!(!subscription.is_armed());
+        return;
+    }
+    assert!(f.until(|| {}, || subscription.is_armed()).await);
+    f.client.publish(&f.orders());
+    assert!(f.until(|| {}, || recorder.is_told()).await);
 }

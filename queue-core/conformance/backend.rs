@@ -1,11 +1,19 @@
-//! The one list of tests.
+//! The suite for [`Backend`](crate::backend::Backend).
 
-use super::super::suite::suite;
-use super::harness::Harness;
-use super::{
-    apply, attachments, bodies, browsing, clients, concurrency, conditional, expiry, finding,
-    items, limits, queues, receipts, totals, visibility,
-};
+mod apply;
+mod bodies;
+mod browsing;
+mod clients;
+mod conditional;
+mod harness;
+mod limits;
+mod queues;
+mod receipts;
+mod visibility;
+
+use super::suite::suite;
+
+pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
 
 suite! { $ conformance_tests backend
     queues {
@@ -18,6 +26,13 @@ suite! { $ conformance_tests backend
         the_count_includes_invisible_messages
         names_at_both_edges_work
         every_method_reports_a_missing_queue
+        puts_and_deletes_are_totalled
+        totals_go_on_after_a_clear
+        a_moved_message_is_totalled_on_both_queues
+        what_is_undone_is_not_totalled
+        expired_messages_are_totalled_once_removed
+        totals_are_those_of_all_clients
+        totals_survive_like_messages
     }
     visibility {
         what_was_put_is_received
@@ -35,6 +50,12 @@ suite! { $ conformance_tests backend
         what_is_handed_back_keeps_its_place
         an_update_prolongs_and_shortens_the_lease
         a_message_behind_many_hidden_ones_is_found
+        an_expired_message_is_never_seen
+        a_message_lives_until_it_expires
+        a_leased_message_expires
+        an_update_does_not_prolong_life
+        an_update_beyond_the_expiry_is_refused_or_ends_there
+        many_expired_hide_nothing_behind_them
     }
     receipts {
         a_deleted_message_is_gone
@@ -49,14 +70,6 @@ suite! { $ conformance_tests backend
         an_update_changes_one_message_only
         what_is_no_receipt_changes_nothing
         ids_are_never_given_twice
-    }
-    expiry {
-        an_expired_message_is_never_seen
-        a_message_lives_until_it_expires
-        a_leased_message_expires
-        an_update_does_not_prolong_life
-        an_update_beyond_the_expiry_is_refused_or_ends_there
-        many_expired_hide_nothing_behind_them
     }
     limits {
         bodies_at_the_limit
@@ -75,8 +88,6 @@ suite! { $ conformance_tests backend
         a_browsed_receipt_deletes_until_the_message_is_touched
         expired_messages_are_not_browsed
         arguments_of_a_browse
-    }
-    finding {
         a_message_is_found_in_any_state
         all_copies_and_nothing_else_are_found
         an_id_is_found_however_it_is_written
@@ -85,23 +96,25 @@ suite! { $ conformance_tests backend
         expired_messages_are_not_found
         arguments_of_a_find
     }
-    totals {
-        puts_and_deletes_are_totalled
-        totals_go_on_after_a_clear
-        a_moved_message_is_totalled_on_both_queues
-        what_is_undone_is_not_totalled
-        expired_messages_are_totalled_once_removed
-        totals_are_those_of_all_clients
-        totals_survive_like_messages
-    }
-    attachments {
+    bodies {
+        text_comes_back_as_it_was
+        any_bytes_come_back_where_they_are_allowed
         an_attachment_is_read_in_parts
         a_message_without_an_attachment_has_none
         an_attachment_stays_as_long_as_its_message
         a_moved_message_takes_its_attachment_along
         a_refused_move_leaves_the_attachment_where_it_was
     }
-    items {
+    apply {
+        nothing_to_apply_does_nothing
+        operations_apply_across_queues
+        receipts_from_an_apply_are_valid
+        later_operations_see_earlier_ones
+        a_failure_in_the_middle
+        a_missing_queue_in_the_middle
+        a_refused_argument_spoils_an_atomic_apply
+        many_operations_apply
+        an_apply_is_bounded
         deleted_items_are_told_by_later_receives
         a_message_goes_with_its_last_item
         an_item_is_deleted_once
@@ -121,21 +134,6 @@ suite! { $ conformance_tests backend
         one_of_many_conditional_puts_wins
         recorded_values_survive_like_messages
     }
-    bodies {
-        text_comes_back_as_it_was
-        any_bytes_come_back_where_they_are_allowed
-    }
-    apply {
-        nothing_to_apply_does_nothing
-        operations_apply_across_queues
-        receipts_from_an_apply_are_valid
-        later_operations_see_earlier_ones
-        a_failure_in_the_middle
-        a_missing_queue_in_the_middle
-        a_refused_argument_spoils_an_atomic_apply
-        many_operations_apply
-        an_apply_is_bounded
-    }
     clients {
         a_second_client_sees_the_same
         a_receipt_is_good_for_every_client
@@ -145,8 +143,6 @@ suite! { $ conformance_tests backend
         ids_are_not_given_again_after_reopening
         a_clock_stepped_back_does_not_prolong_leases
         a_clock_stepped_back_while_closed_hides_nothing_for_long
-    }
-    concurrency {
         nothing_is_lost_and_nothing_held_twice
         two_clients_share_the_work
         one_of_many_deletes_wins
