@@ -214,7 +214,7 @@ pub enum KeyScope {
 
 impl MessageType {
     /// The highest version: the largest integer in CloudEvents.
-    pub const MAX_VERSION: u32 = i32::MAX.unsigned_abs();
+    pub const MAX_VERSION: u32 = queue_names::MAX_VERSION;
 
     /// Creates a type of version 1 whose messages are on `queue`.
     ///
@@ -224,7 +224,7 @@ impl MessageType {
     #[track_caller]
     pub const fn new(kind: &'static str, queue: &'static str) -> Self {
         assert!(!kind.is_empty(), "a message's kind must not be empty");
-        QueueName::require(queue);
+        queue_names::require(queue);
         Self {
             kind,
             aliases: &[],
@@ -316,7 +316,7 @@ impl MessageType {
     #[must_use]
     #[track_caller]
     pub const fn with_poison_queue(mut self, queue: &'static str) -> Self {
-        QueueName::require(queue);
+        queue_names::require(queue);
         assert!(
             !str_eq(queue, self.queue),
             "the poison queue must differ from the type's own queue"

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+pub use queue_names::is_forbidden;
+
 /// Returns canonical JSON: without white space, members sorted by name, and characters that CloudEvents
 /// forbids escaped. Equal values have equal text, and the text is valid in a CloudEvents attribute.
 #[must_use]
@@ -69,13 +71,6 @@ pub(crate) fn all_bytes(text: &str, condition: impl Fn(u8) -> bool) -> bool {
         Some(last) => bytes.as_chunks::<8>().0.iter().all(|eight| all(eight)) && all(last),
         None => all(bytes),
     }
-}
-
-/// Whether CloudEvents forbids the character in attributes.
-#[must_use]
-pub fn is_forbidden(c: char) -> bool {
-    let code = u32::from(c);
-    c.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
 /// The longest text of an error, with its causes, in bytes.
