@@ -1,11 +1,10 @@
+//! Messages as a storage has them: put, received and peeked at.
+
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::conditional::Swap;
-use super::items::ItemSet;
-use super::metadata::Metadata;
 use crate::clock::Timestamp;
 use crate::name::QueueName;
 
@@ -150,155 +149,6 @@ pub struct Lease {
     pub receipt: PopReceipt,
     /// When the message becomes visible again.
     pub visible_at: Timestamp,
-}
-
-/// Whether a queue was created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Created {
-    /// It was created.
-    New,
-    /// It already existed with the same metadata.
-    Existed,
-}
-
-/// The properties of a queue.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct QueueProperties {
-    /// Its metadata.
-    pub metadata: Metadata,
-    /// The approximate number of messages, including invisible ones; never below the actual number.
-    pub approximate_count: u64,
-    /// How many messages have come and gone. `None` if the storage does not count them, as on Azure.
-    pub totals: Option<QueueTotals>,
-}
-
-/// How many messages were ever put on a queue, and how many of them are gone: what two readings differ by is the number in
-/// between.
-///
-/// Neither number decreases as long as the queue exists, whether the queue is cleared or the storage is opened again; but
-/// those of a queue that is spread over shards do by what was on a shard that a resize removes. What is undone, as by a transaction that is rolled back, is not counted. A message that is moved to another queue is
-/// deleted from one and put on the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[non_exhaustive]
-pub struct QueueTotals {
-    /// The number of messages that were put since the queue was created.
-    pub put: u64,
-    /// The number of them that are gone: deleted, expired or cleared. An expired message is counted once the storage has
-    /// removed it.
-    pub deleted: u64,
-}
-
-/// An operation for [`apply`](super::Backend::apply).
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Op {
-    /// Put a message.
-    Put {
-        /// The queue.
-        queue: QueueName,
-        /// The message.
-        message: NewMessage,
-    },
-    /// Set a message's visibility timeout, and replace its body if one is given.
-    Update {
-        /// The queue.
-        queue: QueueName,
-        /// The message.
-        id: StorageId,
-        /// Its pop receipt.
-        receipt: PopReceipt,
-        /// How long it stays invisible, from now.
-        visibility: Duration,
-        /// The new body, or `None` to keep the current one.
-        body: Option<Bytes>,
-    },
-    /// Make a received message visible at once, in the place that its insertion gave it: before all that were put after
-    /// it. Replaces its body if one is given; otherwise like [`Update`](Self::Update). For a message that nobody has
-    /// handled: [`hand_back`](super::BackendExt::hand_back).
-    ///
-    /// Fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
-    /// [places](super::Capabilities::places).
-    PutBack {
-        /// The queue.
-        queue: QueueName,
-        /// The message.
-        id: StorageId,
-        /// Its pop receipt.
-        receipt: PopReceipt,
-        /// The new body, or `None` to keep the current one.
-        body: Option<Bytes>,
-    },
-    /// Delete a message.
-    Delete {
-        /// The queue.
-        queue: QueueName,
-        /// The message.
-        id: StorageId,
-        /// Its pop receipt.
-        receipt: PopReceipt,
-        /// Whether another message has taken its place, to which its [attachment](Attachment::Of) belongs now. Otherwise
-        /// the message is done, and so are copies of it.
-        moved: bool,
-    },
-    /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with the last of them. Later
-    /// receives tell them as [`deleted_items`](ReceivedMessage::deleted_items). The receipt stays valid.
-    ///
-    /// Fails with [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if one of the items was deleted before,
-    /// whatever the receipt, and with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend that is not
-    /// [`Atomic`](super::Atomicity::Atomic).
-    DeleteItems {
-        /// The queue.
-        queue: QueueName,
-        /// The message.
-        id: StorageId,
-        /// Its pop receipt.
-        receipt: PopReceipt,
-        /// The items to delete: at least one.
-        items: ItemSet,
-        /// The number of items that the message has.
-        of: u32,
-    },
-    /// Record a value in place of the expected one, as [`put_if`](super::Backend::put_if) does. Fails with
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another value or none is recorded, and with
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
-    /// [`conditional_puts`](super::Capabilities::conditional_puts). A value that
-    /// [ends with its message](Swap::ends_with_message) ends with the last one that is put before it in the list.
-    Swap {
-        /// The queue that errors name. It need not exist.
-        queue: QueueName,
-        /// The values.
-        swap: Swap,
-    },
-}
-
-/// The outcome of an operation of [`apply`](super::Backend::apply).
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpOutcome {
-    /// The result of a put.
-    Put(PutReceipt),
-    /// The result of an update or a put-back.
-    Updated(Lease),
-    /// The message was deleted, or its items.
-    Deleted,
-    /// The value was recorded.
-    Swapped,
-}
-
-impl Op {
-    /// Returns the length of its body, or zero if it has none.
-    pub(super) fn body_len(&self) -> usize {
-        match self {
-            Self::Put { message, .. } => message.body.len(),
-            Self::Update { body, .. } | Self::PutBack { body, .. } => {
-                body.as_ref().map_or(0, Bytes::len)
-            }
-            Self::Delete { .. } | Self::DeleteItems { .. } => 0,
-            Self::Swap { swap, .. } => swap.value.len(),
-        }
-    }
 }
 
 impl StorageId {
@@ -464,33 +314,6 @@ impl Lease {
     }
 }
 
-impl QueueProperties {
-    /// Creates the properties of a queue whose storage has no totals.
-    #[must_use]
-    pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
-        Self {
-            metadata,
-            approximate_count,
-            totals: None,
-        }
-    }
-
-    /// Sets how many messages have come and gone.
-    #[must_use]
-    pub fn with_totals(mut self, totals: QueueTotals) -> Self {
-        self.totals = Some(totals);
-        self
-    }
-}
-
-impl QueueTotals {
-    /// Creates the totals of a queue on which `put` messages were put, of which `deleted` are gone.
-    #[must_use]
-    pub fn new(put: u64, deleted: u64) -> Self {
-        Self { put, deleted }
-    }
-}
-
 impl fmt::Display for StorageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -500,5 +323,127 @@ impl fmt::Display for StorageId {
 impl fmt::Debug for PopReceipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PopReceipt(…)")
+    }
+}
+
+/// The most items that a [pack](crate::wire::Pack) has.
+pub const MAX_ITEMS: u32 = 1_000;
+
+/// A set of items of a [pack](crate::wire::Pack), which are numbered from 0.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct ItemSet {
+    /// A bit for each item, the lowest one of a byte first. The last byte is not zero.
+    bits: Vec<u8>,
+}
+
+impl ItemSet {
+    /// Creates a set from the bytes of another one. Items from [`MAX_ITEMS`] on are left out.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut bits = bytes[..bytes.len().min(MAX_ITEMS.div_ceil(8) as usize)].to_vec();
+        let used = bits.iter().rposition(|byte| *byte != 0);
+        bits.truncate(used.map_or(0, |last| last + 1));
+        Self { bits }
+    }
+
+    /// The bytes of the set: a bit for each item, the lowest one of a byte first. Empty for an empty set.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bits
+    }
+
+    /// Adds an item. Returns whether it was not in the set.
+    ///
+    /// # Panics
+    /// If the item is not below [`MAX_ITEMS`].
+    pub fn insert(&mut self, item: u32) -> bool {
+        assert!(item < MAX_ITEMS, "a pack has at most {MAX_ITEMS} items");
+        let (byte, bit) = place(item);
+        if self.bits.len() <= byte {
+            self.bits.resize(byte + 1, 0);
+        }
+        let is_new = self.bits[byte] & bit == 0;
+        self.bits[byte] |= bit;
+        is_new
+    }
+
+    /// Adds the items of another set. Returns whether none of them was in this one.
+    pub fn insert_all(&mut self, other: &Self) -> bool {
+        let mut all_new = true;
+        for item in other.iter() {
+            all_new &= self.insert(item);
+        }
+        all_new
+    }
+
+    /// Returns whether an item is in the set.
+    #[must_use]
+    pub fn contains(&self, item: u32) -> bool {
+        let (byte, bit) = place(item);
+        self.bits.get(byte).is_some_and(|bits| bits & bit != 0)
+    }
+
+    /// The number of items in the set.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.bits.iter().map(|byte| byte.count_ones()).sum()
+    }
+
+    /// Returns whether the set is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bits.is_empty()
+    }
+
+    /// The items of the set, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..self.bits.len() as u32 * 8).filter(|item| self.contains(*item))
+    }
+}
+
+fn place(item: u32) -> (usize, u8) {
+    (item as usize / 8, 1 << (item % 8))
+}
+
+impl FromIterator<u32> for ItemSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(items: I) -> Self {
+        let mut set = Self::default();
+        for item in items {
+            set.insert(item);
+        }
+        set
+    }
+}
+
+impl fmt::Debug for ItemSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_was_inserted_and_comes_back_from_its_bytes() {
+        let mut set: ItemSet = [0, 7, 8, 999].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 8, 999]);
+        assert_eq!((set.len(), set.is_empty()), (4, false));
+        assert!(!set.contains(9) && !set.contains(5_000));
+        assert_eq!(ItemSet::from_bytes(set.as_bytes()), set);
+        assert!(!set.insert(7) && set.insert(9));
+        let mut other: ItemSet = [3].into_iter().collect();
+        assert!(set.insert_all(&other) && !set.insert_all(&other));
+        other.insert(4);
+        assert!(!set.insert_all(&other), "one was there before");
+        assert!(set.contains(4));
+    }
+
+    #[test]
+    fn bytes_from_elsewhere_are_bounded() {
+        let all = ItemSet::from_bytes(&[255; 10_000]);
+        assert_eq!(all.len(), MAX_ITEMS);
+        assert_eq!(ItemSet::from_bytes(&[0; 50]), ItemSet::default());
     }
 }
