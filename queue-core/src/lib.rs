@@ -31,7 +31,7 @@ pub mod disposition;
 pub mod encoder;
 pub mod envelope;
 pub mod error;
-mod file_access;
+mod ext;
 pub mod golden;
 pub mod idempotency;
 #[doc(hidden)]
@@ -44,7 +44,6 @@ pub mod payload_store;
 mod shown;
 pub mod store_clock;
 mod text;
-mod timestamp;
 pub mod wire;
 
 pub use clock::{BootTime, Clock, ManualClock, Timestamp};

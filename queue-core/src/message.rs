@@ -2,7 +2,6 @@
 
 mod error;
 pub(crate) mod json;
-mod json_error;
 mod unreadable;
 
 use std::fmt;
@@ -13,10 +12,9 @@ use serde_json::Value;
 use crate::name::QueueName;
 use crate::text::str_eq;
 
-pub use error::{DecodeError, EncodeError};
+pub(crate) use error::without_values;
+pub use error::{DecodeError, EncodeError, JsonError};
 pub use json::MAX_JSON_DEPTH;
-pub use json_error::JsonError;
-pub(crate) use json_error::without_values;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///

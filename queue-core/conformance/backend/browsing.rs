@@ -10,7 +10,7 @@ use crate::backend::{BrowsedMessage, Browsing, MessageState, NewMessage, PageMar
 use crate::envelope::{ClientId, Envelope, MessageId, RequestId};
 use crate::error::ErrorKind;
 use crate::wire;
-use crate::wire::base64::to_base64;
+use crate::wire::encoding::to_base64;
 
 /// Opens a store. Returns `None` if its backend says that it cannot browse, after checking that a browse is refused.
 async fn browsable(harness: &dyn Harness) -> Option<Fixture> {

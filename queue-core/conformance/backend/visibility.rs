@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::harness::{Fixture, Harness, LONG, Ordering, assert_lease_gone, assert_refused, text};
 use crate::backend::{BackendExt as _, NewMessage, Places, ReceivedMessage};
 use crate::error::ErrorKind;
-use crate::timestamp::between;
+use crate::ext::between;
 
 pub(super) async fn what_was_put_is_received(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use super::storage::Encoder;
 use crate::backend::{ItemSet, MAX_ITEMS};
 use crate::envelope::{AttemptRecord, Envelope};
-use crate::wire::base64::unwrap_base64;
+use crate::wire::encoding::unwrap_base64;
 use crate::wire::pack::BATCH;
 use crate::wire::writer::with_deleted;
 use crate::wire::{self, ACCOUNTING_RESERVE, Body, Event, Pack, Payload};
