@@ -14,9 +14,14 @@ pub use queue_names::is_forbidden;
 pub fn canonical(mut value: Value) -> String {
     // They are sorted already, unless another crate of the program enables `preserve_order`.
     value.sort_all_objects();
-    let mut text = String::new();
-    // Only strings hold characters that need an escape.
-    for c in value.to_string().chars() {
+    escape_json(&value.to_string())
+}
+
+/// Escapes the characters of JSON that CloudEvents forbids in attributes. Only strings hold such characters.
+#[must_use]
+pub fn escape_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
         if !is_forbidden(c) {
             text.push(c);
             continue;

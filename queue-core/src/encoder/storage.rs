@@ -2,7 +2,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::encoded::Encoded;
+use super::Encoded;
 use crate::backend::{Attachment, Attachments, BodyForm, Capabilities, NewMessage};
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::message::Wire;

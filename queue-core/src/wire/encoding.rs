@@ -47,6 +47,30 @@ pub fn unwrap_base64(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(text).ok()
 }
 
+/// Returns bytes as hexadecimal digits in lower case.
+#[must_use]
+pub fn to_hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    let digits = digits.filter_map(|digit| char::from_digit(digit.into(), 16));
+    digits.collect()
+}
+
+/// Returns the bytes that hexadecimal digits say, or `None` if they say none.
+pub(crate) fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let digits = digits.as_bytes();
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let (pairs, []) = digits.as_chunks::<2>() else {
+        return None;
+    };
+    let byte = |pair: &[u8; 2]| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(pair, 16).ok()
+    };
+    pairs.iter().map(byte).collect()
+}
+
 /// Returns the number that exactly 32 hexadecimal digits say. Fewer are no number: the rest was lost on the way.
 #[must_use]
 pub fn hex(digits: &str) -> Option<u128> {

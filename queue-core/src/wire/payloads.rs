@@ -205,15 +205,9 @@ impl Attached {
 
 #[cfg(feature = "payloads")]
 fn digest(data: &[u8]) -> String {
-    use std::fmt::Write as _;
-
     use sha2::Digest as _;
 
-    let mut digits = String::with_capacity(64);
-    for byte in sha2::Sha256::digest(data) {
-        write!(digits, "{byte:02x}").expect("a string takes any text");
-    }
-    digits
+    super::encoding::to_hex(&sha2::Sha256::digest(data))
 }
 
 #[cfg(not(feature = "payloads"))]
