@@ -8,8 +8,7 @@ use futures_util::FutureExt as _;
 use queue_core::Clock;
 use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::internal::LockExt as _;
-use tokio::runtime;
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
 /// A clock that follows Tokio's time, also while that is paused.
