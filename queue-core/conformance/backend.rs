@@ -11,21 +11,27 @@ mod queues;
 mod receipts;
 mod visibility;
 
-use super::suite::suite;
+use super::suite::{harness_itself, suite};
+
+use harness::Fixture;
 
 pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
 
 suite! { $ conformance_tests backend
-    queues {
-        creating_a_queue_twice_is_idempotent
-        creating_with_other_metadata_is_refused
+    queues from Fixture::open {
         metadata_is_replaced_as_a_whole
-        queues_are_listed_by_prefix_in_order
         a_deleted_queue_comes_back_empty
         clearing_takes_invisible_messages_too
         the_count_includes_invisible_messages
-        names_at_both_edges_work
         every_method_reports_a_missing_queue
+    }
+    queues from Harness::open {
+        creating_a_queue_twice_is_idempotent
+        creating_with_other_metadata_is_refused
+        queues_are_listed_by_prefix_in_order
+        names_at_both_edges_work
+    }
+    queues from queues::counting {
         puts_and_deletes_are_totalled
         totals_go_on_after_a_clear
         a_moved_message_is_totalled_on_both_queues
@@ -34,7 +40,7 @@ suite! { $ conformance_tests backend
         totals_are_those_of_all_clients
         totals_survive_like_messages
     }
-    visibility {
+    visibility from Fixture::open {
         what_was_put_is_received
         an_empty_queue_gives_nothing
         a_received_message_is_hidden_until_its_lease_ends
@@ -57,7 +63,7 @@ suite! { $ conformance_tests backend
         an_update_beyond_the_expiry_is_refused_or_ends_there
         many_expired_hide_nothing_behind_them
     }
-    receipts {
+    receipts from Fixture::open {
         a_deleted_message_is_gone
         the_receipt_of_a_put_allows_to_delete
         the_receipt_of_a_put_allows_to_update
@@ -71,7 +77,7 @@ suite! { $ conformance_tests backend
         what_is_no_receipt_changes_nothing
         ids_are_never_given_twice
     }
-    limits {
+    limits from Fixture::open {
         bodies_at_the_limit
         bodies_of_moved_messages
         metadata_at_the_limit
@@ -82,12 +88,14 @@ suite! { $ conformance_tests backend
         delays_of_a_put
         times_to_live_of_a_put
     }
-    browsing {
+    browsing from browsing::browsable {
         every_message_is_on_one_page_in_order
         browsing_tells_the_state_and_changes_nothing
         a_browsed_receipt_deletes_until_the_message_is_touched
         expired_messages_are_not_browsed
         arguments_of_a_browse
+    }
+    browsing from browsing::searchable {
         a_message_is_found_in_any_state
         all_copies_and_nothing_else_are_found
         an_id_is_found_however_it_is_written
@@ -96,25 +104,27 @@ suite! { $ conformance_tests backend
         expired_messages_are_not_found
         arguments_of_a_find
     }
-    bodies {
+    bodies from Fixture::open {
         text_comes_back_as_it_was
         any_bytes_come_back_where_they_are_allowed
+    }
+    bodies from bodies::attachable {
         an_attachment_is_read_in_parts
         a_message_without_an_attachment_has_none
         an_attachment_stays_as_long_as_its_message
         a_moved_message_takes_its_attachment_along
         a_refused_move_leaves_the_attachment_where_it_was
     }
-    apply {
+    apply from Fixture::open {
         nothing_to_apply_does_nothing
         operations_apply_across_queues
         receipts_from_an_apply_are_valid
         later_operations_see_earlier_ones
-        a_failure_in_the_middle
-        a_missing_queue_in_the_middle
         a_refused_argument_spoils_an_atomic_apply
         many_operations_apply
         an_apply_is_bounded
+    }
+    apply from apply::with_message {
         deleted_items_are_told_by_later_receives
         a_message_goes_with_its_last_item
         an_item_is_deleted_once
@@ -122,7 +132,11 @@ suite! { $ conformance_tests backend
         items_are_deleted_in_one_step_with_puts
         items_outside_a_pack_are_refused
     }
-    conditional {
+    apply from harness_itself {
+        a_failure_in_the_middle
+        a_missing_queue_in_the_middle
+    }
+    conditional from conditional::conditional {
         a_value_is_recorded_with_its_message
         a_value_that_differs_changes_nothing
         a_value_is_kept_until_its_retention_is_over
@@ -131,10 +145,12 @@ suite! { $ conformance_tests backend
         a_swap_is_one_step_with_the_operations_beside_it
         a_forgotten_value_is_not_recorded_any_more
         a_value_ends_with_its_message
-        one_of_many_conditional_puts_wins
         recorded_values_survive_like_messages
     }
-    clients {
+    conditional from harness_itself {
+        one_of_many_conditional_puts_wins
+    }
+    clients from Fixture::open {
         a_second_client_sees_the_same
         a_receipt_is_good_for_every_client
         queues_made_and_deleted_elsewhere_are_noticed
@@ -143,6 +159,8 @@ suite! { $ conformance_tests backend
         ids_are_not_given_again_after_reopening
         a_clock_stepped_back_does_not_prolong_leases
         a_clock_stepped_back_while_closed_hides_nothing_for_long
+    }
+    clients from harness_itself {
         nothing_is_lost_and_nothing_held_twice
         two_clients_share_the_work
         one_of_many_deletes_wins

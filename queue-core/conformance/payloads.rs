@@ -26,7 +26,7 @@ pub trait Store: Send + Sync {
 }
 
 suite! { $ payload_store_tests payloads
-    objects {
+    objects from Harness::open {
         an_object_comes_back_in_parts
         what_was_never_created_is_missing
         an_object_is_created_once

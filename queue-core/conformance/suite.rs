@@ -28,9 +28,11 @@ macro_rules! harness {
 /// Generates for a list of tests the public functions, the table of them, and the macro that gives each a `#[test]`. A
 /// test that is not listed is dead code, which the compiler reports.
 ///
-/// The arguments before the list are the name of the macro, and the module of `conformance` in which the suite is.
+/// The arguments before the list are the name of the macro, and the module of `conformance` in which the suite is. Each
+/// group of tests names its module, and the function that makes of the harness what a test of the group is given. If that
+/// returns `None`, there is nothing to test.
 macro_rules! suite {
-    ($dollar:tt $tests:ident $suite:ident $($module:ident { $($name:ident)* })*) => {
+    ($dollar:tt $tests:ident $suite:ident $($module:ident from $open:path { $($name:ident)* })*) => {
         /// One test of the suite.
         pub type Test = for<'a> fn(&'a dyn Harness) -> $crate::clock::BoxFuture<'a, ()>;
 
@@ -55,7 +57,11 @@ macro_rules! suite {
             /// # Panics
             /// If what is tested violates its contract.
             pub fn $name(harness: &dyn Harness) -> $crate::clock::BoxFuture<'_, ()> {
-                Box::pin($module::$name(harness))
+                Box::pin(async move {
+                    if let Some(given) = Option::from($open(harness).await) {
+                        $module::$name(given).await;
+                    }
+                })
             }
         )*)*
 
@@ -80,6 +86,11 @@ macro_rules! suite {
 }
 
 pub(super) use {harness, suite};
+
+/// For tests that open their stores themselves, or whose tasks the harness spawns.
+pub(super) async fn harness_itself<H: ?Sized>(harness: &H) -> &H {
+    harness
+}
 
 /// How often a test is run at most.
 const MOST_RUNS: u32 = 3;

@@ -11,13 +11,11 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::name::QueueName;
 
-pub(super) async fn nothing_to_apply_does_nothing(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn nothing_to_apply_does_nothing(f: Fixture) {
     assert_eq!(f.backend.apply(Vec::new()).await.expect("apply"), []);
 }
 
-pub(super) async fn operations_apply_across_queues(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn operations_apply_across_queues(f: Fixture) {
     let poison = f.store.queue("orders-poison");
     f.create(&poison).await;
     f.put("a").await;
@@ -52,8 +50,7 @@ pub(super) async fn operations_apply_across_queues(harness: &dyn Harness) {
     assert_lease_gone(f.backend.delete(&f.queue, id, &lease.receipt).await);
 }
 
-pub(super) async fn receipts_from_an_apply_are_valid(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn receipts_from_an_apply_are_valid(f: Fixture) {
     f.put("a").await;
     let message = f.receive_one().await;
     let ops = vec![update(&f.queue, &message, "changed"), put(&f.queue, "b")];
@@ -69,8 +66,7 @@ pub(super) async fn receipts_from_an_apply_are_valid(harness: &dyn Harness) {
     assert_eq!(f.count().await, 0);
 }
 
-pub(super) async fn later_operations_see_earlier_ones(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn later_operations_see_earlier_ones(f: Fixture) {
     f.put("a").await;
     let message = f.receive_one().await;
     let twice = vec![delete(&f.queue, &message), delete(&f.queue, &message)];
@@ -168,8 +164,7 @@ async fn assert_prefix_done(
     }
 }
 
-pub(super) async fn a_refused_argument_spoils_an_atomic_apply(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_refused_argument_spoils_an_atomic_apply(f: Fixture) {
     let longest = f.backend.capabilities().max_delay;
     let late = NewMessage::new("late").with_delay(longest + Duration::from_secs(1));
     let ops = vec![
@@ -192,8 +187,7 @@ pub(super) async fn a_refused_argument_spoils_an_atomic_apply(harness: &dyn Harn
     }
 }
 
-pub(super) async fn many_operations_apply(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn many_operations_apply(f: Fixture) {
     let other = f.store.queue("other");
     let created = f.backend.create_queue(&other, &Metadata::new()).await;
     created.expect("create");
@@ -204,8 +198,7 @@ pub(super) async fn many_operations_apply(harness: &dyn Harness) {
     assert_eq!(f.count().await, 100);
 }
 
-pub(super) async fn an_apply_is_bounded(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_apply_is_bounded(f: Fixture) {
     let capabilities = f.backend.capabilities();
     let (most, bytes) = (capabilities.max_apply, capabilities.max_apply_bytes);
     let too_many = vec![put(&f.queue, "one"); most + 1];
@@ -271,7 +264,7 @@ fn delete(queue: &QueueName, message: &ReceivedMessage) -> Op {
 const OF: u32 = 9;
 
 /// Opens a store with one message. `None` if items cannot be deleted, which is refused then.
-async fn with_message(harness: &dyn Harness) -> Option<(Fixture, ReceivedMessage)> {
+pub(super) async fn with_message(harness: &dyn Harness) -> Option<(Fixture, ReceivedMessage)> {
     let f = Fixture::open(harness).await;
     f.put("pack").await;
     let message = f.receive_one().await;
@@ -314,10 +307,9 @@ async fn receive_again(f: &Fixture) -> ReceivedMessage {
     f.receive_one().await
 }
 
-pub(super) async fn deleted_items_are_told_by_later_receives(harness: &dyn Harness) {
-    let Some((f, first)) = with_message(harness).await else {
-        return;
-    };
+pub(super) async fn deleted_items_are_told_by_later_receives(
+    (f, first): (Fixture, ReceivedMessage),
+) {
     assert_eq!(first.deleted_items, ItemSet::default());
     delete(&f, &first, &[0, 8]).await.expect("delete two");
     delete(&f, &first, &[3])
@@ -339,10 +331,7 @@ pub(super) async fn deleted_items_are_told_by_later_receives(harness: &dyn Harne
     assert_eq!(f.receive_one().await.deleted_items, set(&[0, 3, 8]));
 }
 
-pub(super) async fn a_message_goes_with_its_last_item(harness: &dyn Harness) {
-    let Some((f, message)) = with_message(harness).await else {
-        return;
-    };
+pub(super) async fn a_message_goes_with_its_last_item((f, message): (Fixture, ReceivedMessage)) {
     delete(&f, &message, &[0, 1, 2, 3, 4, 5, 6, 7])
         .await
         .expect("delete all but one");
@@ -357,10 +346,7 @@ pub(super) async fn a_message_goes_with_its_last_item(harness: &dyn Harness) {
     assert_eq!(receive_again(&f).await.deleted_items, ItemSet::default());
 }
 
-pub(super) async fn an_item_is_deleted_once(harness: &dyn Harness) {
-    let Some((f, message)) = with_message(harness).await else {
-        return;
-    };
+pub(super) async fn an_item_is_deleted_once((f, message): (Fixture, ReceivedMessage)) {
     delete(&f, &message, &[4]).await.expect("delete");
     for again in [&[4][..], &[3, 4], &[4, 5]] {
         let refused = delete(&f, &message, again).await;
@@ -373,10 +359,7 @@ pub(super) async fn an_item_is_deleted_once(harness: &dyn Harness) {
     assert_eq!(received_again.deleted_items, set(&[4]));
 }
 
-pub(super) async fn a_stale_receipt_deletes_no_item(harness: &dyn Harness) {
-    let Some((f, first)) = with_message(harness).await else {
-        return;
-    };
+pub(super) async fn a_stale_receipt_deletes_no_item((f, first): (Fixture, ReceivedMessage)) {
     let second = receive_again(&f).await;
     let refused = delete(&f, &first, &[1]).await;
     assert_refused(refused, ErrorKind::ReceiptMismatch);
@@ -386,10 +369,9 @@ pub(super) async fn a_stale_receipt_deletes_no_item(harness: &dyn Harness) {
     delete(&f, &third, &[1]).await.expect("with its own");
 }
 
-pub(super) async fn items_are_deleted_in_one_step_with_puts(harness: &dyn Harness) {
-    let Some((f, message)) = with_message(harness).await else {
-        return;
-    };
+pub(super) async fn items_are_deleted_in_one_step_with_puts(
+    (f, message): (Fixture, ReceivedMessage),
+) {
     let put = || Op::Put {
         queue: f.queue.clone(),
         message: NewMessage::new("follow-up"),
@@ -424,10 +406,7 @@ async fn receive_all_again(f: &Fixture) -> Vec<ReceivedMessage> {
     f.receive(2).await
 }
 
-pub(super) async fn items_outside_a_pack_are_refused(harness: &dyn Harness) {
-    let Some((f, message)) = with_message(harness).await else {
-        return;
-    };
+pub(super) async fn items_outside_a_pack_are_refused((f, message): (Fixture, ReceivedMessage)) {
     for items in [&[][..], &[OF], &[0, OF]] {
         let refused: Error = delete(&f, &message, items).await.expect_err("no such item");
         assert_refused::<()>(Err(refused), ErrorKind::InvalidInput);

@@ -9,8 +9,7 @@ use crate::backend::{
 use crate::error::{ErrorKind, Result};
 use crate::name::QueueName;
 
-pub(super) async fn text_comes_back_as_it_was(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn text_comes_back_as_it_was(f: Fixture) {
     let bodies = [
         "",
         " ",
@@ -25,8 +24,7 @@ pub(super) async fn text_comes_back_as_it_was(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn any_bytes_come_back_where_they_are_allowed(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn any_bytes_come_back_where_they_are_allowed(f: Fixture) {
     if f.backend.capabilities().body != BodyForm::Bytes {
         return;
     }
@@ -57,7 +55,7 @@ async fn assert_survives(f: &Fixture, body: Bytes) {
 const MIB: usize = 1024 * 1024;
 
 /// Opens a store. Returns `None` if its backend says that it has no attachments, after checking that they are refused.
-async fn attachable(harness: &dyn Harness) -> Option<Fixture> {
+pub(super) async fn attachable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     match f.backend.capabilities().attachments {
         Attachments::Supported => return Some(f),
@@ -130,10 +128,7 @@ fn moving(f: &Fixture, message: &ReceivedMessage, to: &QueueName) -> Vec<Op> {
     ]
 }
 
-pub(super) async fn an_attachment_is_read_in_parts(harness: &dyn Harness) {
-    let Some(f) = attachable(harness).await else {
-        return;
-    };
+pub(super) async fn an_attachment_is_read_in_parts(f: Fixture) {
     for length in [1, MIB - 1, MIB, MIB + 1, 5 * MIB / 2] {
         let data = data(length);
         let put = f.put_message(with(data.clone())).await;
@@ -156,20 +151,14 @@ pub(super) async fn an_attachment_is_read_in_parts(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_message_without_an_attachment_has_none(harness: &dyn Harness) {
-    let Some(f) = attachable(harness).await else {
-        return;
-    };
+pub(super) async fn a_message_without_an_attachment_has_none(f: Fixture) {
     let put = f.put("one").await;
     assert_eq!(read(&f, &f.queue, &put.id).await.expect("read"), None);
     let missing = read(&f, &f.queue, &StorageId::new("no id")).await;
     assert_refused(missing, ErrorKind::MessageNotFound);
 }
 
-pub(super) async fn an_attachment_stays_as_long_as_its_message(harness: &dyn Harness) {
-    let Some(mut f) = attachable(harness).await else {
-        return;
-    };
+pub(super) async fn an_attachment_stays_as_long_as_its_message(mut f: Fixture) {
     let data = data(MIB + 1);
     f.put_message(with(data.clone())).await;
     let message = f.receive_one().await;
@@ -188,10 +177,7 @@ pub(super) async fn an_attachment_stays_as_long_as_its_message(harness: &dyn Har
     assert_refused(gone, ErrorKind::MessageNotFound);
 }
 
-pub(super) async fn a_moved_message_takes_its_attachment_along(harness: &dyn Harness) {
-    let Some(f) = attachable(harness).await else {
-        return;
-    };
+pub(super) async fn a_moved_message_takes_its_attachment_along(f: Fixture) {
     let poison = f.store.queue("orders-poison");
     f.create(&poison).await;
     let data = data(2 * MIB);
@@ -211,10 +197,7 @@ pub(super) async fn a_moved_message_takes_its_attachment_along(harness: &dyn Har
     assert!(attached == [data], "the first alone has one");
 }
 
-pub(super) async fn a_refused_move_leaves_the_attachment_where_it_was(harness: &dyn Harness) {
-    let Some(f) = attachable(harness).await else {
-        return;
-    };
+pub(super) async fn a_refused_move_leaves_the_attachment_where_it_was(f: Fixture) {
     let missing = f.store.queue("missing");
     let data = data(MIB);
     f.put_message(with(data.clone())).await;

@@ -13,7 +13,7 @@ use crate::wire;
 use crate::wire::encoding::to_base64;
 
 /// Opens a store. Returns `None` if its backend says that it cannot browse, after checking that a browse is refused.
-async fn browsable(harness: &dyn Harness) -> Option<Fixture> {
+pub(super) async fn browsable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     if f.backend.capabilities().browsing == Browsing::Supported {
         return Some(f);
@@ -40,10 +40,7 @@ async fn browse(f: &Fixture, size: u32) -> Vec<BrowsedMessage> {
     }
 }
 
-pub(super) async fn every_message_is_on_one_page_in_order(harness: &dyn Harness) {
-    let Some(f) = browsable(harness).await else {
-        return;
-    };
+pub(super) async fn every_message_is_on_one_page_in_order(f: Fixture) {
     assert_eq!(browse(&f, 1).await, []);
     f.put("held").await;
     let held = f.receive_one().await;
@@ -64,10 +61,7 @@ pub(super) async fn every_message_is_on_one_page_in_order(harness: &dyn Harness)
     }
 }
 
-pub(super) async fn browsing_tells_the_state_and_changes_nothing(harness: &dyn Harness) {
-    let Some(f) = browsable(harness).await else {
-        return;
-    };
+pub(super) async fn browsing_tells_the_state_and_changes_nothing(f: Fixture) {
     f.put("held").await;
     let held = f.receive_one().await;
     let put = f.put("visible").await;
@@ -96,10 +90,7 @@ pub(super) async fn browsing_tells_the_state_and_changes_nothing(harness: &dyn H
     f.delete(&held).await.expect("its receipt is still valid");
 }
 
-pub(super) async fn a_browsed_receipt_deletes_until_the_message_is_touched(harness: &dyn Harness) {
-    let Some(f) = browsable(harness).await else {
-        return;
-    };
+pub(super) async fn a_browsed_receipt_deletes_until_the_message_is_touched(f: Fixture) {
     for body in ["visible", "received", "held"] {
         f.put(body).await;
     }
@@ -129,10 +120,7 @@ pub(super) async fn a_browsed_receipt_deletes_until_the_message_is_touched(harne
     assert_eq!(f.count().await, 0);
 }
 
-pub(super) async fn expired_messages_are_not_browsed(harness: &dyn Harness) {
-    let Some(f) = browsable(harness).await else {
-        return;
-    };
+pub(super) async fn expired_messages_are_not_browsed(f: Fixture) {
     f.put_living("short", f.lease).await;
     f.put("long").await;
     assert_eq!(browse(&f, 10).await.len(), 2);
@@ -142,10 +130,7 @@ pub(super) async fn expired_messages_are_not_browsed(harness: &dyn Harness) {
     assert_eq!(bodies, ["long"]);
 }
 
-pub(super) async fn arguments_of_a_browse(harness: &dyn Harness) {
-    let Some(f) = browsable(harness).await else {
-        return;
-    };
+pub(super) async fn arguments_of_a_browse(f: Fixture) {
     f.put("one").await;
     let most = f.backend.capabilities().max_receive;
     for max in [0, most + 1] {
@@ -163,7 +148,7 @@ pub(super) async fn arguments_of_a_browse(harness: &dyn Harness) {
 }
 
 /// Opens a store. Returns `None` if its backend cannot browse, after checking that a search is refused.
-async fn searchable(harness: &dyn Harness) -> Option<Fixture> {
+pub(super) async fn searchable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     if f.backend.capabilities().browsing == Browsing::Supported {
         return Some(f);
@@ -190,10 +175,7 @@ async fn find(f: &Fixture, id: &MessageId) -> Vec<BrowsedMessage> {
     found.expect("find")
 }
 
-pub(super) async fn a_message_is_found_in_any_state(harness: &dyn Harness) {
-    let Some(f) = searchable(harness).await else {
-        return;
-    };
+pub(super) async fn a_message_is_found_in_any_state(f: Fixture) {
     let [held, visible, delayed] = ["held", "visible", "delayed"].map(id);
     f.put_message(NewMessage::new(event(&held, "1"))).await;
     let received = f.receive_for(1, LONG).await.pop().expect("visible");
@@ -225,10 +207,7 @@ pub(super) async fn a_message_is_found_in_any_state(harness: &dyn Harness) {
     assert_eq!(find(&f, &held).await, []);
 }
 
-pub(super) async fn all_copies_and_nothing_else_are_found(harness: &dyn Harness) {
-    let Some(f) = searchable(harness).await else {
-        return;
-    };
+pub(super) async fn all_copies_and_nothing_else_are_found(f: Fixture) {
     let wanted = id("order-7");
     let copies = [
         event(&wanted, "1"),
@@ -253,10 +232,7 @@ pub(super) async fn all_copies_and_nothing_else_are_found(harness: &dyn Harness)
     assert_eq!(find(&f, &id("order-8")).await, []);
 }
 
-pub(super) async fn an_id_is_found_however_it_is_written(harness: &dyn Harness) {
-    let Some(f) = searchable(harness).await else {
-        return;
-    };
+pub(super) async fn an_id_is_found_however_it_is_written(f: Fixture) {
     let escaped = event(&id("order-7"), "1");
     let escaped = String::from_utf8(escaped.to_vec()).expect("text");
     let escaped = escaped.replace("order-7", r"\u006frder-7");
@@ -273,10 +249,7 @@ pub(super) async fn an_id_is_found_however_it_is_written(harness: &dyn Harness) 
     }
 }
 
-pub(super) async fn a_message_behind_many_others_is_found(harness: &dyn Harness) {
-    let Some(f) = searchable(harness).await else {
-        return;
-    };
+pub(super) async fn a_message_behind_many_others_is_found(f: Fixture) {
     let wanted = id("the-last");
     for number in 0..600 {
         let body = event(&id(&format!("order-{number}")), "1");
@@ -287,10 +260,7 @@ pub(super) async fn a_message_behind_many_others_is_found(harness: &dyn Harness)
     assert_eq!(find(&f, &id("order-299")).await.len(), 1);
 }
 
-pub(super) async fn a_found_receipt_is_good_until_the_message_is_touched(harness: &dyn Harness) {
-    let Some(f) = searchable(harness).await else {
-        return;
-    };
+pub(super) async fn a_found_receipt_is_good_until_the_message_is_touched(f: Fixture) {
     let wanted = id("order-7");
     f.put_message(NewMessage::new(event(&wanted, "1"))).await;
     let found = find(&f, &wanted).await.pop().expect("found");
@@ -303,10 +273,7 @@ pub(super) async fn a_found_receipt_is_good_until_the_message_is_touched(harness
     assert_eq!(f.count().await, 0);
 }
 
-pub(super) async fn expired_messages_are_not_found(harness: &dyn Harness) {
-    let Some(f) = searchable(harness).await else {
-        return;
-    };
+pub(super) async fn expired_messages_are_not_found(f: Fixture) {
     let wanted = id("order-7");
     let brief = NewMessage::new(event(&wanted, "1"));
     let brief = brief.with_time_to_live(TimeToLive::After(f.lease));
@@ -316,10 +283,7 @@ pub(super) async fn expired_messages_are_not_found(harness: &dyn Harness) {
     assert_eq!(find(&f, &wanted).await, []);
 }
 
-pub(super) async fn arguments_of_a_find(harness: &dyn Harness) {
-    let Some(f) = searchable(harness).await else {
-        return;
-    };
+pub(super) async fn arguments_of_a_find(f: Fixture) {
     let (wanted, most) = (id("order-7"), f.backend.capabilities().max_receive);
     for max in [0, most + 1] {
         let found = f.backend.find(&f.queue, &wanted, max).await;

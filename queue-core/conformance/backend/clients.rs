@@ -19,8 +19,7 @@ use crate::backend::{Backend, Created, Metadata, NewMessage, ReceivedMessage, St
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
-pub(super) async fn a_second_client_sees_the_same(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_second_client_sees_the_same(f: Fixture) {
     let other = f.store.second_client().await;
     assert_eq!(other.queue_uri(&f.queue), f.backend.queue_uri(&f.queue));
     f.put("one").await;
@@ -38,8 +37,7 @@ pub(super) async fn a_second_client_sees_the_same(harness: &dyn Harness) {
     assert_eq!(properties.approximate_count, 0);
 }
 
-pub(super) async fn a_receipt_is_good_for_every_client(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_receipt_is_good_for_every_client(f: Fixture) {
     let other = f.store.second_client().await;
     f.put("one").await;
     let message = f.receive_one().await;
@@ -48,8 +46,7 @@ pub(super) async fn a_receipt_is_good_for_every_client(harness: &dyn Harness) {
     assert_lease_gone(f.delete(&message).await);
 }
 
-pub(super) async fn queues_made_and_deleted_elsewhere_are_noticed(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn queues_made_and_deleted_elsewhere_are_noticed(f: Fixture) {
     let other = f.store.second_client().await;
     let queue = f.store.queue("fleeting");
     let missing = f.backend.put(&queue, NewMessage::new("early")).await;
@@ -67,8 +64,7 @@ pub(super) async fn queues_made_and_deleted_elsewhere_are_noticed(harness: &dyn 
     assert_eq!(listed.expect("list"), []);
 }
 
-pub(super) async fn a_queue_cleared_elsewhere_is_empty(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_queue_cleared_elsewhere_is_empty(f: Fixture) {
     let other = f.store.second_client().await;
     f.put("one").await;
     let message = f.receive_one().await;
@@ -80,8 +76,7 @@ pub(super) async fn a_queue_cleared_elsewhere_is_empty(harness: &dyn Harness) {
     assert_eq!(f.drain().await, ["three"]);
 }
 
-pub(super) async fn reopening_finds_what_survives(harness: &dyn Harness) {
-    let mut f = Fixture::open(harness).await;
+pub(super) async fn reopening_finds_what_survives(mut f: Fixture) {
     let of_five = metadata(&[("poisonthreshold", "5")]);
     let set = f.backend.set_metadata(&f.queue, &of_five).await;
     set.expect("set metadata");
@@ -115,8 +110,7 @@ pub(super) async fn reopening_finds_what_survives(harness: &dyn Harness) {
     assert_eq!(bodies, ["again", "delayed"]);
 }
 
-pub(super) async fn ids_are_not_given_again_after_reopening(harness: &dyn Harness) {
-    let mut f = Fixture::open(harness).await;
+pub(super) async fn ids_are_not_given_again_after_reopening(mut f: Fixture) {
     let mut ids = Vec::new();
     for _ in 0..3 {
         let put = f.put("one").await;
@@ -133,8 +127,7 @@ pub(super) async fn ids_are_not_given_again_after_reopening(harness: &dyn Harnes
     assert_eq!(ids.len(), 3);
 }
 
-pub(super) async fn a_clock_stepped_back_does_not_prolong_leases(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_clock_stepped_back_does_not_prolong_leases(f: Fixture) {
     f.put("one").await;
     let first = f.receive_one().await;
     f.put_message(NewMessage::new("delayed").with_delay(f.lease))
@@ -150,10 +143,7 @@ pub(super) async fn a_clock_stepped_back_does_not_prolong_leases(harness: &dyn H
     assert_lease_gone(f.delete(&first).await);
 }
 
-pub(super) async fn a_clock_stepped_back_while_closed_hides_nothing_for_long(
-    harness: &dyn Harness,
-) {
-    let mut f = Fixture::open(harness).await;
+pub(super) async fn a_clock_stepped_back_while_closed_hides_nothing_for_long(mut f: Fixture) {
     if f.store.survival() == Survival::Gone {
         return;
     }

@@ -15,7 +15,7 @@ use crate::idempotency::WorkKey;
 use crate::name::QueueName;
 
 /// Opens a store, unless its backend says that it puts without a condition, and refuses to.
-async fn conditional(harness: &dyn Harness) -> Option<Fixture> {
+pub(super) async fn conditional(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     if f.backend.capabilities().conditional_puts == ConditionalPuts::Supported {
         return Some(f);
@@ -48,10 +48,7 @@ fn differs(value: &'static str) -> PutIf {
     PutIf::Differs(Some(Bytes::from(value)))
 }
 
-pub(super) async fn a_value_is_recorded_with_its_message(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_value_is_recorded_with_its_message(f: Fixture) {
     let delayed = NewMessage::new("first").with_delay(2 * f.lease);
     let delayed = delayed.with_time_to_live(TimeToLive::After(4 * f.lease));
     let first = swap("key", "1");
@@ -69,10 +66,7 @@ pub(super) async fn a_value_is_recorded_with_its_message(harness: &dyn Harness) 
     assert_eq!(f.receive_one().await.id, receipt.id);
 }
 
-pub(super) async fn a_value_that_differs_changes_nothing(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_value_that_differs_changes_nothing(f: Fixture) {
     let none = put_if(&f, "none", &swap("key", "2").in_place_of("1")).await;
     assert_eq!(none.expect("answered"), PutIf::Differs(None));
     assert_swapped(&f, "first", &swap("key", "1")).await;
@@ -94,10 +88,7 @@ pub(super) async fn a_value_that_differs_changes_nothing(harness: &dyn Harness) 
     assert_eq!(f.drain().await, ["first", "next"]);
 }
 
-pub(super) async fn a_value_is_kept_until_its_retention_is_over(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_value_is_kept_until_its_retention_is_over(f: Fixture) {
     let mut short = swap("key", "1");
     short.retention = 2 * f.lease;
     assert_swapped(&f, "first", &short).await;
@@ -118,10 +109,7 @@ pub(super) async fn a_value_is_kept_until_its_retention_is_over(harness: &dyn Ha
     assert_eq!(f.drain().await, ["first", "second"]);
 }
 
-pub(super) async fn a_value_is_recorded_without_a_message(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_value_is_recorded_without_a_message(f: Fixture) {
     let missing = f.store.queue("missing");
     let record = async |queue: &QueueName, swap: &Swap| {
         let recorded = f.backend.put_if(queue, None, swap).await;
@@ -136,10 +124,7 @@ pub(super) async fn a_value_is_recorded_without_a_message(harness: &dyn Harness)
     assert_eq!(f.drain().await, ["third"]);
 }
 
-pub(super) async fn a_refused_put_records_nothing(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_refused_put_records_nothing(f: Fixture) {
     let missing = f.store.queue("missing");
     let message = || Some(NewMessage::new("one"));
     let put = f
@@ -190,10 +175,7 @@ pub(super) async fn one_of_many_conditional_puts_wins(harness: &dyn Harness) {
     assert_eq!(f.count().await, 5);
 }
 
-pub(super) async fn recorded_values_survive_like_messages(harness: &dyn Harness) {
-    let Some(mut f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn recorded_values_survive_like_messages(mut f: Fixture) {
     assert_swapped(&f, "first", &swap("key", "1")).await;
     f = f.reopen().await;
     let put = f.backend.put_if(&f.queue, None, &swap("key", "2")).await;
@@ -204,10 +186,7 @@ pub(super) async fn recorded_values_survive_like_messages(harness: &dyn Harness)
     assert_eq!(put.expect("answered"), expected);
 }
 
-pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture) {
     let put = |body| Op::Put {
         queue: f.queue.clone(),
         message: NewMessage::new(body),
@@ -246,10 +225,7 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(harness: &d
     assert_eq!(f.in_order(f.drain().await), f.in_order(put.to_vec()));
 }
 
-pub(super) async fn a_forgotten_value_is_not_recorded_any_more(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_forgotten_value_is_not_recorded_any_more(f: Fixture) {
     let forget = || Swap::forget(WorkKey::new("conformance", "key"));
     for value in ["1", "2"] {
         assert_swapped(&f, value, &swap("key", value)).await;
@@ -274,10 +250,7 @@ pub(super) async fn a_forgotten_value_is_not_recorded_any_more(harness: &dyn Har
     assert_eq!(f.drain().await, ["1", "2", "3"]);
 }
 
-pub(super) async fn a_value_ends_with_its_message(harness: &dyn Harness) {
-    let Some(f) = conditional(harness).await else {
-        return;
-    };
+pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
     let swap = |value| swap("key", value).ending_with_message();
     // However it goes.
     assert_swapped(&f, "deleted", &swap("1")).await;

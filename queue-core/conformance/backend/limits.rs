@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use super::harness::{Fixture, Harness, assert_refused, metadata};
+use super::harness::{Fixture, assert_refused, metadata};
 use crate::backend::{Created, MAX_TIME_TO_LIVE, NewMessage, Op, TimeToLive};
 use crate::error::ErrorKind;
 
 const STEP: Duration = Duration::from_millis(1);
 
-pub(super) async fn bodies_at_the_limit(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn bodies_at_the_limit(f: Fixture) {
     let limit = f.backend.capabilities().max_body;
     let largest = "x".repeat(limit);
     let too_large = "x".repeat(limit + 1);
@@ -38,8 +37,7 @@ pub(super) async fn bodies_at_the_limit(harness: &dyn Harness) {
     assert_eq!(f.count().await, 1);
 }
 
-pub(super) async fn bodies_of_moved_messages(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn bodies_of_moved_messages(f: Fixture) {
     let capabilities = f.backend.capabilities();
     let (limit, limit_moved) = (capabilities.max_body, capabilities.max_moved_body);
     assert!(limit_moved >= limit, "{capabilities:?}");
@@ -62,8 +60,7 @@ pub(super) async fn bodies_of_moved_messages(harness: &dyn Harness) {
     assert_eq!(f.count().await, 2);
 }
 
-pub(super) async fn metadata_at_the_limit(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn metadata_at_the_limit(f: Fixture) {
     let limit = f.backend.capabilities().max_metadata;
     let of_size =
         |size: usize| metadata(&[("a", &"x".repeat(100)), ("b", &"x".repeat(size - 102))]);
@@ -85,8 +82,7 @@ pub(super) async fn metadata_at_the_limit(harness: &dyn Harness) {
     assert_eq!(created.expect("create"), Created::New);
 }
 
-pub(super) async fn how_many_a_receive_may_ask_for(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn how_many_a_receive_may_ask_for(f: Fixture) {
     let most = f.backend.capabilities().max_receive;
     f.put("one").await;
     for refused in [0, most + 1, u32::MAX] {
@@ -102,8 +98,7 @@ pub(super) async fn how_many_a_receive_may_ask_for(harness: &dyn Harness) {
     assert_eq!(f.receive(most).await.len(), 1);
 }
 
-pub(super) async fn a_full_receive_fills_up(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_full_receive_fills_up(f: Fixture) {
     let most = f.backend.capabilities().max_receive;
     for _ in 0..=most {
         f.put("one").await;
@@ -112,8 +107,7 @@ pub(super) async fn a_full_receive_fills_up(harness: &dyn Harness) {
     assert_eq!(f.receive(most).await.len(), 1);
 }
 
-pub(super) async fn visibility_timeouts_of_a_receive(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn visibility_timeouts_of_a_receive(f: Fixture) {
     let (shortest, longest) = {
         let capabilities = f.backend.capabilities();
         (capabilities.min_visibility, capabilities.max_visibility)
@@ -135,8 +129,7 @@ pub(super) async fn visibility_timeouts_of_a_receive(harness: &dyn Harness) {
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn visibility_timeouts_of_an_update(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn visibility_timeouts_of_an_update(f: Fixture) {
     let capabilities = f.backend.capabilities();
     let longest = capabilities.max_visibility.max(capabilities.max_delay);
     f.put("one").await;
@@ -153,8 +146,7 @@ pub(super) async fn visibility_timeouts_of_an_update(harness: &dyn Harness) {
     f.receive_one().await;
 }
 
-pub(super) async fn delays_of_a_put(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn delays_of_a_put(f: Fixture) {
     let longest = f.backend.capabilities().max_delay;
     let put = |delay| {
         let message = NewMessage::new("one").with_delay(delay);
@@ -168,8 +160,7 @@ pub(super) async fn delays_of_a_put(harness: &dyn Harness) {
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn times_to_live_of_a_put(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn times_to_live_of_a_put(f: Fixture) {
     let put = |lifetime, delay| {
         let message = NewMessage::new("one")
             .with_time_to_live(TimeToLive::After(lifetime))

@@ -12,8 +12,7 @@ use crate::backend::{
 use crate::error::{ErrorKind, Result};
 use crate::name::QueueName;
 
-pub(super) async fn creating_a_queue_twice_is_idempotent(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn creating_a_queue_twice_is_idempotent(store: Box<dyn Store>) {
     let (backend, queue) = (store.client(), store.queue("orders"));
     let of_five = metadata(&[("poisonthreshold", "5")]);
     for expected in [Created::New, Created::Existed] {
@@ -22,8 +21,7 @@ pub(super) async fn creating_a_queue_twice_is_idempotent(harness: &dyn Harness) 
     }
 }
 
-pub(super) async fn creating_with_other_metadata_is_refused(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn creating_with_other_metadata_is_refused(store: Box<dyn Store>) {
     let (backend, queue) = (store.client(), store.queue("orders"));
     let of_five = metadata(&[("poisonthreshold", "5")]);
     backend
@@ -38,8 +36,7 @@ pub(super) async fn creating_with_other_metadata_is_refused(harness: &dyn Harnes
     assert_eq!(properties.metadata, of_five, "it is left as it was");
 }
 
-pub(super) async fn metadata_is_replaced_as_a_whole(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn metadata_is_replaced_as_a_whole(f: Fixture) {
     let one = metadata(&[("poisonthreshold", "5"), ("owner", "a b")]);
     let other = metadata(&[("defaulttimeout", "30")]);
     for wanted in [&one, &other, &other, &Metadata::new()] {
@@ -54,8 +51,7 @@ pub(super) async fn metadata_is_replaced_as_a_whole(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn queues_are_listed_by_prefix_in_order(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn queues_are_listed_by_prefix_in_order(store: Box<dyn Store>) {
     let backend = store.client();
     let [a, b, other] = ["ab-2", "ab-10", "abc"].map(|name| store.queue(name));
     for queue in [&a, &b, &other] {
@@ -73,8 +69,7 @@ pub(super) async fn queues_are_listed_by_prefix_in_order(harness: &dyn Harness) 
     assert_eq!(list("abcd").await, []);
 }
 
-pub(super) async fn a_deleted_queue_comes_back_empty(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_deleted_queue_comes_back_empty(f: Fixture) {
     let put = f.put("before").await;
     let later = NewMessage::new("later").with_delay(f.lease);
     let later = f.put_message(later).await;
@@ -111,8 +106,7 @@ async fn recreate(f: &Fixture) {
     panic!("the name is still blocked");
 }
 
-pub(super) async fn clearing_takes_invisible_messages_too(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn clearing_takes_invisible_messages_too(f: Fixture) {
     f.put("leased").await;
     let leased = f.receive_one().await;
     f.put("visible").await;
@@ -130,8 +124,7 @@ pub(super) async fn clearing_takes_invisible_messages_too(harness: &dyn Harness)
     assert_eq!(f.drain().await, ["after"]);
 }
 
-pub(super) async fn the_count_includes_invisible_messages(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn the_count_includes_invisible_messages(f: Fixture) {
     assert_eq!(f.count().await, 0);
     f.put("one").await;
     f.put_message(NewMessage::new("two").with_delay(LONG)).await;
@@ -142,8 +135,7 @@ pub(super) async fn the_count_includes_invisible_messages(harness: &dyn Harness)
     assert_eq!(f.count().await, 1);
 }
 
-pub(super) async fn names_at_both_edges_work(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn names_at_both_edges_work(store: Box<dyn Store>) {
     let backend = store.client();
     let prefix = store.namespace();
     let short = "a".repeat(3_usize.saturating_sub(prefix.len()).max(1));
@@ -162,8 +154,7 @@ pub(super) async fn names_at_both_edges_work(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn every_method_reports_a_missing_queue(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn every_method_reports_a_missing_queue(f: Fixture) {
     // A receipt in the backend's own form, so that only the queue can be at fault.
     let put = f.put("elsewhere").await;
     let missing = f.store.queue("missing");
@@ -216,7 +207,7 @@ fn ops_on(queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Vec<Op> {
 }
 
 /// Opens a store. Returns `None` if its backend does not count, after checking that it does not start to.
-async fn counting(harness: &dyn Harness) -> Option<Fixture> {
+pub(super) async fn counting(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     let properties = f.backend.properties(&f.queue).await.expect("properties");
     if properties.totals.is_some() {
@@ -261,10 +252,7 @@ fn delete_op(queue: &QueueName, message: &ReceivedMessage) -> Op {
     }
 }
 
-pub(super) async fn puts_and_deletes_are_totalled(harness: &dyn Harness) {
-    let Some(f) = counting(harness).await else {
-        return;
-    };
+pub(super) async fn puts_and_deletes_are_totalled(f: Fixture) {
     assert_totals(totals(&f).await, 0, 0);
     f.put("one").await;
     f.put_message(NewMessage::new("two").with_delay(LONG)).await;
@@ -285,10 +273,7 @@ pub(super) async fn puts_and_deletes_are_totalled(harness: &dyn Harness) {
     assert_totals(totals(&f).await, 4, 2);
 }
 
-pub(super) async fn totals_go_on_after_a_clear(harness: &dyn Harness) {
-    let Some(f) = counting(harness).await else {
-        return;
-    };
+pub(super) async fn totals_go_on_after_a_clear(f: Fixture) {
     f.put("leased").await;
     f.receive_one().await;
     f.put("visible").await;
@@ -309,10 +294,7 @@ pub(super) async fn totals_go_on_after_a_clear(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_moved_message_is_totalled_on_both_queues(harness: &dyn Harness) {
-    let Some(f) = counting(harness).await else {
-        return;
-    };
+pub(super) async fn a_moved_message_is_totalled_on_both_queues(f: Fixture) {
     let poison = f.store.queue("poison");
     f.create(&poison).await;
     f.put("moved").await;
@@ -323,10 +305,7 @@ pub(super) async fn a_moved_message_is_totalled_on_both_queues(harness: &dyn Har
     assert_totals(totals_of(&f, &poison).await, 1, 0);
 }
 
-pub(super) async fn what_is_undone_is_not_totalled(harness: &dyn Harness) {
-    let Some(f) = counting(harness).await else {
-        return;
-    };
+pub(super) async fn what_is_undone_is_not_totalled(f: Fixture) {
     f.put("stays").await;
     let message = f.receive_one().await;
     let missing = f.store.queue("missing");
@@ -343,10 +322,7 @@ pub(super) async fn what_is_undone_is_not_totalled(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn expired_messages_are_totalled_once_removed(harness: &dyn Harness) {
-    let Some(f) = counting(harness).await else {
-        return;
-    };
+pub(super) async fn expired_messages_are_totalled_once_removed(f: Fixture) {
     for _ in 0..3 {
         f.put_living("brief", f.lease).await;
     }
@@ -360,10 +336,7 @@ pub(super) async fn expired_messages_are_totalled_once_removed(harness: &dyn Har
     assert_totals(totals(&f).await, 4, 4);
 }
 
-pub(super) async fn totals_are_those_of_all_clients(harness: &dyn Harness) {
-    let Some(f) = counting(harness).await else {
-        return;
-    };
+pub(super) async fn totals_are_those_of_all_clients(f: Fixture) {
     let other = f.store.second_client().await;
     for round in 1..=3 {
         f.put("one").await;
@@ -377,10 +350,7 @@ pub(super) async fn totals_are_those_of_all_clients(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn totals_survive_like_messages(harness: &dyn Harness) {
-    let Some(mut f) = counting(harness).await else {
-        return;
-    };
+pub(super) async fn totals_survive_like_messages(mut f: Fixture) {
     for _ in 0..3 {
         f.put("one").await;
     }

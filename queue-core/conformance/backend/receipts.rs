@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::harness::{Fixture, Harness, ReceiptScope, assert_lease_gone, assert_refused, text};
+use super::harness::{Fixture, ReceiptScope, assert_lease_gone, assert_refused, text};
 use crate::backend::{Op, PopReceipt, ReceivedMessage, StaleReceipts, StorageId};
 use crate::error::ErrorKind;
 
-pub(super) async fn a_deleted_message_is_gone(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_deleted_message_is_gone(f: Fixture) {
     f.put("one").await;
     let message = f.receive_one().await;
     f.delete(&message).await.expect("delete");
@@ -18,16 +17,14 @@ pub(super) async fn a_deleted_message_is_gone(harness: &dyn Harness) {
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn the_receipt_of_a_put_allows_to_delete(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn the_receipt_of_a_put_allows_to_delete(f: Fixture) {
     let put = f.put("one").await;
     let deleted = f.backend.delete(&f.queue, &put.id, &put.receipt).await;
     deleted.expect("delete");
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn the_receipt_of_a_put_allows_to_update(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn the_receipt_of_a_put_allows_to_update(f: Fixture) {
     let put = f.put("one").await;
     let b = &f.backend;
     let hidden = b.update(&f.queue, &put.id, &put.receipt, f.lease, None);
@@ -38,16 +35,14 @@ pub(super) async fn the_receipt_of_a_put_allows_to_update(harness: &dyn Harness)
     deleted.expect("delete with the new receipt");
 }
 
-pub(super) async fn the_receipt_of_a_put_is_stale_after_a_receive(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn the_receipt_of_a_put_is_stale_after_a_receive(f: Fixture) {
     let put = f.put("one").await;
     let message = f.receive_one().await;
     assert_lease_gone(f.backend.delete(&f.queue, &put.id, &put.receipt).await);
     f.delete(&message).await.expect("delete");
 }
 
-pub(super) async fn a_receipt_is_stale_after_another_receive(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_receipt_is_stale_after_another_receive(f: Fixture) {
     f.put("one").await;
     let first = f.receive_one().await;
     f.advance(f.lease * 2).await;
@@ -60,8 +55,7 @@ pub(super) async fn a_receipt_is_stale_after_another_receive(harness: &dyn Harne
     assert_eq!(f.count().await, 0);
 }
 
-pub(super) async fn a_receipt_is_stale_after_an_update(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_receipt_is_stale_after_an_update(f: Fixture) {
     f.put("one").await;
     let mut message = f.receive_one().await;
     let lease = f.update(&message, f.lease, None).await.expect("update");
@@ -72,8 +66,7 @@ pub(super) async fn a_receipt_is_stale_after_an_update(harness: &dyn Harness) {
     f.delete(&message).await.expect("delete");
 }
 
-pub(super) async fn a_stale_receipt_is_told_from_a_missing_message(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_stale_receipt_is_told_from_a_missing_message(f: Fixture) {
     let assert_kind = async |message: &ReceivedMessage, kind: ErrorKind| {
         let op = Op::Delete {
             queue: f.queue.clone(),
@@ -105,8 +98,7 @@ pub(super) async fn a_stale_receipt_is_told_from_a_missing_message(harness: &dyn
     assert_kind(&current, ErrorKind::MessageNotFound).await;
 }
 
-pub(super) async fn a_lease_that_ran_out_still_settles(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_lease_that_ran_out_still_settles(f: Fixture) {
     f.put("one").await;
     let mut message = f.receive_one().await;
     f.advance(f.lease * 2).await;
@@ -118,8 +110,7 @@ pub(super) async fn a_lease_that_ran_out_still_settles(harness: &dyn Harness) {
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn an_update_replaces_or_keeps_the_body(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_update_replaces_or_keeps_the_body(f: Fixture) {
     f.put("old").await;
     let message = f.receive_one().await;
     let replaced = f.update(&message, Duration::ZERO, Some("new")).await;
@@ -136,8 +127,7 @@ pub(super) async fn an_update_replaces_or_keeps_the_body(harness: &dyn Harness) 
     assert_eq!(f.receive_one().await.body, "");
 }
 
-pub(super) async fn an_update_changes_one_message_only(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_update_changes_one_message_only(f: Fixture) {
     for body in ["a", "b", "c"] {
         f.put(body).await;
     }
@@ -153,8 +143,7 @@ pub(super) async fn an_update_changes_one_message_only(harness: &dyn Harness) {
     assert_eq!(f.count().await, 1);
 }
 
-pub(super) async fn what_is_no_receipt_changes_nothing(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn what_is_no_receipt_changes_nothing(f: Fixture) {
     f.put("a").await;
     f.put("b").await;
     let received = f.receive(2).await;
@@ -187,8 +176,7 @@ fn with_receipt(message: &ReceivedMessage, receipt: &str) -> ReceivedMessage {
     }
 }
 
-pub(super) async fn ids_are_never_given_twice(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn ids_are_never_given_twice(f: Fixture) {
     let mut ids = Vec::new();
     for _ in 0..20 {
         let put = f.put("one").await;

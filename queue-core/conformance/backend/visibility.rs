@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::harness::{Fixture, Harness, LONG, Ordering, assert_lease_gone, assert_refused, text};
+use super::harness::{Fixture, LONG, Ordering, assert_lease_gone, assert_refused, text};
 use crate::backend::{BackendExt as _, NewMessage, Places, ReceivedMessage};
 use crate::error::ErrorKind;
 use crate::ext::between;
 
-pub(super) async fn what_was_put_is_received(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn what_was_put_is_received(f: Fixture) {
     let put = f.put("hello").await;
     assert_eq!(put.expires_at, None);
     assert_eq!(between(put.inserted_at, put.visible_at), Duration::ZERO);
@@ -24,8 +23,7 @@ pub(super) async fn what_was_put_is_received(harness: &dyn Harness) {
     assert_ne!(message.receipt, put.receipt);
 }
 
-pub(super) async fn an_empty_queue_gives_nothing(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_empty_queue_gives_nothing(f: Fixture) {
     f.assert_nothing_visible().await;
     assert_eq!(f.backend.peek(&f.queue, 1).await.expect("peek"), []);
     f.put("one").await;
@@ -34,8 +32,7 @@ pub(super) async fn an_empty_queue_gives_nothing(harness: &dyn Harness) {
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn a_received_message_is_hidden_until_its_lease_ends(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_received_message_is_hidden_until_its_lease_ends(f: Fixture) {
     f.put("one").await;
     let first = f.receive_one().await;
     if !f.is_hidden(&first).await {
@@ -52,8 +49,7 @@ pub(super) async fn a_received_message_is_hidden_until_its_lease_ends(harness: &
     assert_eq!(second.inserted_at, first.inserted_at);
 }
 
-pub(super) async fn a_lease_ends_on_time(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_lease_ends_on_time(f: Fixture) {
     f.put("one").await;
     let before = f.receive_one().await.visible_at;
     f.advance(f.lease).await;
@@ -64,8 +60,7 @@ pub(super) async fn a_lease_ends_on_time(harness: &dyn Harness) {
     );
 }
 
-pub(super) async fn a_receive_tells_the_time_of_the_storage(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_receive_tells_the_time_of_the_storage(f: Fixture) {
     f.put("one").await;
     f.advance(f.lease).await;
     let first = f.receive_one().await;
@@ -76,8 +71,7 @@ pub(super) async fn a_receive_tells_the_time_of_the_storage(harness: &dyn Harnes
     assert!(between(first.received_at, second.received_at) >= f.lease);
 }
 
-pub(super) async fn a_delayed_message_is_hidden_until_then(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_delayed_message_is_hidden_until_then(f: Fixture) {
     let delayed = NewMessage::new("later").with_delay(f.lease);
     let put = f.put_message(delayed).await;
     assert!(between(put.inserted_at, put.visible_at) >= f.lease);
@@ -90,8 +84,7 @@ pub(super) async fn a_delayed_message_is_hidden_until_then(harness: &dyn Harness
     assert_eq!(message.dequeue_count, 1);
 }
 
-pub(super) async fn each_receive_raises_the_dequeue_count(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn each_receive_raises_the_dequeue_count(f: Fixture) {
     f.put("one").await;
     for expected in 1..=3 {
         let message = f.receive_one().await;
@@ -104,8 +97,7 @@ pub(super) async fn each_receive_raises_the_dequeue_count(harness: &dyn Harness)
     assert_eq!(peeked[0].dequeue_count, 3);
 }
 
-pub(super) async fn peeking_changes_nothing(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn peeking_changes_nothing(f: Fixture) {
     let put = f.put("one").await;
     f.put_message(NewMessage::new("later").with_delay(LONG))
         .await;
@@ -123,8 +115,7 @@ pub(super) async fn peeking_changes_nothing(harness: &dyn Harness) {
     f.delete(&message).await.expect("delete");
 }
 
-pub(super) async fn a_receive_gives_at_most_what_was_asked(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_receive_gives_at_most_what_was_asked(f: Fixture) {
     for body in ["a", "b", "c", "d", "e"] {
         f.put(body).await;
     }
@@ -141,8 +132,7 @@ pub(super) async fn a_receive_gives_at_most_what_was_asked(harness: &dyn Harness
     assert_eq!(ids.len(), 5, "each once");
 }
 
-pub(super) async fn messages_come_by_visibility_then_in_order(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn messages_come_by_visibility_then_in_order(f: Fixture) {
     let step = f.lease / 4;
     f.put("held").await;
     let held = f.receive_one().await;
@@ -164,8 +154,7 @@ pub(super) async fn messages_come_by_visibility_then_in_order(harness: &dyn Harn
     assert_eq!(bodies, expected);
 }
 
-pub(super) async fn many_come_in_the_order_of_the_puts(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn many_come_in_the_order_of_the_puts(f: Fixture) {
     let bodies: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
     for body in &bodies {
         f.put_message(NewMessage::new(body.clone())).await;
@@ -177,8 +166,7 @@ pub(super) async fn many_come_in_the_order_of_the_puts(harness: &dyn Harness) {
     assert_eq!(received, bodies);
 }
 
-pub(super) async fn an_update_of_zero_shows_the_message_at_once(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_update_of_zero_shows_the_message_at_once(f: Fixture) {
     f.put("one").await;
     let message = f.receive_for(1, LONG).await.pop().expect("visible");
     f.assert_nothing_visible().await;
@@ -187,8 +175,7 @@ pub(super) async fn an_update_of_zero_shows_the_message_at_once(harness: &dyn Ha
     assert_eq!(f.receive_one().await.id, message.id);
 }
 
-pub(super) async fn what_is_handed_back_keeps_its_place(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn what_is_handed_back_keeps_its_place(f: Fixture) {
     for body in ["a", "b", "c", "d"] {
         f.put(body).await;
     }
@@ -238,8 +225,7 @@ pub(super) async fn what_is_handed_back_keeps_its_place(harness: &dyn Harness) {
     assert_eq!(bodies, expected);
 }
 
-pub(super) async fn an_update_prolongs_and_shortens_the_lease(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_update_prolongs_and_shortens_the_lease(f: Fixture) {
     f.put("one").await;
     let mut message = f.receive_one().await;
     let lease = f.update(&message, f.lease * 3, None).await.expect("update");
@@ -252,8 +238,7 @@ pub(super) async fn an_update_prolongs_and_shortens_the_lease(harness: &dyn Harn
     assert_eq!(f.receive_one().await.dequeue_count, 2);
 }
 
-pub(super) async fn a_message_behind_many_hidden_ones_is_found(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_message_behind_many_hidden_ones_is_found(f: Fixture) {
     for _ in 0..300 {
         f.put_message(NewMessage::new("hidden").with_delay(LONG))
             .await;
@@ -262,8 +247,7 @@ pub(super) async fn a_message_behind_many_hidden_ones_is_found(harness: &dyn Har
     assert_eq!(f.drain().await, ["one"]);
 }
 
-pub(super) async fn an_expired_message_is_never_seen(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_expired_message_is_never_seen(f: Fixture) {
     let put = f.put_living("brief", f.lease).await;
     let expires_at = put.expires_at.expect("it expires");
     assert!(between(put.inserted_at, expires_at) >= f.lease);
@@ -275,8 +259,7 @@ pub(super) async fn an_expired_message_is_never_seen(harness: &dyn Harness) {
     assert_lease_gone(f.backend.delete(&f.queue, &put.id, &put.receipt).await);
 }
 
-pub(super) async fn a_message_lives_until_it_expires(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_message_lives_until_it_expires(f: Fixture) {
     let put = f.put_living("brief", f.lease * 4).await;
     f.advance(f.lease).await;
     let message = f.receive_one().await;
@@ -284,8 +267,7 @@ pub(super) async fn a_message_lives_until_it_expires(harness: &dyn Harness) {
     f.delete(&message).await.expect("delete");
 }
 
-pub(super) async fn a_leased_message_expires(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_leased_message_expires(f: Fixture) {
     f.put_living("brief", f.lease).await;
     let message = f.receive_for(1, LONG).await.pop().expect("visible");
     f.advance(f.lease * 2).await;
@@ -294,8 +276,7 @@ pub(super) async fn a_leased_message_expires(harness: &dyn Harness) {
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn an_update_does_not_prolong_life(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_update_does_not_prolong_life(f: Fixture) {
     f.put_living("brief", f.lease * 2).await;
     let message = f.receive_one().await;
     let updated = f.update(&message, f.lease / 2, Some("changed")).await;
@@ -308,8 +289,7 @@ pub(super) async fn an_update_does_not_prolong_life(harness: &dyn Harness) {
     assert_lease_gone(f.delete(&again).await);
 }
 
-pub(super) async fn an_update_beyond_the_expiry_is_refused_or_ends_there(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_update_beyond_the_expiry_is_refused_or_ends_there(f: Fixture) {
     f.put_living("brief", f.lease * 2).await;
     let mut message = f.receive_one().await;
     match f.update(&message, f.lease * 4, None).await {
@@ -324,8 +304,7 @@ pub(super) async fn an_update_beyond_the_expiry_is_refused_or_ends_there(harness
     f.assert_nothing_visible().await;
 }
 
-pub(super) async fn many_expired_hide_nothing_behind_them(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn many_expired_hide_nothing_behind_them(f: Fixture) {
     for _ in 0..300 {
         f.put_living("brief", f.lease).await;
     }

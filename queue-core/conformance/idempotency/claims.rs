@@ -12,8 +12,7 @@ use super::{Fixture, Harness, LONG, expect_fresh};
 use crate::clock::BoxFuture;
 use crate::idempotency::{ClaimOutcome, ClaimStatus, Owner, WorkKey};
 
-pub(super) async fn a_claim_is_given_to_its_owner_again_and_to_nobody_else(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_claim_is_given_to_its_owner_again_and_to_nobody_else(f: Fixture) {
     let owner = Owner::random();
     let claim = expect_fresh(&f.begin(owner).await);
     assert_eq!(claim.owner, owner);
@@ -24,8 +23,7 @@ pub(super) async fn a_claim_is_given_to_its_owner_again_and_to_nobody_else(harne
     assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
 }
 
-pub(super) async fn keys_and_scopes_are_told_apart(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn keys_and_scopes_are_told_apart(f: Fixture) {
     let long = "x".repeat(2000);
     let keys = [
         ("a", "b/c"),
@@ -58,8 +56,7 @@ pub(super) async fn keys_and_scopes_are_told_apart(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn released_work_begins_at_once(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn released_work_begins_at_once(f: Fixture) {
     let claim = f.fresh().await;
     f.release(claim).await;
     let next = f.fresh().await;
@@ -68,8 +65,7 @@ pub(super) async fn released_work_begins_at_once(harness: &dyn Harness) {
     f.assert_done("done").await;
 }
 
-pub(super) async fn a_released_claim_is_lost(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_released_claim_is_lost(f: Fixture) {
     let claim = f.fresh().await;
     f.release(claim).await;
     f.release(claim).await;
@@ -106,8 +102,7 @@ pub(super) async fn one_of_many_begins_wins(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_claim_is_kept_until_its_lease_ends(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_claim_is_kept_until_its_lease_ends(f: Fixture) {
     let claim = f.fresh().await;
     f.assert_in_flight().await;
     f.store.advance(f.lease / 2).await;
@@ -115,8 +110,7 @@ pub(super) async fn a_claim_is_kept_until_its_lease_ends(harness: &dyn Harness) 
     assert_eq!(f.renew(claim).await, ClaimStatus::Held);
 }
 
-pub(super) async fn renewals_keep_a_claim(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn renewals_keep_a_claim(f: Fixture) {
     let claim = f.fresh().await;
     f.assert_in_flight().await;
     for _ in 0..4 {
@@ -128,8 +122,7 @@ pub(super) async fn renewals_keep_a_claim(harness: &dyn Harness) {
     assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
 }
 
-pub(super) async fn a_claim_whose_lease_ended_is_taken_over(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_claim_whose_lease_ended_is_taken_over(f: Fixture) {
     let lost = f.fresh().await;
     let claim = f.take_over().await;
     assert_ne!(claim.owner, lost.owner);
@@ -139,8 +132,7 @@ pub(super) async fn a_claim_whose_lease_ended_is_taken_over(harness: &dyn Harnes
     f.assert_done("done").await;
 }
 
-pub(super) async fn a_claim_that_was_taken_over_changes_nothing(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_claim_that_was_taken_over_changes_nothing(f: Fixture) {
     let lost = f.fresh().await;
     let claim = f.take_over().await;
     assert_eq!(f.renew(lost).await, ClaimStatus::Lost);
@@ -153,10 +145,7 @@ pub(super) async fn a_claim_that_was_taken_over_changes_nothing(harness: &dyn Ha
     f.assert_done("done").await;
 }
 
-pub(super) async fn a_claim_whose_lease_ended_still_finishes_if_nobody_took_it_over(
-    harness: &dyn Harness,
-) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_claim_whose_lease_ended_still_finishes_if_nobody_took_it_over(f: Fixture) {
     let claim = f.fresh().await;
     f.store.advance(f.lease * 2).await;
     f.client.sweep().await;
@@ -217,8 +206,7 @@ pub(super) async fn a_late_finish_and_a_takeover_exclude_each_other(harness: &dy
     }
 }
 
-pub(super) async fn a_second_client_sees_the_same(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_second_client_sees_the_same(f: Fixture) {
     let other = f.second_client().await;
     let claim = f.fresh().await;
     let begun = other.begin(&f.key, Owner::random(), f.lease).await;
@@ -235,8 +223,7 @@ pub(super) async fn a_second_client_sees_the_same(harness: &dyn Harness) {
     expect_fresh(&begun);
 }
 
-pub(super) async fn reopening_finds_what_survives(harness: &dyn Harness) {
-    let mut f = Fixture::open(harness).await;
+pub(super) async fn reopening_finds_what_survives(mut f: Fixture) {
     let claim = f.fresh().await;
     assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
     let (other, owner) = (WorkKey::from("in flight"), Owner::random());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Fixture, Harness, LONG, Listing, Retention, expect_fresh};
+use super::{Fixture, LONG, Listing, Retention, expect_fresh};
 use crate::backend::PageMark;
 use crate::error::ErrorKind;
 use crate::idempotency::{
@@ -13,8 +13,7 @@ use crate::idempotency::{
     RecordedPage, WorkKey,
 };
 
-pub(super) async fn a_result_is_what_all_later_calls_return(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_result_is_what_all_later_calls_return(f: Fixture) {
     let owner = Owner::random();
     let claim = expect_fresh(&f.begin(owner).await);
     assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
@@ -27,8 +26,7 @@ pub(super) async fn a_result_is_what_all_later_calls_return(harness: &dyn Harnes
     f.assert_done("done").await;
 }
 
-pub(super) async fn results_of_all_sizes_come_back(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn results_of_all_sizes_come_back(f: Fixture) {
     let bytes = (0..=255).collect::<Vec<u8>>();
     let largest = bytes.repeat(MAX_RESULT / bytes.len());
     assert_eq!(largest.len(), MAX_RESULT);
@@ -44,8 +42,7 @@ pub(super) async fn results_of_all_sizes_come_back(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn a_finished_claim_is_finished_once(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_finished_claim_is_finished_once(f: Fixture) {
     let claim = f.fresh().await;
     assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
     assert_eq!(
@@ -60,8 +57,7 @@ pub(super) async fn a_finished_claim_is_finished_once(harness: &dyn Harness) {
     f.assert_done("done").await;
 }
 
-pub(super) async fn a_result_is_kept_until_its_retention_is_over(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_result_is_kept_until_its_retention_is_over(f: Fixture) {
     let claim = f.fresh().await;
     let (result, retention) = (Bytes::from_static(b"done"), f.lease * 4);
     let finished = f.client.finish(&f.key, claim, result, retention).await;
@@ -76,8 +72,7 @@ pub(super) async fn a_result_is_kept_until_its_retention_is_over(harness: &dyn H
     }
 }
 
-pub(super) async fn a_sweep_removes_what_is_over_and_nothing_else(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_sweep_removes_what_is_over_and_nothing_else(f: Fixture) {
     let keys = ["over", "kept", "in flight", "stopped"].map(WorkKey::from);
     let mut claims = Vec::new();
     for key in &keys {
@@ -165,8 +160,7 @@ impl Fixture {
     }
 }
 
-pub(super) async fn records_are_listed_by_scope_and_key_page_by_page(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn records_are_listed_by_scope_and_key_page_by_page(f: Fixture) {
     if !f.lists().await {
         return;
     }
@@ -196,8 +190,7 @@ pub(super) async fn records_are_listed_by_scope_and_key_page_by_page(harness: &d
     }
 }
 
-pub(super) async fn a_record_says_what_it_is_and_when_it_ends(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_record_says_what_it_is_and_when_it_ends(f: Fixture) {
     if !f.lists().await {
         return;
     }
@@ -252,8 +245,7 @@ pub(super) async fn a_record_says_what_it_is_and_when_it_ends(harness: &dyn Harn
     assert!(!shown.contains("a done"), "keys are hidden: {shown}");
 }
 
-pub(super) async fn a_listing_misses_nothing_that_stays(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_listing_misses_nothing_that_stays(f: Fixture) {
     if !f.lists().await {
         return;
     }
@@ -289,10 +281,7 @@ pub(super) async fn a_listing_misses_nothing_that_stays(harness: &dyn Harness) {
     assert!(staying.is_subset(&listed), "none is missing");
 }
 
-pub(super) async fn forgotten_work_begins_anew_and_work_in_flight_is_not_forgotten(
-    harness: &dyn Harness,
-) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn forgotten_work_begins_anew_and_work_in_flight_is_not_forgotten(f: Fixture) {
     if !f.lists().await {
         return;
     }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Arming, BILLS, Fixture, Harness, ORDERS};
+use super::{Arming, BILLS, Fixture, ORDERS};
 use crate::notify::Notification;
 
-pub(super) async fn a_notification_tells_messages_and_bytes(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_notification_tells_messages_and_bytes(f: Fixture) {
     let three = f.orders().with_messages(3, 1200);
     // Nobody hears it.
     f.client.publish(&three);
@@ -20,8 +19,7 @@ pub(super) async fn a_notification_tells_messages_and_bytes(harness: &dyn Harnes
     }
 }
 
-pub(super) async fn another_client_is_reached(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn another_client_is_reached(f: Fixture) {
     let other = f.medium.second_client().await;
     let (recorder, _subscription) = f.subscribe_at(&*other, 0);
     let three = f.orders().with_messages(3, 1200);
@@ -33,10 +31,9 @@ pub(super) async fn another_client_is_reached(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn other_queues_and_accounts_are_told_apart(harness: &dyn Harness) {
+pub(super) async fn other_queues_and_accounts_are_told_apart(f: Fixture) {
     const WRONG: u64 = 1_000_000;
 
-    let f = Fixture::open(harness).await;
     let (here, _subscription) = f.subscribe(0);
     let (there, _other_subscription) = {
         let other = f.medium.second_client().await;
@@ -58,8 +55,7 @@ pub(super) async fn other_queues_and_accounts_are_told_apart(harness: &dyn Harne
     }
 }
 
-pub(super) async fn what_becomes_visible_later_is_announced_with_its_delay(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn what_becomes_visible_later_is_announced_with_its_delay(f: Fixture) {
     let (recorder, _subscription) = f.subscribe(0);
     let minute = Duration::from_secs(60);
     let later = f.orders().with_visible_in(minute);
@@ -70,8 +66,7 @@ pub(super) async fn what_becomes_visible_later_is_announced_with_its_delay(harne
     }
 }
 
-pub(super) async fn who_takes_nothing_leaves_the_messages_to_others(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn who_takes_nothing_leaves_the_messages_to_others(f: Fixture) {
     let _subscribed = [0, 0].map(|takes| f.subscribe(takes));
     let (taker, _subscription) = f.subscribe(1);
     // Whoever is asked first.
@@ -81,8 +76,7 @@ pub(super) async fn who_takes_nothing_leaves_the_messages_to_others(harness: &dy
     }
 }
 
-pub(super) async fn messages_for_several_consumers_reach_several(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn messages_for_several_consumers_reach_several(f: Fixture) {
     let subscribed = [1, 1, 1].map(|takes| f.subscribe(takes));
     let told = || {
         let recorders = subscribed.iter();
@@ -96,8 +90,7 @@ pub(super) async fn messages_for_several_consumers_reach_several(harness: &dyn H
     assert!(f.publish_until(many, all).await);
 }
 
-pub(super) async fn many_notifications_do_no_harm(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn many_notifications_do_no_harm(f: Fixture) {
     let (recorder, _subscription) = f.subscribe(0);
     for number in 0..10_000_u64 {
         let later = Duration::from_millis(number);
@@ -108,8 +101,7 @@ pub(super) async fn many_notifications_do_no_harm(harness: &dyn Harness) {
     assert!(f.publish_until(seven, now).await);
 }
 
-pub(super) async fn a_subscription_that_is_dropped_is_over(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_subscription_that_is_dropped_is_over(f: Fixture) {
     let (over, subscription) = f.subscribe(0);
     let (stays, _subscription) = f.subscribe(0);
     let other = f.medium.second_client().await;
@@ -124,8 +116,7 @@ pub(super) async fn a_subscription_that_is_dropped_is_over(harness: &dyn Harness
     assert_eq!(over.told(), []);
 }
 
-pub(super) async fn subscriptions_are_armed_as_promised(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn subscriptions_are_armed_as_promised(f: Fixture) {
     let other = f.medium.second_client().await;
     let (recorder, subscription) = f.subscribe_at(&*other, 0);
     if f.medium.arming() == Arming::Never {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::Harness;
+use super::Store;
 use crate::backend::Created;
 use crate::payload_store::{PayloadStore, StoredObject};
 
 const MIB: usize = 1024 * 1024;
 const NAME: &str = "data/orders/order-1_a.never.0123456789abcdef0123456789abcdef";
 
-pub(super) async fn create(store: &dyn PayloadStore, name: &str, data: impl Into<Bytes>) {
+async fn create(store: &dyn PayloadStore, name: &str, data: impl Into<Bytes>) {
     let created = store.create(name, data.into()).await.expect("create");
     assert_eq!(created, Created::New, "{name}");
 }
@@ -29,8 +29,7 @@ fn data(length: usize) -> Bytes {
         .collect()
 }
 
-pub(super) async fn an_object_comes_back_in_parts(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn an_object_comes_back_in_parts(store: Box<dyn Store>) {
     let client = store.client();
     for length in [0, 1, 5 * MIB + 1] {
         let (name, data) = (format!("data/{length}"), data(length));
@@ -58,8 +57,7 @@ pub(super) async fn an_object_comes_back_in_parts(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn what_was_never_created_is_missing(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn what_was_never_created_is_missing(store: Box<dyn Store>) {
     let client = store.client();
     // So that the place for objects exists.
     create(&*client, "data/other", "other").await;
@@ -70,8 +68,7 @@ pub(super) async fn what_was_never_created_is_missing(harness: &dyn Harness) {
     assert_eq!(read(&*client, "data/other").await, Some("other".into()));
 }
 
-pub(super) async fn an_object_is_created_once(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn an_object_is_created_once(store: Box<dyn Store>) {
     let client = store.client();
     create(&*client, NAME, "first").await;
     for other in ["second", "", "first"] {
@@ -81,8 +78,7 @@ pub(super) async fn an_object_is_created_once(harness: &dyn Harness) {
     assert_eq!(read(&*client, NAME).await, Some("first".into()));
 }
 
-pub(super) async fn one_of_many_creators_wins(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn one_of_many_creators_wins(store: Box<dyn Store>) {
     let (first, second) = (store.client(), store.second_client().await);
     let creators = (0..8_u8).map(|creator| {
         let client = if creator % 2 == 0 { &first } else { &second };
@@ -99,8 +95,7 @@ pub(super) async fn one_of_many_creators_wins(harness: &dyn Harness) {
     assert!(found == vec![*winner; 100_000], "not that of {winner}");
 }
 
-pub(super) async fn a_deleted_object_is_missing_and_can_be_created_again(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn a_deleted_object_is_missing_and_can_be_created_again(store: Box<dyn Store>) {
     let client = store.client();
     create(&*client, NAME, "first").await;
     for _ in 0..2 {
@@ -111,8 +106,7 @@ pub(super) async fn a_deleted_object_is_missing_and_can_be_created_again(harness
     assert_eq!(read(&*client, NAME).await, Some("second".into()));
 }
 
-pub(super) async fn a_second_client_sees_the_same(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn a_second_client_sees_the_same(store: Box<dyn Store>) {
     let (first, second) = (store.client(), store.second_client().await);
     create(&*first, NAME, "first").await;
     assert_eq!(read(&*second, NAME).await, Some("first".into()));
@@ -157,8 +151,7 @@ async fn names(store: &dyn PayloadStore, prefix: &str) -> Vec<String> {
     names
 }
 
-pub(super) async fn objects_are_listed_by_their_folder(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn objects_are_listed_by_their_folder(store: Box<dyn Store>) {
     let client = store.client();
     let all = [
         "data/a/1",
@@ -185,8 +178,7 @@ pub(super) async fn objects_are_listed_by_their_folder(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn what_was_created_later_is_no_older(harness: &dyn Harness) {
-    let store = harness.open().await;
+pub(super) async fn what_was_created_later_is_no_older(store: Box<dyn Store>) {
     let client = store.client();
     for number in 0..10 {
         create(&*client, &format!("data/{number}"), "data").await;
@@ -200,9 +192,8 @@ pub(super) async fn what_was_created_later_is_no_older(harness: &dyn Harness) {
     }
 }
 
-pub(super) async fn an_object_that_stays_is_listed_once(harness: &dyn Harness) {
+pub(super) async fn an_object_that_stays_is_listed_once(store: Box<dyn Store>) {
     const STAY: usize = 1200;
-    let store = harness.open().await;
     let client = store.client();
     let goes = |number: usize| format!("data/{number:05}-goes");
     for number in 0..STAY {

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{BILLS, End, Fixture, Harness, ORDERS, Step, bill, completion};
+use super::{BILLS, End, Fixture, ORDERS, Step, bill, completion};
 use crate::backend::{ConditionalPuts, Finish, NewMessage, PutIf, Swap, Token};
 use crate::error::{ErrorKind, Operation};
 use crate::idempotency::{Claim, ClaimOutcome, Owner, WorkKey};
 
-pub(super) async fn all_is_committed_together(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn all_is_committed_together(f: Fixture) {
     let order = f.received().await;
     let completion = completion(&order);
     let token = completion.token;
@@ -23,16 +22,15 @@ pub(super) async fn all_is_committed_together(harness: &dyn Harness) {
     f.assert_committed(Some(token), true).await;
 }
 
-pub(super) async fn nothing_stays_of_what_is_rolled_back(harness: &dyn Harness) {
-    assert_nothing_stays(harness, End::RollBack).await;
+pub(super) async fn nothing_stays_of_what_is_rolled_back(f: Fixture) {
+    assert_nothing_stays(&f, End::RollBack).await;
 }
 
-pub(super) async fn a_dropped_transaction_is_rolled_back(harness: &dyn Harness) {
-    assert_nothing_stays(harness, End::Drop).await;
+pub(super) async fn a_dropped_transaction_is_rolled_back(f: Fixture) {
+    assert_nothing_stays(&f, End::Drop).await;
 }
 
-async fn assert_nothing_stays(harness: &dyn Harness, end: End) {
-    let f = Fixture::open(harness).await;
+async fn assert_nothing_stays(f: &Fixture, end: End) {
     let order = f.received().await;
     let completion = completion(&order);
     let token = completion.token;
@@ -45,8 +43,7 @@ async fn assert_nothing_stays(harness: &dyn Harness, end: End) {
     f.assert_held(&order).await;
 }
 
-pub(super) async fn nothing_is_seen_before_the_commit(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn nothing_is_seen_before_the_commit(f: Fixture) {
     let order = f.received().await;
     let steps = vec![
         Step::Write(vec![bill("one")], Some(completion(&order))),
@@ -62,8 +59,7 @@ pub(super) async fn nothing_is_seen_before_the_commit(harness: &dyn Harness) {
     f.assert_counts(0, 1).await;
 }
 
-pub(super) async fn an_open_transaction_has_no_outcome(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_open_transaction_has_no_outcome(f: Fixture) {
     let order = f.received().await;
     let completion = completion(&order);
     let token = completion.token;
@@ -82,8 +78,7 @@ pub(super) async fn an_open_transaction_has_no_outcome(harness: &dyn Harness) {
     f.assert_committed(None, false).await;
 }
 
-pub(super) async fn an_outcome_is_final(harness: &dyn Harness) {
-    let mut f = Fixture::open(harness).await;
+pub(super) async fn an_outcome_is_final(mut f: Fixture) {
     let mut tokens = Vec::new();
     for end in [End::Commit, End::RollBack] {
         let order = f.received().await;
@@ -104,8 +99,7 @@ pub(super) async fn an_outcome_is_final(harness: &dyn Harness) {
     f.assert_counts(1, 1).await;
 }
 
-pub(super) async fn outcomes_are_told_apart(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn outcomes_are_told_apart(f: Fixture) {
     let orders = [f.received().await, f.received().await];
     let completions = orders.each_ref().map(completion);
     let tokens = completions.each_ref().map(|completion| completion.token);
@@ -143,8 +137,7 @@ fn finish(key: &WorkKey, claim: Claim) -> Option<Finish> {
     Some(Finish::new(key.clone(), claim, result, LONG))
 }
 
-pub(super) async fn a_result_is_recorded_if_and_only_if_it_is_committed(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_result_is_recorded_if_and_only_if_it_is_committed(f: Fixture) {
     let key = WorkKey::from("order-1234");
     let Some(begun) = begin(&f, &key).await else {
         return;
@@ -169,8 +162,7 @@ pub(super) async fn a_result_is_recorded_if_and_only_if_it_is_committed(harness:
     }
 }
 
-pub(super) async fn a_claim_that_was_taken_over_completes_nothing(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_claim_that_was_taken_over_completes_nothing(f: Fixture) {
     let key = WorkKey::from("order-1234");
     let Some(begun) = begin(&f, &key).await else {
         return;
@@ -202,8 +194,7 @@ async fn unique(f: &Fixture, key: &WorkKey, value: &'static str) -> Option<()> {
     Some(())
 }
 
-pub(super) async fn a_unique_key_is_released_with_its_message(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_unique_key_is_released_with_its_message(f: Fixture) {
     let key = WorkKey::new("unique", "order-1234");
     if unique(&f, &key, "held").await.is_none() {
         return;
@@ -226,8 +217,7 @@ pub(super) async fn a_unique_key_is_released_with_its_message(harness: &dyn Harn
     f.assert_counts(0, 1).await;
 }
 
-pub(super) async fn a_key_that_another_holds_is_left_alone(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_key_that_another_holds_is_left_alone(f: Fixture) {
     let key = WorkKey::new("unique", "order-1234");
     if unique(&f, &key, "another's").await.is_none() {
         return;

@@ -7,8 +7,7 @@ use crate::backend::{NewMessage, TimeToLive};
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
-pub(super) async fn messages_are_put_as_they_would_be_without_a_transaction(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn messages_are_put_as_they_would_be_without_a_transaction(f: Fixture) {
     let of_a_while = TimeToLive::After(f.lease * 4);
     let delayed = NewMessage::new("later").with_delay(f.lease * 2);
     let delayed = delayed.with_time_to_live(of_a_while);
@@ -34,8 +33,7 @@ pub(super) async fn messages_are_put_as_they_would_be_without_a_transaction(harn
     f.assert_counts(0, 2).await;
 }
 
-pub(super) async fn missing_queues_are_created_with_their_messages(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn missing_queues_are_created_with_their_messages(f: Fixture) {
     let missing = QueueName::from_static("missing");
     for end in [End::RollBack, End::Commit] {
         let puts = vec![(missing.clone(), NewMessage::new("one"))];
@@ -47,8 +45,7 @@ pub(super) async fn missing_queues_are_created_with_their_messages(harness: &dyn
     assert_eq!(f.count(&missing).await, 1);
 }
 
-pub(super) async fn a_missing_reply_queue_is_not_created(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_missing_reply_queue_is_not_created(f: Fixture) {
     let gone = QueueName::random_reply_queue();
     let puts = vec![bill("one"), (gone.clone(), NewMessage::new("reply"))];
     let error = f.refused(puts, None).await;
@@ -104,8 +101,7 @@ pub(super) async fn several_writes_belong_to_one_transaction(harness: &dyn Harne
     }
 }
 
-pub(super) async fn a_message_that_was_received_again_is_not_completed(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_message_that_was_received_again_is_not_completed(f: Fixture) {
     let lost = f.received().await;
     f.store.advance(f.lease * 2).await;
     let taken = f.receive(&ORDERS).await.expect("its lease has ended");
@@ -115,18 +111,14 @@ pub(super) async fn a_message_that_was_received_again_is_not_completed(harness: 
     f.assert_held(&taken).await;
 }
 
-pub(super) async fn a_message_that_is_gone_is_not_completed(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_message_that_is_gone_is_not_completed(f: Fixture) {
     let order = f.received().await;
     f.assert_held(&order).await;
     let error = f.refused(Vec::new(), Some(completion(&order))).await;
     assert_eq!(error.kind(), ErrorKind::MessageNotFound, "{error}");
 }
 
-pub(super) async fn a_completion_that_fails_puts_nothing_and_the_transaction_goes_on(
-    harness: &dyn Harness,
-) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_completion_that_fails_puts_nothing_and_the_transaction_goes_on(f: Fixture) {
     let order = f.received().await;
     f.assert_held(&order).await;
     let steps = vec![
@@ -146,8 +138,7 @@ pub(super) async fn a_completion_that_fails_puts_nothing_and_the_transaction_goe
     f.assert_counts(0, 2).await;
 }
 
-pub(super) async fn a_lease_that_ended_still_completes(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_lease_that_ended_still_completes(f: Fixture) {
     let order = f.received().await;
     f.store.advance(f.lease * 2).await;
     let completed = f.write(Vec::new(), Some(completion(&order)), End::Commit);
@@ -155,8 +146,7 @@ pub(super) async fn a_lease_that_ended_still_completes(harness: &dyn Harness) {
     f.assert_counts(0, 0).await;
 }
 
-pub(super) async fn an_update_without_an_answer_does_not_cost_the_lease(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn an_update_without_an_answer_does_not_cost_the_lease(f: Fixture) {
     let order = f.received().await;
     let (id, receipt) = (&order.id, &order.receipt);
     let lease = f.lease * 2;
@@ -169,8 +159,7 @@ pub(super) async fn an_update_without_an_answer_does_not_cost_the_lease(harness:
     f.assert_counts(0, 0).await;
 }
 
-pub(super) async fn a_message_is_completed_once(harness: &dyn Harness) {
-    let f = Fixture::open(harness).await;
+pub(super) async fn a_message_is_completed_once(f: Fixture) {
     let order = f.received().await;
     let (first, second) = (completion(&order), completion(&order));
     let tokens = (first.token, second.token);
