@@ -11,9 +11,9 @@ mod queues;
 mod receipts;
 mod visibility;
 
-use super::suite::{harness_itself, suite};
-
 use harness::Fixture;
+
+use super::suite::{harness_itself, suite};
 
 pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
 

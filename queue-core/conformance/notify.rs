@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use super::suite::{harness, suite};
-use crate::clock::BoxFuture;
 use crate::name::QueueName;
 use crate::notify::{Notification, Notifier, Subscriber, Subscription};
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::suite::{harness, suite};
-use crate::clock::BoxFuture;
 use crate::payload_store::PayloadStore;
 
 harness! {

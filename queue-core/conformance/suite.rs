@@ -8,7 +8,7 @@ macro_rules! harness {
         $(#[$about])*
         #[async_trait::async_trait]
         pub trait Harness: Send + Sync {
-            /// Opens an empty one that no other test uses.
+            #[doc = concat!("Opens an empty [`", stringify!($store), "`], which no other test uses.")]
             async fn open(&self) -> Box<dyn $store>;
 
             /// Runs a test to completion.
