@@ -271,7 +271,7 @@ pub(super) async fn with_message(harness: &dyn Harness) -> Option<(Fixture, Rece
     if f.backend.capabilities().atomicity == Atomicity::Atomic {
         return Some((f, message));
     }
-    let refused = delete(&f, &message, &[0]).await;
+    let refused = delete_items(&f, &message, &[0]).await;
     assert_refused(refused, ErrorKind::Unsupported);
     f.delete(&message).await.expect("untouched");
     None
@@ -287,7 +287,7 @@ fn deleting(f: &Fixture, message: &ReceivedMessage, items: &[u32]) -> Op {
     }
 }
 
-async fn delete(f: &Fixture, message: &ReceivedMessage, items: &[u32]) -> Result<()> {
+async fn delete_items(f: &Fixture, message: &ReceivedMessage, items: &[u32]) -> Result<()> {
     let op = deleting(f, message, items);
     match f.backend.apply(vec![op]).await {
         Ok(outcomes) => {
@@ -311,8 +311,8 @@ pub(super) async fn deleted_items_are_told_by_later_receives(
     (f, first): (Fixture, ReceivedMessage),
 ) {
     assert_eq!(first.deleted_items, ItemSet::default());
-    delete(&f, &first, &[0, 8]).await.expect("delete two");
-    delete(&f, &first, &[3])
+    delete_items(&f, &first, &[0, 8]).await.expect("delete two");
+    delete_items(&f, &first, &[3])
         .await
         .expect("the receipt is still valid");
     let second = receive_again(&f).await;
@@ -332,13 +332,15 @@ pub(super) async fn deleted_items_are_told_by_later_receives(
 }
 
 pub(super) async fn a_message_goes_with_its_last_item((f, message): (Fixture, ReceivedMessage)) {
-    delete(&f, &message, &[0, 1, 2, 3, 4, 5, 6, 7])
+    delete_items(&f, &message, &[0, 1, 2, 3, 4, 5, 6, 7])
         .await
         .expect("delete all but one");
     assert_eq!(f.count().await, 1);
-    delete(&f, &message, &[8]).await.expect("delete the last");
+    delete_items(&f, &message, &[8])
+        .await
+        .expect("delete the last");
     assert_eq!(f.count().await, 0);
-    let again = delete(&f, &message, &[8]).await;
+    let again = delete_items(&f, &message, &[8]).await;
     assert_refused(again, ErrorKind::MessageNotFound);
     // A message that takes over its place or number has no deleted items.
     f.put("pack").await;
@@ -347,26 +349,26 @@ pub(super) async fn a_message_goes_with_its_last_item((f, message): (Fixture, Re
 }
 
 pub(super) async fn an_item_is_deleted_once((f, message): (Fixture, ReceivedMessage)) {
-    delete(&f, &message, &[4]).await.expect("delete");
+    delete_items(&f, &message, &[4]).await.expect("delete");
     for again in [&[4][..], &[3, 4], &[4, 5]] {
-        let refused = delete(&f, &message, again).await;
+        let refused = delete_items(&f, &message, again).await;
         assert_refused(refused, ErrorKind::MessageNotFound);
     }
     let received_again = receive_again(&f).await;
     // Whatever the receipt: it is deleted, so nobody else can have it.
-    let refused = delete(&f, &message, &[4]).await;
+    let refused = delete_items(&f, &message, &[4]).await;
     assert_refused(refused, ErrorKind::MessageNotFound);
     assert_eq!(received_again.deleted_items, set(&[4]));
 }
 
 pub(super) async fn a_stale_receipt_deletes_no_item((f, first): (Fixture, ReceivedMessage)) {
     let second = receive_again(&f).await;
-    let refused = delete(&f, &first, &[1]).await;
+    let refused = delete_items(&f, &first, &[1]).await;
     assert_refused(refused, ErrorKind::ReceiptMismatch);
     let third = receive_again(&f).await;
     assert_eq!(third.deleted_items, ItemSet::default());
     drop(second);
-    delete(&f, &third, &[1]).await.expect("with its own");
+    delete_items(&f, &third, &[1]).await.expect("with its own");
 }
 
 pub(super) async fn items_are_deleted_in_one_step_with_puts(
@@ -408,10 +410,12 @@ async fn receive_all_again(f: &Fixture) -> Vec<ReceivedMessage> {
 
 pub(super) async fn items_outside_a_pack_are_refused((f, message): (Fixture, ReceivedMessage)) {
     for items in [&[][..], &[OF], &[0, OF]] {
-        let refused: Error = delete(&f, &message, items).await.expect_err("no such item");
+        let refused: Error = delete_items(&f, &message, items)
+            .await
+            .expect_err("no such item");
         assert_refused::<()>(Err(refused), ErrorKind::InvalidInput);
     }
-    delete(&f, &message, &[OF - 1])
+    delete_items(&f, &message, &[OF - 1])
         .await
         .expect("an item of it");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::harness::{
-    Fixture, Harness, LONG, Survival, assert_lease_gone, assert_refused, metadata,
+    Fixture, Harness, LONG, Store, Survival, assert_lease_gone, assert_refused, metadata,
 };
 use crate::backend::{
     Atomicity, Created, Metadata, NewMessage, Op, PopReceipt, QueueTotals, ReceivedMessage,

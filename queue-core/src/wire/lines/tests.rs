@@ -203,7 +203,7 @@ fn an_error_of_the_types_own_is_not_quoted() {
     }
     fn blocked<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
         let number = String::deserialize(deserializer)?;
-        Err(serde::de::Error::custom(format!("{number} is blocked")))
+        Err(de::Error::custom(format!("{number} is blocked")))
     }
 
     assert_eq!(
