@@ -117,7 +117,7 @@ pub trait Subscription: Send + Sync + 'static {
 const MAX: usize = 256;
 
 /// The notifications that wait to be sent to other processes, merged by key: what has the same destination and becomes
-/// visible after the same time. Their number is bounded, as [`Notifier`](Notifier) demands.
+/// visible after the same time. Their number is bounded, as [`Notifier`] demands.
 #[derive(Debug)]
 pub struct Pending<K>(BTreeMap<K, Count>);
 

@@ -57,12 +57,12 @@ pub enum Op {
         id: StorageId,
         /// Its pop receipt.
         receipt: PopReceipt,
-        /// Whether another message has taken its place, to which its [attachment](Attachment::Of) belongs now. Otherwise
+        /// Whether another message has taken its place, to which its [attachment](super::Attachment::Of) belongs now. Otherwise
         /// the message is done, and so are copies of it.
         moved: bool,
     },
     /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with the last of them. Later
-    /// receives tell them as [`deleted_items`](ReceivedMessage::deleted_items). The receipt stays valid.
+    /// receives tell them as [`deleted_items`](super::ReceivedMessage::deleted_items). The receipt stays valid.
     ///
     /// Fails with [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if one of the items was deleted before,
     /// whatever the receipt, and with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend that is not
@@ -147,7 +147,7 @@ pub enum PutIf {
     Differs(Option<Bytes>),
 }
 
-/// The failure of [`Backend::apply`].
+/// The failure of [`Backend::apply`](super::Backend::apply).
 #[derive(Clone, thiserror::Error)]
 #[error("failed to apply operation {index}: {error}")]
 #[non_exhaustive]
