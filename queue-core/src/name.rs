@@ -258,6 +258,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_at_both_edges() {
+        let (short, long) = ("abc", "a".repeat(63));
+        for good in [short, &long, "0-0", "a1-b2-c3"] {
+            assert_eq!(QueueName::check(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn each_rule_is_named() {
+        let long = "a".repeat(64);
+        for (bad, problem) in [
+            ("ab", NameProblem::Length(2)),
+            ("", NameProblem::Length(0)),
+            (&*long, NameProblem::Length(64)),
+            ("a_b", NameProblem::Character('_', 1)),
+            ("Abc", NameProblem::Character('A', 0)),
+            ("abcé", NameProblem::Character('é', 3)),
+            ("東京", NameProblem::Length(2)),
+            ("東京都", NameProblem::Character('東', 0)),
+            ("ab🦀", NameProblem::Character('🦀', 2)),
+            ("../x", NameProblem::Character('.', 0)),
+            ("-abc", NameProblem::DashAtEnd),
+            ("abc-", NameProblem::DashAtEnd),
+            ("ab--c", NameProblem::DoubleDash(2)),
+        ] {
+            assert_eq!(QueueName::check(bad), Err(problem), "{bad}");
+        }
+    }
+
+    #[test]
     fn static_and_shared_names_are_the_same() {
         let hash = |name: &QueueName| BuildHasherDefault::<DefaultHasher>::new().hash_one(name);
         let (fixed, parsed) = (QueueName::from_static("abc"), QueueName::new("abc"));

@@ -131,38 +131,3 @@ const fn char_at(utf8: &[u8], at: usize) -> char {
 const fn is_continuation(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_at_both_edges() {
-        let (short, long) = ("abc", "a".repeat(63));
-        for good in [short, &long, "0-0", "a1-b2-c3"] {
-            assert_eq!(check(good), Ok(()), "{good}");
-        }
-    }
-
-    #[test]
-    fn each_rule_is_named() {
-        let long = "a".repeat(64);
-        for (bad, problem) in [
-            ("ab", NameProblem::Length(2)),
-            ("", NameProblem::Length(0)),
-            (&*long, NameProblem::Length(64)),
-            ("a_b", NameProblem::Character('_', 1)),
-            ("Abc", NameProblem::Character('A', 0)),
-            ("abcé", NameProblem::Character('é', 3)),
-            ("東京", NameProblem::Length(2)),
-            ("東京都", NameProblem::Character('東', 0)),
-            ("ab🦀", NameProblem::Character('🦀', 2)),
-            ("../x", NameProblem::Character('.', 0)),
-            ("-abc", NameProblem::DashAtEnd),
-            ("abc-", NameProblem::DashAtEnd),
-            ("ab--c", NameProblem::DoubleDash(2)),
-        ] {
-            assert_eq!(check(bad), Err(problem), "{bad}");
-        }
-    }
-}
