@@ -1,4 +1,4 @@
-//! The suite for [`IdempotencyStore`](crate::idempotency::IdempotencyStore).
+//! The suite for [`IdempotencyStore`].
 //!
 //! The harness of a backend with [results](crate::backend::Backend::results) serves here too, by
 //! [`OfBackend`](super::OfBackend).

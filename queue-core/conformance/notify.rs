@@ -1,4 +1,4 @@
-//! The suite for [`Notifier`](crate::notify::Notifier).
+//! The suite for [`Notifier`].
 //!
 //! A notification is a hint, so the suite publishes again until one has arrived, and takes several that were merged for
 //! one. The harness of a backend with a [notifier](crate::backend::Backend::notifier) serves here too, by

@@ -1,4 +1,4 @@
-//! The suite for [`PayloadStore`](crate::payload_store::PayloadStore).
+//! The suite for [`PayloadStore`].
 
 mod objects;
 

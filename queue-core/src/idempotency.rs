@@ -195,10 +195,10 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the records of a scope, or of all scopes, without their values: the first page, or the one at `from`.
     /// Changes nothing. A page holds up to `max` records, and never more than
-    /// [`MAX_RECORDS`](super::MAX_RECORDS); it may hold fewer, or none, and yet not be the last one.
+    /// [`MAX_RECORDS`]; it may hold fewer, or none, and yet not be the last one.
     ///
     /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one of
-    /// them. One that cannot be read is listed as [damaged](super::RecordState::Damaged), and does not hide the others.
+    /// them. One that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide the others.
     ///
     /// The storage's own records may be among those of the application: see the store. The default is for stores that
     /// cannot do this.
