@@ -3,9 +3,7 @@
 //! They need Tokio's timer and the operating system, which `queue-core` does without.
 
 mod system;
-mod timer;
-mod tokio_clock;
+mod tokio_time;
 
 pub use system::SystemClock;
-pub use timer::{KnownTimer, has_timer};
-pub use tokio_clock::TokioClock;
+pub use tokio_time::{KnownTimer, TokioClock, has_timer};

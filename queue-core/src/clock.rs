@@ -76,8 +76,7 @@ mod manual {
     use uuid::Uuid;
 
     use super::*;
-    use crate::internal::LockExt as _;
-    use crate::timestamp::later;
+    use crate::ext::{LockExt as _, later};
 
     /// A clock that only moves when told to, for tests.
     ///

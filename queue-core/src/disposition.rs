@@ -1,17 +1,17 @@
 //! The outcome of a handler.
 
-mod equality;
 mod follow_up;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use follow_up::FollowUp;
-
 use crate::message::{DecodeError, Message};
 use crate::text::error_chain;
+
+pub use follow_up::FollowUp;
 
 /// The outcome of a handler: what to do with the message.
 ///
@@ -297,6 +297,51 @@ impl From<Failure> for Disposition {
         }
     }
 }
+
+/// Compares the outcome, its delay, the [text](Failure::chain) of its error, and its follow-ups.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::Disposition;
+///
+/// assert_eq!(Disposition::reject("status 404"), Disposition::reject("status 404"));
+/// assert_ne!(Disposition::reject("status 404"), Disposition::retry("status 404"));
+///
+/// let second = Duration::from_secs(1);
+/// assert_ne!(Disposition::postpone(second), Disposition::postpone(2 * second));
+/// ```
+impl PartialEq for Disposition {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |disposition: &Self| match disposition {
+            Self::Complete(_) => (None, None),
+            Self::Retry { after, error } => (*after, Some(error.chain())),
+            Self::Reject(error) => (None, Some(error.chain())),
+            Self::Postpone { after, reason } => (Some(*after), reason.as_ref().map(Failure::chain)),
+        };
+        match (self, other) {
+            (Self::Complete(follow_ups), Self::Complete(others)) => follow_ups == others,
+            _ => discriminant(self) == discriminant(other) && parts(self) == parts(other),
+        }
+    }
+}
+
+/// Compares what to do with the message and the [text](Failure::chain) of the error. The type of the error does not
+/// count.
+///
+/// ```
+/// use queue_core::Failure;
+///
+/// let failure = Failure::from("seven".parse::<u32>().unwrap_err());
+/// assert_eq!(failure, Failure::retry("invalid digit found in string"));
+/// assert_ne!(failure, Failure::reject("invalid digit found in string"));
+/// ```
+impl PartialEq for Failure {
+    fn eq(&self, other: &Self) -> bool {
+        self.advice == other.advice && self.chain() == other.chain()
+    }
+}
+
+impl Eq for Failure {}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

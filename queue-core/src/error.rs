@@ -14,9 +14,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The failure of a storage operation.
 ///
 /// Branch on [`kind`](Error::kind). [`retry`](Error::retry) tells whether a retry can succeed, and
-/// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The
-/// text is a sentence, and the cause is in `source()`. Neither ever contains a key, a signature or a pop receipt. `{:?}`
-/// writes both, as `?` in `main` does; `{:#?}` writes the fields. Clones share the cause.
+/// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The text is a sentence,
+/// and the cause is in `source()`. Neither ever contains a key, a signature or a pop receipt. `{:?}` writes both, as `?`
+/// in `main` does; `{:#?}` writes the fields. Clones share the cause.
 ///
 /// ```
 /// use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
@@ -374,10 +374,9 @@ impl fmt::Display for Error {
             outcome,
             ..
         } = &*self.inner;
-        let (phrase, phrase_on) = operation.phrases();
-        match queue {
-            Some(queue) => write!(f, "failed to {phrase_on} queue `{queue}`")?,
-            None => write!(f, "failed to {phrase}")?,
+        match (operation.phrases(), queue) {
+            ((_, phrase_on), Some(queue)) => write!(f, "failed to {phrase_on} queue `{queue}`")?,
+            ((phrase, _), None) => write!(f, "failed to {phrase}")?,
         }
         write!(f, ": {}", kind.describe())?;
         if let Some(detail) = detail {
@@ -392,10 +391,7 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.inner
-            .source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
+        Some(&**self.inner.source.as_ref()?)
     }
 }
 

@@ -45,12 +45,14 @@ use serde_json::value::RawValue;
 use crate::clock::Timestamp;
 use crate::encoder::Encoded;
 use crate::envelope::{ClientId, MessageId, RequestId};
+use crate::message::json::{Difference, differences};
 use crate::message::{Message, Wire};
 use crate::text::error_chain;
 use crate::wire::{Body, Members};
 
 /// The environment variable that makes missing files be written.
 const VARIABLE: &str = "QUEUE_GOLDEN";
+
 /// The most differences that are listed.
 const MAX_DIFFERENCES: usize = 40;
 
@@ -215,16 +217,6 @@ fn decode_problem<M: Message + Debug + PartialEq>(
     }
 }
 
-/// A place, and what was there and is there now.
-type Difference = (String, String);
-
-/// Returns the differences between two JSON values, by path.
-pub(crate) fn differences(committed: &Value, current: &Value) -> Vec<Difference> {
-    let mut differences = Vec::new();
-    compare("", Some(committed), Some(current), &mut differences);
-    differences
-}
-
 /// Returns the differences between two texts, by line.
 fn line_differences(committed: &[u8], current: &[u8]) -> Vec<Difference> {
     let [committed, current] = [committed, current].map(String::from_utf8_lossy);
@@ -242,36 +234,6 @@ fn line_differences(committed: &[u8], current: &[u8]) -> Vec<Difference> {
         }
     }
     differences
-}
-
-fn compare(
-    path: &str,
-    committed: Option<&Value>,
-    current: Option<&Value>,
-    differences: &mut Vec<Difference>,
-) {
-    match (committed, current) {
-        (Some(Value::Object(committed)), Some(Value::Object(current))) => {
-            let added = current.keys().filter(|name| !committed.contains_key(*name));
-            for name in committed.keys().chain(added) {
-                let dot = if path.is_empty() { "" } else { "." };
-                let path = format!("{path}{dot}{name}");
-                compare(&path, committed.get(name), current.get(name), differences);
-            }
-        }
-        (Some(Value::Array(committed)), Some(Value::Array(current))) => {
-            for at in 0..committed.len().max(current.len()) {
-                let path = format!("{path}[{at}]");
-                compare(&path, committed.get(at), current.get(at), differences);
-            }
-        }
-        (committed, current) if committed == current => {}
-        (committed, current) => {
-            let shown = |value: Option<&Value>| value.map_or("absent".to_owned(), Value::to_string);
-            let change = format!("was {}, is now {}", shown(committed), shown(current));
-            differences.push((path.to_owned(), change));
-        }
-    }
 }
 
 /// Formats JSON over several lines without changing numbers or the order of members. Returns anything

@@ -23,13 +23,15 @@
 
 pub mod backend;
 pub mod clock;
+// Beside the contracts, because a reader of the library needs none of it.
 #[cfg(feature = "conformance")]
+#[path = "../conformance/mod.rs"]
 pub mod conformance;
 pub mod disposition;
 pub mod encoder;
 pub mod envelope;
 pub mod error;
-mod file_access;
+mod ext;
 pub mod golden;
 pub mod idempotency;
 #[doc(hidden)]
@@ -42,7 +44,6 @@ pub mod payload_store;
 mod shown;
 pub mod store_clock;
 mod text;
-mod timestamp;
 pub mod wire;
 
 pub use clock::{BootTime, Clock, ManualClock, Timestamp};

@@ -2,7 +2,6 @@
 
 mod error;
 pub(crate) mod json;
-mod json_error;
 mod unreadable;
 
 use std::fmt;
@@ -13,10 +12,9 @@ use serde_json::Value;
 use crate::name::QueueName;
 use crate::text::str_eq;
 
-pub use error::{DecodeError, EncodeError};
+pub(crate) use error::without_values;
+pub use error::{DecodeError, EncodeError, JsonError};
 pub use json::MAX_JSON_DEPTH;
-pub use json_error::JsonError;
-pub(crate) use json_error::without_values;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
@@ -214,7 +212,7 @@ pub enum KeyScope {
 
 impl MessageType {
     /// The highest version: the largest integer in CloudEvents.
-    pub const MAX_VERSION: u32 = i32::MAX.unsigned_abs();
+    pub const MAX_VERSION: u32 = queue_names::MAX_VERSION;
 
     /// Creates a type of version 1 whose messages are on `queue`.
     ///
@@ -224,7 +222,7 @@ impl MessageType {
     #[track_caller]
     pub const fn new(kind: &'static str, queue: &'static str) -> Self {
         assert!(!kind.is_empty(), "a message's kind must not be empty");
-        QueueName::require(queue);
+        queue_names::require(queue);
         Self {
             kind,
             aliases: &[],
@@ -316,7 +314,7 @@ impl MessageType {
     #[must_use]
     #[track_caller]
     pub const fn with_poison_queue(mut self, queue: &'static str) -> Self {
-        QueueName::require(queue);
+        queue_names::require(queue);
         assert!(
             !str_eq(queue, self.queue),
             "the poison queue must differ from the type's own queue"

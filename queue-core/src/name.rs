@@ -6,13 +6,11 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use queue_names::MAX_QUEUE_NAME;
 use uuid::Uuid;
 
-/// The suffix of a poison queue's name, as in Azure Functions.
-pub const POISON_SUFFIX: &str = "-poison";
-
-/// The length of the longest name, in characters.
-const MAX_LENGTH: usize = 63;
+#[doc(inline)]
+pub use queue_names::{NameProblem, POISON_SUFFIX};
 
 /// The prefix of the names of reply queues, before 32 hexadecimal digits. Queues of such names are deleted when their
 /// owner is gone, so no other queue may have one.
@@ -59,29 +57,13 @@ enum Text {
 /// assert_eq!(error.problem(), NameProblem::Character('_', 6));
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "queue name {name:?} {problem}; allowed are 3 to 63 lower-case letters, digits and single dashes, with a letter or digit at both ends"
-)]
+#[error("{}", queue_names::refusal(.name, *.problem))]
 pub struct InvalidName {
     name: String,
     problem: NameProblem,
 }
 
 crate::debug_as_text!(InvalidName);
-
-/// The rule that a queue name breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NameProblem {
-    /// Its number of characters is not from 3 to 63.
-    Length(usize),
-    /// It contains this character, at this byte offset.
-    Character(char, usize),
-    /// It starts or ends with a dash.
-    DashAtEnd,
-    /// It contains two dashes in a row, at this byte offset.
-    DoubleDash(usize),
-}
 
 impl QueueName {
     /// Creates a queue name.
@@ -105,7 +87,7 @@ impl QueueName {
     #[must_use]
     #[track_caller]
     pub const fn from_static(name: &'static str) -> Self {
-        Self::require(name);
+        queue_names::require(name);
         Self::of_checked(name)
     }
 
@@ -119,49 +101,7 @@ impl QueueName {
     /// # Errors
     /// The first rule that `name` breaks.
     pub const fn check(name: &str) -> Result<(), NameProblem> {
-        let bytes = name.as_bytes();
-        let length = count_chars(bytes);
-        if length < 3 || length > MAX_LENGTH {
-            return Err(NameProblem::Length(length));
-        }
-        let mut at = 0;
-        while at < bytes.len() {
-            if !matches!(bytes[at], b'a'..=b'z' | b'0'..=b'9' | b'-') {
-                return Err(NameProblem::Character(char_at(bytes, at), at));
-            }
-            at += 1;
-        }
-        if bytes[0] == b'-' || bytes[bytes.len() - 1] == b'-' {
-            return Err(NameProblem::DashAtEnd);
-        }
-        at = 1;
-        while at < bytes.len() {
-            if bytes[at - 1] == b'-' && bytes[at] == b'-' {
-                return Err(NameProblem::DoubleDash(at - 1));
-            }
-            at += 1;
-        }
-        Ok(())
-    }
-
-    /// Panics if `name` is invalid.
-    #[track_caller]
-    pub(crate) const fn require(name: &str) {
-        match Self::check(name) {
-            Ok(()) => {}
-            Err(NameProblem::Length(_)) => {
-                panic!("a queue name must have 3 to 63 characters")
-            }
-            Err(NameProblem::Character(..)) => {
-                panic!("a queue name may hold only lower-case ASCII letters, digits and dashes")
-            }
-            Err(NameProblem::DashAtEnd) => {
-                panic!("a queue name must start and end with a letter or digit")
-            }
-            Err(NameProblem::DoubleDash(_)) => {
-                panic!("a queue name must not have two dashes in a row")
-            }
-        }
+        queue_names::check(name)
     }
 
     /// The name as text.
@@ -213,7 +153,7 @@ impl QueueName {
     pub fn check_poison(&self) -> Result<(), InvalidName> {
         // The suffix breaks no other rule.
         match self.as_str().len() + POISON_SUFFIX.len() {
-            ..=MAX_LENGTH => Ok(()),
+            ..=MAX_QUEUE_NAME => Ok(()),
             length => Err(InvalidName {
                 name: [self.as_str(), POISON_SUFFIX].concat(),
                 problem: NameProblem::Length(length),
@@ -309,46 +249,6 @@ impl fmt::Debug for QueueName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.as_str())
     }
-}
-
-impl fmt::Display for NameProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(length) => write!(f, "has {length} characters"),
-            Self::Character(c, at) => write!(f, "has {c:?} at byte {at}"),
-            Self::DashAtEnd => f.write_str("starts or ends with a dash"),
-            Self::DoubleDash(at) => write!(f, "has two dashes in a row at byte {at}"),
-        }
-    }
-}
-
-/// The number of characters in UTF-8 text: every byte that does not continue a character.
-const fn count_chars(utf8: &[u8]) -> usize {
-    let (mut at, mut chars) = (0, 0);
-    while at < utf8.len() {
-        chars += (!is_continuation(utf8[at])) as usize;
-        at += 1;
-    }
-    chars
-}
-
-/// The character that starts at this byte of UTF-8 text.
-const fn char_at(utf8: &[u8], at: usize) -> char {
-    let first = utf8[at] as u32;
-    let mut code = match utf8[at].leading_ones() {
-        0 => first,
-        ones => first & (0x7f >> ones),
-    };
-    let mut next = at + 1;
-    while next < utf8.len() && is_continuation(utf8[next]) {
-        code = code << 6 | (utf8[next] & 0x3f) as u32;
-        next += 1;
-    }
-    char::from_u32(code).expect("a string is UTF-8")
-}
-
-const fn is_continuation(byte: u8) -> bool {
-    byte & 0xc0 == 0x80
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::envelope::{ClientId, MessageId, PoisonReason, RequestId};
 use crate::error::Error;
 use crate::name::QueueName;
 use crate::text::error_chain;
-use crate::wire::base64::to_base64;
+use crate::wire::encoding::to_base64;
 use crate::wire::{Body, Event, Payload};
 
 macro_rules! as_text {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backend::{NewMessage, TimeToLive};
-use crate::internal::LockExt as _;
+use crate::ext::LockExt as _;
 use crate::{Clock, Timestamp};
 
 /// Store time in microseconds since the Unix epoch.

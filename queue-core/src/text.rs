@@ -6,15 +6,22 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+pub use queue_names::is_forbidden;
+
 /// Returns canonical JSON: without white space, members sorted by name, and characters that CloudEvents
 /// forbids escaped. Equal values have equal text, and the text is valid in a CloudEvents attribute.
 #[must_use]
 pub fn canonical(mut value: Value) -> String {
     // They are sorted already, unless another crate of the program enables `preserve_order`.
     value.sort_all_objects();
-    let mut text = String::new();
-    // Only strings hold characters that need an escape.
-    for c in value.to_string().chars() {
+    escape_json(&value.to_string())
+}
+
+/// Escapes the characters of JSON that CloudEvents forbids in attributes. Only strings hold such characters.
+#[must_use]
+pub fn escape_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
         if !is_forbidden(c) {
             text.push(c);
             continue;
@@ -69,13 +76,6 @@ pub(crate) fn all_bytes(text: &str, condition: impl Fn(u8) -> bool) -> bool {
         Some(last) => bytes.as_chunks::<8>().0.iter().all(|eight| all(eight)) && all(last),
         None => all(bytes),
     }
-}
-
-/// Whether CloudEvents forbids the character in attributes.
-#[must_use]
-pub fn is_forbidden(c: char) -> bool {
-    let code = u32::from(c);
-    c.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
 /// The longest text of an error, with its causes, in bytes.

@@ -8,8 +8,8 @@ use syn::{
     bracketed, parenthesized, parse_quote, token,
 };
 
+use crate::names::nearest;
 use crate::problem::{Problem, Problems};
-use crate::suggest::nearest;
 
 macro_rules! type_attributes {
     ($($name:literal $field:ident: $type:ty = $expected:literal,)*) => {

@@ -1,15 +1,17 @@
 use proc_macro2::{Span, TokenStream};
-use queue_core::{KeyScope, Wire};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Attribute, DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote};
 
 use crate::ast::{Body, Field, Input, Variant};
-use crate::fallback;
+use crate::attr::Setting;
 use crate::key::shown_type;
+use crate::names::name_of_variant;
 use crate::problem::Problems;
-use crate::serde_name;
-use crate::valid::Settings;
+use crate::valid::{KeyScope, Settings, Wire};
+
+/// Stands in for a kind or queue name that is refused.
+const PLACEHOLDER: &str = "refused";
 
 /// Expands to the impl, or to all errors of the item and a placeholder impl.
 pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
@@ -19,7 +21,7 @@ pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
     if problems.is_empty() {
         expand(&input, &settings)
     } else {
-        fallback::expand(&input, &settings, &problems)
+        fallback(&input, &settings, &problems)
     }
 }
 
@@ -58,18 +60,60 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
     }
 }
 
+/// Expands to the errors, and an impl that keeps code that uses the type from causing more.
+fn fallback(input: &Input<'_>, settings: &Settings, problems: &Problems) -> TokenStream {
+    let errors = problems.to_compile_errors();
+    let crate_is_unknown = matches!(input.attributes.krate, Setting::Unreadable);
+    let borrows = input.original.generics.lifetimes().next().is_some();
+    if crate_is_unknown || borrows {
+        return errors;
+    }
+
+    let krate = input.attributes.crate_path();
+    let mut generics = input.original.generics.clone();
+    bound_parameters(&mut generics);
+    // What is known of them is right, so that a type that upgrades from this one raises no error.
+    let Settings {
+        kind,
+        version,
+        queue,
+        ..
+    } = settings;
+    // `MessageType::new` would refuse these once more.
+    let kind = Some(kind.as_str()).filter(|kind| !kind.is_empty());
+    let kind = kind.unwrap_or(PLACEHOLDER);
+    let queue = Some(queue.as_str()).filter(|queue| queue_names::check(queue).is_ok());
+    let queue = queue.unwrap_or(PLACEHOLDER);
+
+    let message_type =
+        quote!(#krate::message::MessageType::new(#kind, #queue).with_version(#version));
+    let body = quote!(::core::unreachable!());
+    let methods = Methods {
+        key: body.clone(),
+        encode: body.clone(),
+        decode: body,
+        decode_event: None,
+    };
+    let impls = impls(input, &krate, &generics, message_type, methods, true);
+    quote! {
+        #errors
+
+        const _: () = { #impls };
+    }
+}
+
 /// The bodies of the methods of `Message`.
-pub(crate) struct Methods {
-    pub(crate) key: TokenStream,
-    pub(crate) encode: TokenStream,
-    pub(crate) decode: TokenStream,
+struct Methods {
+    key: TokenStream,
+    encode: TokenStream,
+    decode: TokenStream,
     /// If events are decoded in another way: their data is JSON, and other payloads are not.
-    pub(crate) decode_event: Option<TokenStream>,
+    decode_event: Option<TokenStream>,
 }
 
 /// Returns the impl of `Message` with the bodies of its methods, and of `KeyedMessage` if the item is keyed. `generics`
 /// are those of the item, with further bounds.
-pub(crate) fn impls(
+fn impls(
     input: &Input<'_>,
     krate: &Path,
     generics: &Generics,
@@ -139,7 +183,7 @@ fn decoding(krate: &Path, name: &TokenStream, body: &TokenStream) -> TokenStream
 }
 
 /// Adds the bounds that any impl for an item with type parameters needs.
-pub(crate) fn bound_parameters(generics: &mut Generics) {
+fn bound_parameters(generics: &mut Generics) {
     let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
     if parameters.is_empty() {
         return;
@@ -241,7 +285,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     let time_to_live = time_to_live.as_ref().map(duration).into_iter();
     let poison_threshold = poison_threshold.iter();
     let poison_queue = poison_queue.iter();
-    let wire = (!wire.is_event()).then(|| {
+    let wire = (*wire != Wire::Event).then(|| {
         let form = format_ident!("{wire:?}");
         quote!(.with_wire(#krate::message::Wire::#form))
     });
@@ -300,7 +344,7 @@ fn key_arm(on_enum: &[Attribute], variant: &Variant<'_>, krate: &Path) -> Option
         return None;
     }
     let ident = &variant.original.ident;
-    let name = serde_name::of_variant(on_enum, variant.original);
+    let name = name_of_variant(on_enum, variant.original);
     let members = keys.iter().map(|field| &field.member);
     let bindings: Vec<_> = (0..keys.len())
         .map(|at| format_ident!("__key{at}"))

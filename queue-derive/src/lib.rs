@@ -4,21 +4,17 @@
 //! |---|---|---|
 //! | `ast`, `attr` | the item | the item with its attributes parsed |
 //! | `valid`, `key` | that | validated settings |
-//! | `expand` | both | the impl |
-//! | `fallback` | both, with errors | the errors, and a placeholder impl |
+//! | `expand` | both | the impl, or the errors and a placeholder impl |
 //!
-//! `problem` holds every error text; `suggest` finds the known name that a misspelled one is closest to;
-//! `serde_name` finds the name of a variant as serde writes it; `kebab` makes the default kind and queue.
+//! `problem` holds every error text; `names` makes the default kind and queue, and finds the name of a variant as serde
+//! writes it and the known name that a misspelled one is closest to.
 
 mod ast;
 mod attr;
 mod expand;
-mod fallback;
-mod kebab;
 mod key;
+mod names;
 mod problem;
-mod serde_name;
-mod suggest;
 mod valid;
 
 use proc_macro::TokenStream;

@@ -1,5 +1,4 @@
 use proc_macro2::TokenStream;
-use queue_core::{InvalidName, Wire};
 use quote::ToTokens;
 
 /// Every error of the derive. A case in `tests/ui/fail` pins the text of each.
@@ -66,10 +65,10 @@ pub(crate) enum Problem {
     #[error("`{attribute}`: {problem}")]
     QueueName {
         attribute: &'static str,
-        problem: InvalidName,
+        problem: String,
     },
     #[error("`{name}` does not make a valid queue name: {problem}; set one with `queue = \"…\"`")]
-    DefaultQueueName { name: String, problem: InvalidName },
+    DefaultQueueName { name: String, problem: String },
     #[error(
         "queue name {queue:?} has {length} characters, which leaves no room for the suffix \
          `-poison`; allowed are 3 to 56, or up to 63 with `poison_queue = \"…\"`"
@@ -102,16 +101,16 @@ pub(crate) enum Problem {
         "`upgrade_from` has no effect with `wire = \"{0}\"`, because such a body carries no version; \
          remove one of the two"
     )]
-    UpgradeOf(Wire),
+    UpgradeOf(&'static str),
     #[error(
         "`compress` has no effect with `wire = \"{0}\"`, because such a body cannot say that it is compressed; \
          remove one of them"
     )]
-    CompressOf(Wire),
+    CompressOf(&'static str),
     #[error(
         "`packed` has no effect with `wire = \"{0}\"`, because such a body carries no message id; remove one of them"
     )]
-    PackedOf(Wire),
+    PackedOf(&'static str),
     #[error(
         "`wire = \"lines\"` needs a struct with fields, each of which is a line; use a struct, or another `wire`"
     )]

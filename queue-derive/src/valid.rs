@@ -1,22 +1,20 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use queue_core::internal::is_forbidden;
-use queue_core::name::POISON_SUFFIX;
-use queue_core::{KeyScope, MessageType, QueueName, Wire};
+use queue_names::{MAX_QUEUE_NAME, MAX_VERSION, POISON_SUFFIX, is_forbidden};
 use quote::ToTokens;
 use syn::ext::IdentExt as _;
 use syn::{GenericParam, LitInt, LitStr};
 
 use crate::ast::{Body, Input};
 use crate::attr::{self, Setting};
-use crate::kebab::kebab_case;
 use crate::key;
+use crate::names::kebab_case;
 use crate::problem::{Problem, Problems};
 
 const MAX_KIND: usize = 255;
 /// Longer queue names leave no room for the suffix of the poison queue.
-const MAX_QUEUE: usize = 63 - POISON_SUFFIX.len();
+const MAX_QUEUE: usize = MAX_QUEUE_NAME - POISON_SUFFIX.len();
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest time to live of a message.
 const LONGEST_LIFE: Duration = Duration::from_secs(i32::MAX as u64);
@@ -38,6 +36,33 @@ pub(crate) struct Settings {
     pub(crate) packed: bool,
 }
 
+/// A variant of `Wire`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Wire {
+    #[default]
+    Event,
+    Bare,
+    Lines,
+}
+
+/// A variant of `KeyScope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum KeyScope {
+    #[default]
+    Request,
+    Global,
+}
+
+impl Wire {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Bare => "bare",
+            Self::Lines => "lines",
+        }
+    }
+}
+
 impl Settings {
     /// Validates the attributes. The result is meaningful only if `problems` stays empty; otherwise it
     /// serves the placeholder impl.
@@ -47,13 +72,8 @@ impl Settings {
         let attributes = &input.attributes;
         let kind = kind(input, problems);
         let (queue, poison_queue) = queues(input, problems);
-        let version = number(
-            "version",
-            attributes.version.given(),
-            MessageType::MAX_VERSION,
-            problems,
-        )
-        .unwrap_or(1);
+        let version =
+            number("version", attributes.version.given(), MAX_VERSION, problems).unwrap_or(1);
         if let Some(old) = attributes.upgrade_from.given()
             && version == 1
             && !matches!(attributes.version, Setting::Unreadable)
@@ -74,13 +94,13 @@ impl Settings {
             check_lines(input, problems);
         }
         if let Some(old) = attributes.upgrade_from.given()
-            && !wire.is_event()
+            && wire != Wire::Event
         {
-            problems.push(old, Problem::UpgradeOf(wire));
+            problems.push(old, Problem::UpgradeOf(wire.as_str()));
         }
         let compress = attributes.compress.given().is_some();
-        if compress && !wire.is_event() {
-            problems.push(&input.original.ident, Problem::CompressOf(wire));
+        if compress && wire != Wire::Event {
+            problems.push(&input.original.ident, Problem::CompressOf(wire.as_str()));
         }
         let poison_threshold = number(
             "poison_threshold",
@@ -89,8 +109,8 @@ impl Settings {
             problems,
         );
         let packed = attributes.packed.given().is_some();
-        if packed && !wire.is_event() {
-            problems.push(&input.original.ident, Problem::PackedOf(wire));
+        if packed && wire != Wire::Event {
+            problems.push(&input.original.ident, Problem::PackedOf(wire.as_str()));
         }
         if packed && poison_threshold == Some(1) {
             problems.push(&input.original.ident, Problem::PackedOnce);
@@ -238,15 +258,16 @@ fn queues(input: &Input<'_>, problems: &mut Problems) -> (String, Option<String>
         }
         Setting::Unreadable => (default, ident),
         Setting::Absent => {
-            if let Err(problem) = QueueName::new(&default) {
+            if let Err(problem) = queue_names::check(&default) {
                 let name = ident.unraw().to_string();
+                let problem = queue_names::refusal(&default, problem);
                 problems.push(ident, Problem::DefaultQueueName { name, problem });
             }
             (default, ident)
         }
     };
     if attributes.poison_queue.is_absent()
-        && QueueName::check(&queue).is_ok()
+        && queue_names::check(&queue).is_ok()
         && queue.len() > MAX_QUEUE
     {
         let problem = Problem::NoRoomForPoison {
@@ -266,7 +287,9 @@ fn queues(input: &Input<'_>, problems: &mut Problems) -> (String, Option<String>
 }
 
 fn check_queue(attribute: &'static str, given: &LitStr, problems: &mut Problems) {
-    if let Err(problem) = QueueName::new(&given.value()) {
+    let name = given.value();
+    if let Err(problem) = queue_names::check(&name) {
+        let problem = queue_names::refusal(&name, problem);
         problems.push(given, Problem::QueueName { attribute, problem });
     }
 }

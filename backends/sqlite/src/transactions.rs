@@ -14,8 +14,7 @@ use queue_core::backend::{
     StorageTransaction, Token, Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
-use queue_core::internal::LockExt as _;
-use queue_core::internal::debug_fields;
+use queue_core::internal::{LockExt as _, debug_fields, to_hex};
 use queue_core::store_clock::{StoreClock, lifespan};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
@@ -238,7 +237,7 @@ impl Transactions for SqliteTransactions {
         }
         let now = self.store_clock.now();
         let (visible_at, expires_at) = lifespan(now, &parcel.message);
-        let body: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+        let body = to_hex(body);
         let nonce: i64 = rand::random();
         let encoded = json!({
             "format": 1,

@@ -1,8 +1,12 @@
+//! What a backend can do, and the checks of arguments against it, made before an operation starts.
+
 use std::time::Duration;
 
-use super::limits::Limits;
-use super::model::Op;
-use crate::{Operation, QueueName};
+use super::messages::{MAX_ITEMS, NewMessage, TimeToLive};
+use super::ops::{ApplyError, Op};
+use super::queues::{Metadata, PageMark};
+use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::name::QueueName;
 
 /// The limits and guarantees of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +126,7 @@ pub enum ConditionalPuts {
     Unsupported,
 }
 
-pub(super) const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 impl Capabilities {
     /// Returns how many of the first operations fit in one [`apply`](super::Backend::apply).
@@ -181,5 +185,257 @@ impl Capabilities {
             max_apply: 1024,
             max_apply_bytes: 8 * 1024 * 1024,
         }
+    }
+}
+
+/// The longest time to live of a message: that of Azure, 68 years.
+pub const MAX_TIME_TO_LIVE: Duration = Duration::from_secs(i32::MAX as u64);
+
+/// The longest `max_delay` that a program can choose. What is hidden for longer is taken for damaged.
+const LONGEST_MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
+/// Parses the value of the option `max_delay` of an engine's URL, such as `30d`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if it is no duration, or not within 7 to 3650 days.
+pub fn parse_max_delay(text: &str) -> Result<Duration> {
+    let parsed = text.parse::<jiff::Span>().and_then(|span| {
+        let days = jiff::SpanRelativeTo::days_are_24_hours();
+        Duration::try_from(span.to_duration(days)?)
+    });
+    let allowed = WEEK..=LONGEST_MAX_DELAY;
+    let within = parsed.ok().filter(|delay| allowed.contains(delay));
+    within.ok_or_else(|| {
+        let detail = format!(
+            "the option `max_delay` is {text:?}; allowed is `7d` to `3650d`, such as `30d`"
+        );
+        let refused = Error::new(ErrorKind::InvalidInput, Operation::Open);
+        refused.with_detail(detail).unsent()
+    })
+}
+
+/// Checks the arguments of one operation on one queue, before anything is sent or written: part of what every
+/// [`Backend`](super::Backend) promises.
+///
+/// The errors are [`ErrorKind::InvalidInput`], or [`ErrorKind::TooLarge`] for a body, name the limit, and say that nothing
+/// was sent.
+///
+/// ```
+/// use queue_core::backend::{Capabilities, NewMessage};
+/// use queue_core::{ErrorKind, Operation, QueueName};
+///
+/// let orders = QueueName::from_static("orders");
+/// let capabilities = Capabilities::local();
+/// let limits = capabilities.limits(Operation::Put, &orders);
+/// let error = limits.check_put(&NewMessage::new(vec![0_u8; 1_000_000])).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::TooLarge);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Limits<'a> {
+    /// What the backend can do.
+    pub capabilities: &'a Capabilities,
+    /// The operation, for the error.
+    pub operation: Operation,
+    /// The queue, for the error.
+    pub queue: &'a QueueName,
+}
+
+impl Limits<'_> {
+    /// Checks a message to be put: the size of its body, its delay and its time to live.
+    ///
+    /// # Errors
+    /// If it is outside the limits.
+    pub fn check_put(&self, message: &NewMessage) -> Result<()> {
+        let largest = if message.moved {
+            self.capabilities.max_moved_body
+        } else {
+            self.capabilities.max_body
+        };
+        self.check_body(message.body.len(), largest)?;
+        if message.attachment.is_some() && self.capabilities.attachments == Attachments::Unsupported
+        {
+            let refused = Error::new(ErrorKind::Unsupported, self.operation).with_queue(self.queue);
+            return Err(refused
+                .unsent()
+                .with_detail("this storage has no attachments"));
+        }
+        let longest = self.capabilities.max_delay;
+        if message.delay > longest {
+            return Err(self.invalid(format!(
+                "the delay of {:?} exceeds the maximum of {longest:?}",
+                message.delay
+            )));
+        }
+        match message.time_to_live {
+            TimeToLive::After(Duration::ZERO) => {
+                Err(self.invalid("the time to live is zero".into()))
+            }
+            TimeToLive::After(lifetime) if lifetime > MAX_TIME_TO_LIVE => {
+                Err(self.invalid(format!(
+                    "the time to live of {lifetime:?} exceeds the maximum of {MAX_TIME_TO_LIVE:?}; a message without \
+                     one never expires"
+                )))
+            }
+            TimeToLive::After(lifetime) if lifetime <= message.delay => Err(self.invalid(format!(
+                "the time to live of {lifetime:?} does not exceed the delay of {:?}",
+                message.delay
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the number of messages and the visibility timeout of a receive.
+    ///
+    /// # Errors
+    /// If one is outside the limits.
+    pub fn check_receive(&self, max: u32, visibility: Duration) -> Result<()> {
+        self.check_max(max)?;
+        let (shortest, longest) = (
+            self.capabilities.min_visibility,
+            self.capabilities.max_visibility,
+        );
+        if visibility < shortest || visibility > longest {
+            return Err(self.invalid(format!(
+                "the visibility timeout of {visibility:?} is not within {shortest:?} to {longest:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks the number of messages of a peek or a page.
+    ///
+    /// # Errors
+    /// If it is zero or above the limit.
+    pub fn check_max(&self, max: u32) -> Result<()> {
+        let most = self.capabilities.max_receive;
+        if max == 0 || max > most {
+            return Err(self.invalid(format!(
+                "the number of messages must be 1 to {most}, not {max}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks the visibility timeout of an update, and the length of the new body in bytes.
+    ///
+    /// # Errors
+    /// If one is outside the limits.
+    pub fn check_update(&self, visibility: Duration, body: Option<usize>) -> Result<()> {
+        let Capabilities {
+            max_visibility,
+            max_delay,
+            max_body,
+            ..
+        } = *self.capabilities;
+        let longest = max_visibility.max(max_delay);
+        if visibility > longest {
+            return Err(self.invalid(format!(
+                "the visibility timeout of {visibility:?} exceeds the maximum of {longest:?}"
+            )));
+        }
+        body.map_or(Ok(()), |length| self.check_body(length, max_body))
+    }
+
+    /// Checks the size of a queue's metadata.
+    ///
+    /// # Errors
+    /// If it is above the limit.
+    pub fn check_metadata(&self, metadata: &Metadata) -> Result<()> {
+        let (size, largest) = (metadata.size(), self.capabilities.max_metadata);
+        if size > largest {
+            return Err(self.invalid(format!(
+                "names and values of the metadata have {size} bytes; the maximum is {largest}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_body(&self, length: usize, largest: usize) -> Result<()> {
+        if length > largest {
+            return Err(self.error(
+                ErrorKind::TooLarge,
+                format!("it has {length} bytes; the maximum is {largest}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a mark that no page has returned.
+    #[must_use]
+    pub fn invalid_mark(&self, mark: &PageMark) -> Error {
+        self.invalid(format!("{:?} is not the mark of a page", mark.as_str()))
+    }
+
+    /// Returns an error of kind [`ErrorKind::InvalidInput`] for another invalid argument.
+    #[must_use]
+    pub fn invalid(&self, detail: String) -> Error {
+        self.error(ErrorKind::InvalidInput, detail)
+    }
+
+    fn error(&self, kind: ErrorKind, detail: String) -> Error {
+        Error::new(kind, self.operation)
+            .with_queue(self.queue)
+            .with_detail(detail)
+            .unsent()
+    }
+}
+
+/// Checks the operations of an [`apply`](super::Backend::apply), each also with `check`.
+///
+/// # Errors
+/// [`ApplyError`] with the index of the first that is refused, and nothing done.
+pub fn check_ops(
+    capabilities: &Capabilities,
+    ops: &[Op],
+    check: impl Fn(&Op) -> Result<()>,
+) -> Result<(), ApplyError> {
+    let refused = |index, error| Err(ApplyError::new(index, Vec::new(), error));
+    let fitting = capabilities.fitting(ops);
+    if fitting < ops.len() {
+        let (most, bytes) = (capabilities.max_apply, capabilities.max_apply_bytes);
+        let detail = format!(
+            "of its {} operations, {fitting} are within the limit of {most} operations, and of {bytes} bytes \
+             of bodies besides the largest",
+            ops.len()
+        );
+        let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_detail(detail);
+        return refused(fitting, error.unsent());
+    }
+    for (index, op) in ops.iter().enumerate() {
+        if let Err(error) = check_op(capabilities, op).and_then(|()| check(op)) {
+            return refused(index, error);
+        }
+    }
+    Ok(())
+}
+
+/// Checks one operation of an [`apply`](super::Backend::apply).
+fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
+    let limits = |queue| capabilities.limits(Operation::Apply, queue);
+    match op {
+        Op::Put { queue, message } => limits(queue).check_put(message),
+        Op::Update {
+            queue,
+            visibility,
+            body,
+            ..
+        } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
+        Op::PutBack { queue, body, .. } if capabilities.places == Places::Kept => {
+            limits(queue).check_update(Duration::ZERO, body.as_ref().map(bytes::Bytes::len))
+        }
+        Op::Delete { .. } => Ok(()),
+        Op::DeleteItems {
+            queue, items, of, ..
+        } if capabilities.atomicity == Atomicity::Atomic => {
+            let last = items.iter().last();
+            if *of <= MAX_ITEMS && last.is_some_and(|last| last < *of) {
+                return Ok(());
+            }
+            let detail =
+                format!("{items:?} are no items of a pack of {of}, which has at most {MAX_ITEMS}");
+            Err(limits(queue).invalid(detail))
+        }
+        Op::Swap { .. } if capabilities.conditional_puts == ConditionalPuts::Supported => Ok(()),
+        _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply).unsent()),
     }
 }

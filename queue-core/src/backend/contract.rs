@@ -5,15 +5,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::browse::{BrowsedMessage, Page, PageMark};
 use super::capabilities::{Capabilities, Places};
-use super::conditional::{PutIf, Swap};
-use super::metadata::Metadata;
-use super::model::{
-    AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt,
-    PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+use super::messages::{
+    AttachmentPart, Lease, NewMessage, PeekedMessage, PopReceipt, PutReceipt, ReceivedMessage,
+    StorageId,
 };
-use super::search;
+use super::ops::{ApplyError, Op, OpOutcome, PutIf, Swap};
+use super::queues::{BrowsedMessage, Created, Metadata, Page, PageMark, QueueProperties};
 use super::transactions::Transactions;
 use crate::envelope::MessageId;
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -21,7 +19,7 @@ use crate::idempotency::IdempotencyStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
 use crate::payload_store::PayloadStore;
-use crate::wire::StoredPayload;
+use crate::wire::{Body, StoredPayload};
 
 /// A storage backend.
 ///
@@ -234,7 +232,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         id: &MessageId,
         max: u32,
     ) -> Result<Vec<BrowsedMessage>> {
-        search::by_browsing(self, queue, id, max).await
+        find_by_browsing(self, queue, id, max).await
     }
 
     /// Sets a message's visibility timeout, counted from now (zero makes it visible at once), and replaces
@@ -285,34 +283,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`ApplyError`] holds the operation that failed and the outcomes of those before it.
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError>;
-}
-
-/// The failure of [`Backend::apply`].
-#[derive(Clone, thiserror::Error)]
-#[error("failed to apply operation {index}: {error}")]
-#[non_exhaustive]
-pub struct ApplyError {
-    /// The outcomes of the operations before it. Empty if the backend is
-    /// [`Atomic`](super::Atomicity::Atomic), because then nothing happened.
-    pub completed: Vec<OpOutcome>,
-    /// The index of the operation that failed.
-    pub index: usize,
-    /// Its error.
-    pub error: Error,
-}
-
-crate::debug_as_text!(ApplyError);
-
-impl ApplyError {
-    /// Creates the failure of the operation at `index`, after `completed` were carried out.
-    #[must_use]
-    pub fn new(index: usize, completed: Vec<OpOutcome>, error: Error) -> Self {
-        Self {
-            completed,
-            index,
-            error,
-        }
-    }
 }
 
 /// Convenience methods for every [`Backend`].
@@ -367,3 +337,35 @@ pub trait BackendExt: Backend {
 }
 
 impl<B: Backend + ?Sized> BackendExt for B {}
+
+/// Reads all pages of a queue. A message that moves from one page to a later one is returned as it was on the last.
+async fn find_by_browsing<B: Backend + ?Sized>(
+    backend: &B,
+    queue: &QueueName,
+    id: &MessageId,
+    max: u32,
+) -> Result<Vec<BrowsedMessage>> {
+    let capabilities = backend.capabilities();
+    capabilities
+        .limits(Operation::Browse, queue)
+        .check_max(max)?;
+    let (mut found, mut from) = (Vec::<BrowsedMessage>::new(), None);
+    loop {
+        let page = backend.browse(queue, from.as_ref(), capabilities.max_receive);
+        let page = page.await?;
+        for message in page.messages {
+            if message.damage.is_some() || !Body::has_id(&message.body, id) {
+                continue;
+            }
+            match found.iter_mut().find(|earlier| earlier.id == message.id) {
+                Some(earlier) => *earlier = message,
+                None => found.push(message),
+            }
+        }
+        from = page.next;
+        if from.is_none() || found.len() >= max as usize {
+            found.truncate(max as usize);
+            return Ok(found);
+        }
+    }
+}

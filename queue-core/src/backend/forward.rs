@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Backend;
+use super::contract::Backend;
 
 /// Implements methods of [`Backend`](crate::backend::Backend) by those of another backend:
 /// `forward_backend!(self => self.inner; peek clear);` within an impl.

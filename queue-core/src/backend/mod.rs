@@ -16,34 +16,30 @@
 //!
 //! The `conformance` module (feature `conformance`) tests backends.
 
-mod browse;
 mod capabilities;
-mod conditional;
 mod contract;
 mod forward;
-mod items;
-mod limits;
-mod metadata;
-mod model;
+mod messages;
+mod ops;
 mod placed;
-mod search;
+mod queues;
 mod transactions;
 
-pub use browse::{BrowsedMessage, MessageState, Page, PageMark};
 pub use capabilities::{
-    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Places,
-    StaleReceipts,
+    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Limits,
+    MAX_TIME_TO_LIVE, Places, StaleReceipts, check_ops, parse_max_delay,
 };
-pub use conditional::{PutIf, Swap};
-pub use contract::{ApplyError, Backend, BackendExt};
-pub use items::{ItemSet, MAX_ITEMS};
-pub use limits::{Limits, MAX_TIME_TO_LIVE, check_ops, parse_max_delay};
-pub use metadata::{InvalidMetadata, Metadata};
-pub use model::{
-    Attachment, AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage,
-    PopReceipt, PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId, TimeToLive,
+pub use contract::{Backend, BackendExt};
+pub use messages::{
+    Attachment, AttachmentPart, ItemSet, Lease, MAX_ITEMS, NewMessage, PeekedMessage, PopReceipt,
+    PutReceipt, ReceivedMessage, StorageId, TimeToLive,
 };
+pub use ops::{ApplyError, Op, OpOutcome, PutIf, Swap};
 pub use placed::Placement;
+pub use queues::{
+    BrowsedMessage, Created, InvalidMetadata, MessageState, Metadata, Page, PageMark,
+    QueueProperties, QueueTotals,
+};
 pub use transactions::{
     Completion, Finish, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
 };

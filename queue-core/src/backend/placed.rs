@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::metadata::Metadata;
-use super::model::{NewMessage, PopReceipt, PutReceipt, StorageId};
+use super::messages::{NewMessage, PopReceipt, PutReceipt, StorageId};
+use super::queues::Metadata;
 use super::transactions::{Completion, StorageTransaction, Transactions, Writes};
 use crate::error::{Error, Result};
 use crate::name::QueueName;
@@ -93,10 +93,10 @@ struct Placed<W> {
     placement: Arc<dyn Placement>,
     writes: W,
     /// Known once the directory was read, or from the start if nothing is put.
-    places: Option<Places>,
+    places: Option<Placing>,
 }
 
-struct Places {
+struct Placing {
     directory: Metadata,
     puts: Vec<(QueueName, NewMessage)>,
     completed: Option<(QueueName, StorageId, PopReceipt)>,
@@ -113,7 +113,7 @@ impl<W: Writes> Placed<W> {
         if placed.writes.puts().is_empty()
             && let Ok(completed) = placed.locate()
         {
-            placed.places = Some(Places {
+            placed.places = Some(Placing {
                 directory: Metadata::new(),
                 puts: Vec::new(),
                 completed,
@@ -130,11 +130,11 @@ impl<W: Writes> Placed<W> {
         self.writes.completion().map(locate).transpose()
     }
 
-    fn place(&self, directory: Metadata) -> Result<Places> {
+    fn place(&self, directory: Metadata) -> Result<Placing> {
         let completion = self.writes.completion();
         let home = completion.map(|completion| completion.id);
         let puts = self.placement.place(&directory, self.writes.puts(), home)?;
-        Ok(Places {
+        Ok(Placing {
             directory,
             puts,
             completed: self.locate()?,

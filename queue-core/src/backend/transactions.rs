@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::conditional::Swap;
-use super::metadata::Metadata;
-use super::model::{NewMessage, PopReceipt, PutReceipt, StorageId};
+use super::messages::{NewMessage, PopReceipt, PutReceipt, StorageId};
+use super::ops::Swap;
 use super::placed::Placement;
+use super::queues::Metadata;
 use crate::error::Result;
 use crate::idempotency::{Claim, WorkKey};
 use crate::name::QueueName;

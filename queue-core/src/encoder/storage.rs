@@ -2,14 +2,14 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::encoded::Encoded;
+use super::Encoded;
 use crate::backend::{Attachment, Attachments, BodyForm, Capabilities, NewMessage};
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::message::Wire;
 use crate::text::shorten;
-use crate::wire::base64::to_base64;
+use crate::wire::encoding::to_base64;
+use crate::wire::encoding::xml_text;
 use crate::wire::writer::{pending, rewrite, with_reference, without_unique_key};
-use crate::wire::xml::xml_text;
 use crate::wire::{
     self, ACCOUNTING_RESERVE, Attached, Body, Compressed, DEFAULT_MAX_PAYLOAD, Event, Payload,
     PayloadRef, RAW_KIND,

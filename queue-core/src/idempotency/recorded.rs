@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::store::{Owner, WorkKey};
+use super::{Owner, WorkKey};
 use crate::backend::PageMark;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Operation};
+use crate::wire::encoding::{from_hex, to_hex};
 
 /// The most records that a page of [`list`](super::IdempotencyStore::list) holds.
 pub const MAX_RECORDS: u32 = 1000;
@@ -132,7 +133,7 @@ pub(super) fn unsupported() -> Error {
 /// Returns the mark of the page that starts with this scope and key. If they are damaged, they may not be text.
 #[must_use]
 pub fn record_mark(scope: &[u8], key: &[u8]) -> PageMark {
-    PageMark::new(format!("{}/{}", hex(scope), hex(key)))
+    PageMark::new(format!("{}/{}", to_hex(scope), to_hex(key)))
 }
 
 /// Returns the scope and the key at which a page starts. Those of the first page sort before all keys of the scope.
@@ -147,7 +148,7 @@ pub fn record_start(
         return Ok((scope.unwrap_or_default().into(), Vec::new()));
     };
     let parsed = mark.as_str().split_once('/').and_then(|(of, key)| {
-        let start = (unhex(of)?, unhex(key)?);
+        let start = (from_hex(of)?, from_hex(key)?);
         let is_of_scope = scope.is_none_or(|scope| scope.as_bytes() == start.0);
         is_of_scope.then_some(start)
     });
@@ -156,25 +157,6 @@ pub fn record_start(
             .with_detail("the mark is not one that a listing of these records has returned")
             .unsent()
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.as_bytes();
-    if !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let (pairs, []) = digits.as_chunks::<2>() else {
-        return None;
-    };
-    let byte = |pair: &[u8; 2]| {
-        let pair = std::str::from_utf8(pair).ok()?;
-        u8::from_str_radix(pair, 16).ok()
-    };
-    pairs.iter().map(byte).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use super::JsonError;
+use serde_json::error::Category;
 
 /// An error of encoding a message.
 ///
@@ -152,5 +152,175 @@ impl DecodeError {
             version,
             source,
         }
+    }
+}
+
+/// An error of decoding JSON. It tells what was expected and where, and quotes nothing of what was decoded, so it may
+/// be logged.
+///
+/// ```
+/// use queue_core::{DecodeError, Message};
+/// # use queue_core::{EncodeError, KeyScope, MessageType, Wire};
+/// #
+/// # struct Order { number: u32 }
+/// # impl Message for Order {
+/// #     const TYPE: MessageType = MessageType::new("order", "orders");
+/// #     fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> { Ok(None) }
+/// #     fn encode(&self) -> Result<Vec<u8>, EncodeError> { Ok(self.number.to_string().into()) }
+/// #     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+/// #         let number = serde_json::from_slice(payload).map_err(|e| DecodeError::payload("order", version, e))?;
+/// #         Ok(Self { number })
+/// #     }
+/// # }
+/// use std::error::Error as _;
+///
+/// let error = Order::decode(1, br#""4111 1111""#).err().expect("a string is not a number");
+/// let cause = error.source().expect("a cause");
+/// assert_eq!(cause.to_string(), "invalid type, expected u32 at line 1 column 11");
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct JsonError {
+    text: String,
+}
+
+crate::debug_as_text!(JsonError);
+
+impl JsonError {
+    pub(crate) fn new(error: &serde_json::Error) -> Self {
+        let whole = error.to_string();
+        // The texts of the other categories are constants.
+        if error.classify() != Category::Data {
+            return Self { text: whole };
+        }
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let text = match whole.strip_suffix(&place) {
+            Some(text) => without_values(text) + &place,
+            None => without_values(&whole),
+        };
+        Self { text }
+    }
+}
+
+/// Returns what an error text of serde tells of the type, without what it tells of the value.
+pub(crate) fn without_values(text: &str) -> String {
+    const OF_THE_TYPE: &[&str] = &[
+        "missing field `",
+        "duplicate field `",
+        "data did not match any variant of untagged enum ",
+    ];
+    const OF_THE_VALUE: &[(&str, &str)] = &[
+        ("invalid type: ", "invalid type"),
+        ("invalid value: ", "invalid value"),
+        ("invalid length ", "invalid length"),
+        ("unknown variant `", "unknown variant"),
+        ("unknown field `", "unknown field"),
+    ];
+    if OF_THE_TYPE.iter().any(|start| text.starts_with(start)) {
+        return text.to_owned();
+    }
+    let known = OF_THE_VALUE
+        .iter()
+        .find(|(start, _)| text.starts_with(start));
+    let Some((_, problem)) = known else {
+        // The type's own error, which may quote anything.
+        return "invalid data".to_owned();
+    };
+    // Nothing was expected, so that the text may be a part of the value.
+    if text.ends_with("`, there are no fields") || text.ends_with("`, there are no variants") {
+        return (*problem).to_owned();
+    }
+    // What was expected comes last, and a value may contain this text too.
+    let expected = text.rfind(", expected ").map_or("", |at| &text[at..]);
+    format!("{problem}{expected}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde::de::Error as _;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Card {
+        #[expect(dead_code, reason = "only decoded")]
+        number: u64,
+        #[expect(dead_code, reason = "only decoded")]
+        brand: Brand,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Brand {
+        Blue,
+        Red,
+    }
+
+    fn text(json: &str) -> String {
+        let error = serde_json::from_str::<Card>(json).expect_err(json);
+        JsonError::new(&error).to_string()
+    }
+
+    #[test]
+    fn what_was_expected_is_told_and_nothing_of_the_value() {
+        for (json, expected) in [
+            (
+                r#"{"number":"secret, expected secret","brand":"red"}"#,
+                "invalid type, expected u64 at line 1 column 35",
+            ),
+            (
+                r#"{"number":-5,"brand":"red"}"#,
+                "invalid value, expected u64 at line 1 column 12",
+            ),
+            (
+                r#"{"number":1,"brand":"secret"}"#,
+                "unknown variant, expected `blue` or `red` at line 1 column 28",
+            ),
+            (
+                r#"{"number":1,"secret":2}"#,
+                "unknown field, expected `number` or `brand` at line 1 column 20",
+            ),
+            (
+                r#"{"number":1}"#,
+                "missing field `brand` at line 1 column 12",
+            ),
+            (
+                r#"{"number":1,"#,
+                "EOF while parsing a value at line 1 column 12",
+            ),
+        ] {
+            assert_eq!(text(json), expected);
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_expected_nothing_of_the_value_is_told() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Empty {}
+
+        #[derive(Debug, Deserialize)]
+        enum Never {}
+
+        let field = serde_json::from_str::<Empty>(r#"{"card, expected 4111":1}"#);
+        let variant = serde_json::from_str::<Never>(r#""card, expected 4111""#);
+        for (error, problem) in [
+            (field.expect_err("no fields"), "unknown field at line 1"),
+            (
+                variant.expect_err("no variants"),
+                "unknown variant at line 1",
+            ),
+        ] {
+            let text = JsonError::new(&error).to_string();
+            assert!(text.starts_with(problem), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_types_own_is_not_quoted() {
+        let error = serde_json::Error::custom("the card 4111 is blocked");
+        assert_eq!(JsonError::new(&error).to_string(), "invalid data");
     }
 }

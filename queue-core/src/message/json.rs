@@ -19,7 +19,6 @@ use serde_json::ser::Formatter;
 use serde_json::{Error, Result, Value};
 
 use super::unreadable;
-use crate::golden::differences;
 
 /// The deepest nesting of arrays and objects in a payload. `serde_json` reads 127 levels; the others are for what payloads
 /// are nested in: events, lines of an archive, listings.
@@ -160,6 +159,46 @@ fn sorted(value: &Value) -> Value {
             Value::Object(members.iter().map(sorted).collect())
         }
         scalar => scalar.clone(),
+    }
+}
+
+/// A place, and what was there and is there now.
+pub(crate) type Difference = (String, String);
+
+/// Returns the differences between two JSON values, by path.
+pub(crate) fn differences(committed: &Value, current: &Value) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    compare("", Some(committed), Some(current), &mut differences);
+    differences
+}
+
+fn compare(
+    path: &str,
+    committed: Option<&Value>,
+    current: Option<&Value>,
+    differences: &mut Vec<Difference>,
+) {
+    match (committed, current) {
+        (Some(Value::Object(committed)), Some(Value::Object(current))) => {
+            let added = current.keys().filter(|name| !committed.contains_key(*name));
+            for name in committed.keys().chain(added) {
+                let dot = if path.is_empty() { "" } else { "." };
+                let path = format!("{path}{dot}{name}");
+                compare(&path, committed.get(name), current.get(name), differences);
+            }
+        }
+        (Some(Value::Array(committed)), Some(Value::Array(current))) => {
+            for at in 0..committed.len().max(current.len()) {
+                let path = format!("{path}[{at}]");
+                compare(&path, committed.get(at), current.get(at), differences);
+            }
+        }
+        (committed, current) if committed == current => {}
+        (committed, current) => {
+            let shown = |value: Option<&Value>| value.map_or("absent".to_owned(), Value::to_string);
+            let change = format!("was {}, is now {}", shown(committed), shown(current));
+            differences.push((path.to_owned(), change));
+        }
     }
 }
 

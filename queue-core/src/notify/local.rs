@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 
 use super::{Notification, Notifier, Subscriber, Subscription};
-use crate::internal::LockExt as _;
+use crate::ext::LockExt as _;
 use crate::name::QueueName;
 
 /// A [`Notifier`] within this process.

@@ -1,19 +1,31 @@
+//! A stored body, whatever wrote it: reading and decoding it, and what it says of packs and of payloads in a store.
+
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use memchr::memmem;
 
-use super::attached::ATTACHED;
-use super::base64::unwrap_base64;
-use super::compressed::DEFAULT_MAX_PAYLOAD;
+use super::RAW_KIND;
+use super::encoding::unwrap_base64;
 use super::event::{Event, Payload};
 use super::lines::Lines;
 use super::pack::Pack;
+use super::payloads::{ATTACHED, DEFAULT_MAX_PAYLOAD, PENDING_KIND, PayloadRef, StoredPayload};
 use crate::envelope::{Envelope, MessageId, PoisonRecord};
 use crate::message::json::check_json;
 use crate::message::{DecodeError, Message, MessageType, Wire};
+use crate::name::QueueName;
 
 /// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
 /// bound, a producer could choose how deep decoding goes.
 const MAX_WRAPPINGS: usize = 8;
+
+/// How often a message can have been moved as it was, from poison queue to poison queue.
+const MAX_MOVES: usize = 16;
+
+/// Finds the attribute that every pack has.
+static PACK_ITEMS: LazyLock<memmem::Finder<'_>> =
+    LazyLock::new(|| memmem::Finder::new("\"packitems\""));
 
 /// A stored body. Reading never fails: an unreadable body is [`Malformed`](Body::Malformed), and is moved to the poison
 /// queue with that reason.
@@ -115,9 +127,9 @@ impl Body {
                 ))),
             },
             Self::Event(event) if expected.accepts(&event.envelope.kind) => match &event.payload {
-                Payload::Elsewhere(reference) => Err(elsewhere(event, &expected, reference.len())),
-                Payload::Attached(_) => Err(elsewhere(event, &expected, ATTACHED.len())),
-                Payload::Pack(_) => Err(Pack::not_unpacked(event, &expected)),
+                Payload::Elsewhere(_) | Payload::Attached(_) | Payload::Pack(_) => {
+                    Err(without_data(event, &expected))
+                }
                 Payload::Compressed(compressed) => match compressed.expand(DEFAULT_MAX_PAYLOAD) {
                     Ok(data) => M::decode_event(event.envelope.version, &data),
                     Err(error) => Err(not_an_event(error.to_string())),
@@ -142,7 +154,8 @@ impl Body {
     }
 }
 
-fn elsewhere(event: &Event, expected: &MessageType, length: usize) -> DecodeError {
+/// Returns the error of an event that does not have the data of one message with it.
+fn without_data(event: &Event, expected: &MessageType) -> DecodeError {
     let (kind, found, supported) = (expected.kind(), event.envelope.version, expected.version());
     if found > supported {
         return DecodeError::NewerVersion {
@@ -151,6 +164,14 @@ fn elsewhere(event: &Event, expected: &MessageType, length: usize) -> DecodeErro
             supported,
         };
     }
+    let length = match &event.payload {
+        Payload::Elsewhere(reference) => reference.len(),
+        Payload::Attached(_) => ATTACHED.len(),
+        _ => {
+            let problem = "it is a pack of events where one event is expected".to_owned();
+            return DecodeError::NotAnEvent { kind, problem };
+        }
+    };
     DecodeError::DataElsewhere { kind, length }
 }
 
@@ -196,4 +217,71 @@ fn decode_lines<M: Message>(body: &[u8]) -> Result<M, DecodeError> {
     let (kind, version) = (M::TYPE.kind(), M::TYPE.version());
     let lines = Lines::read(body).map_err(|error| DecodeError::payload(kind, version, error))?;
     M::decode(version, lines.payload.as_bytes())
+}
+
+impl Pack {
+    /// Returns the event of a stored body that is a pack, without any Base64 around it.
+    #[must_use]
+    pub fn find(body: &Bytes) -> Option<Box<Event>> {
+        let may_be = |body: &[u8]| PACK_ITEMS.find(body).is_some();
+        let body = match body.first()? {
+            b'{' if may_be(body) => body.clone(),
+            // The Base64 of an object that begins with a name.
+            b'e' => Bytes::from(unwrap_base64(body).filter(|body| may_be(body))?),
+            _ => return None,
+        };
+        match Body::read(&body, usize::MAX) {
+            Body::Event(event) if matches!(event.payload, Payload::Pack(_)) => Some(event),
+            _ => None,
+        }
+    }
+}
+
+impl StoredPayload {
+    /// Returns where the data is of the message with this body, which was received from `queue`. Returns `None` if it is not
+    /// in a store, or if the message says so of a payload that was submitted to another queue.
+    ///
+    /// A message on a poison queue keeps the payload of the queue that its record names.
+    #[must_use]
+    pub fn of(body: &Body, queue: &QueueName) -> Option<Self> {
+        match body {
+            Body::Event(event) => Self::of_moved(event, &mut vec![queue.to_string()]),
+            Body::Bare(_) | Body::Malformed(_) => None,
+        }
+    }
+
+    fn of_moved(event: &Event, queues: &mut Vec<String>) -> Option<Self> {
+        let poison = event.envelope.poison.as_ref();
+        queues.extend(poison.map(|record| record.queue.clone()));
+        if let Payload::Attached(attached) = &event.payload {
+            let reference = attached.stored()?;
+            let is_own = queues
+                .iter()
+                .any(|queue| *queue == *reference.queue.as_str());
+            return is_own.then(|| reference.of_event(&event.envelope.id));
+        }
+        let is_wrapped = event.envelope.kind == RAW_KIND && poison.is_some_and(|record| record.raw);
+        if !is_wrapped || queues.len() > MAX_MOVES {
+            return None;
+        }
+        let inner = Bytes::copy_from_slice(event.payload.as_bytes());
+        match Body::read(&inner, usize::MAX) {
+            Body::Event(inner) => Self::of_moved(&inner, queues),
+            Body::Bare(_) | Body::Malformed(_) => None,
+        }
+    }
+}
+
+/// Returns the reference of a message that was put before its payload, and is not submitted.
+#[must_use]
+pub fn pending(body: &Body) -> Option<(&MessageId, PayloadRef)> {
+    match body {
+        Body::Event(event) if event.envelope.kind == PENDING_KIND => match &event.payload {
+            Payload::Elsewhere(reference) => {
+                Some((&event.envelope.id, PayloadRef::parse(reference)?))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }

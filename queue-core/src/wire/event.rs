@@ -4,16 +4,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
-use super::JSON;
-use super::attached::{ATTACHED, Attached};
-use super::attributes::{Attributes, clip};
-use super::base64::unwrap_base64;
-use super::compressed::{Compressed, ExpandError, ZSTD};
-use super::layout;
-use super::members::Members;
+use super::attributes::{Attributes, Members, clip};
+use super::encoding::unwrap_base64;
 use super::pack::Pack;
-use super::stored::PayloadRef;
-use super::writer::with_data_at;
+use super::payloads::{ATTACHED, Attached, Compressed, ExpandError, PayloadRef, ZSTD};
+use super::{JSON, layout};
 use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
 
 /// A CloudEvents 1.0 event.
@@ -106,18 +101,6 @@ impl Event {
     /// [`Attached::open`]: super::Attached::open
     pub fn set_opened(&mut self, data: Bytes) {
         self.payload = self.payload_of(data);
-    }
-
-    /// Returns the event as it is kept outside of its queue: without the place of data that is attached to its message,
-    /// which only that message has.
-    #[must_use]
-    pub fn detached(&self) -> Bytes {
-        match &self.payload {
-            Payload::Attached(attached) if attached.stored().is_some() => {
-                with_data_at(self, ATTACHED).into()
-            }
-            _ => self.body.clone(),
-        }
     }
 
     fn payload_of(&self, data: Bytes) -> Payload {

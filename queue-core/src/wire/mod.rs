@@ -9,29 +9,24 @@
 //!
 //! `docs/design.md` specifies the format byte by byte.
 
-mod attached;
 mod attributes;
-pub(crate) mod base64;
 mod body;
-mod compressed;
+pub(crate) mod encoding;
 mod event;
 mod layout;
 pub(crate) mod lines;
-mod members;
 pub(crate) mod pack;
-pub(crate) mod stored;
-mod time;
+mod payloads;
 pub(crate) mod writer;
-pub(crate) mod xml;
 
-pub use attached::Attached;
-pub use body::Body;
-pub use compressed::{Compressed, DEFAULT_MAX_PAYLOAD, ExpandError};
+pub(crate) use attributes::Members;
+pub use body::{Body, pending};
 pub use event::{Event, Payload};
 pub use lines::{Lines, LinesError};
-pub(crate) use members::Members;
 pub use pack::{Pack, PackError};
-pub use stored::{PayloadRef, StoredPayload, pending};
+pub use payloads::{
+    Attached, Compressed, DEFAULT_MAX_PAYLOAD, ExpandError, PayloadRef, StoredPayload,
+};
 pub use writer::{encode, encode_binary, encode_payload};
 
 /// The bytes of a backend's body limit that a new event leaves free, for the attempt record that a

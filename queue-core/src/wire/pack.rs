@@ -1,17 +1,12 @@
 //! Packs: several events in one message, as a CloudEvents batch.
 
-use std::sync::LazyLock;
-
 use bytes::Bytes;
-use memchr::memmem;
 use serde_json::value::RawValue;
 
-use super::base64::unwrap_base64;
-use super::body::Body;
-use super::compressed::{Compressed, ExpandError};
-use super::event::{Event, Payload};
+use super::encoding::unwrap_base64;
+use super::payloads::{Compressed, ExpandError};
 use crate::backend::{ItemSet, MAX_ITEMS};
-use crate::message::{DecodeError, JsonError, MessageType};
+use crate::message::{JsonError, MessageType};
 
 /// The events of one message: a CloudEvents batch, compressed (Zstandard), which stays as it was written, and the items of
 /// it that were deleted.
@@ -55,10 +50,6 @@ impl PackError {
 /// The media type of the data of a pack.
 pub(crate) const BATCH: &str = "application/cloudevents-batch+json";
 
-/// Finds the attribute that every pack has.
-static PACK_ITEMS: LazyLock<memmem::Finder<'_>> =
-    LazyLock::new(|| memmem::Finder::new("\"packitems\""));
-
 impl Pack {
     /// The version of the event around a pack: the highest one, which no type gets to.
     pub const VERSION: u32 = MessageType::MAX_VERSION;
@@ -86,22 +77,6 @@ impl Pack {
             items,
             deleted: ItemSet::default(),
         })
-    }
-
-    /// Returns the event of a stored body that is a pack, without any Base64 around it.
-    #[must_use]
-    pub fn find(body: &Bytes) -> Option<Box<Event>> {
-        let may_be = |body: &[u8]| PACK_ITEMS.find(body).is_some();
-        let body = match body.first()? {
-            b'{' if may_be(body) => body.clone(),
-            // The Base64 of an object that begins with a name.
-            b'e' => Bytes::from(unwrap_base64(body).filter(|body| may_be(body))?),
-            _ => return None,
-        };
-        match Body::read(&body, usize::MAX) {
-            Body::Event(event) if matches!(event.payload, Payload::Pack(_)) => Some(event),
-            _ => None,
-        }
     }
 
     /// Returns the pack that an event says it has.
@@ -164,21 +139,6 @@ impl Pack {
         }
         let event = |event: &RawValue| batch.slice_ref(event.get().as_bytes());
         Ok(events.into_iter().map(event).collect())
-    }
-
-    /// Returns the error of an event that is decoded although it is a pack.
-    pub(super) fn not_unpacked(event: &Event, expected: &MessageType) -> DecodeError {
-        let (kind, found, supported) =
-            (expected.kind(), event.envelope.version, expected.version());
-        if found > supported {
-            return DecodeError::NewerVersion {
-                kind,
-                found,
-                supported,
-            };
-        }
-        let problem = "it is a pack of events where one event is expected".to_owned();
-        DecodeError::NotAnEvent { kind, problem }
     }
 }
 

@@ -1,15 +1,13 @@
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::base64::to_base64;
+use super::attributes::Members;
 use super::body::Body;
-use super::compressed::{Compressed, ZSTD};
+use super::encoding::{to_base64, write_time};
 use super::event::{Event, Payload};
 use super::layout::{self, member};
-use super::members::Members;
 use super::pack::Pack;
-use super::stored::{PENDING_KIND, PayloadRef};
-use super::time;
+use super::payloads::{ATTACHED, Compressed, PENDING_KIND, PayloadRef, ZSTD};
 use crate::backend::ItemSet;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
@@ -150,6 +148,20 @@ pub(super) fn with_data_at(event: &Event, reference: &str) -> Vec<u8> {
     let mut object = ObjectWriter::copy(event, |name| name != "dataref");
     object.string(member!("dataref"), reference);
     object.finish()
+}
+
+impl Event {
+    /// Returns the event as it is kept outside of its queue: without the place of data that is attached to its message,
+    /// which only that message has.
+    #[must_use]
+    pub fn detached(&self) -> Bytes {
+        match &self.payload {
+            Payload::Attached(attached) if attached.stored().is_some() => {
+                with_data_at(self, ATTACHED).into()
+            }
+            _ => self.body.clone(),
+        }
+    }
 }
 
 /// Returns what stands for an event until its data is at this reference.
@@ -327,7 +339,7 @@ impl ObjectWriter {
 
     fn time(&mut self, name: &'static str, value: Timestamp) {
         self.raw(name, b"\"");
-        time::write(&mut self.out, value);
+        write_time(&mut self.out, value);
         self.out.push(b'"');
     }
 

@@ -69,6 +69,11 @@ fn listed(own: &str, source: &str) -> Vec<(String, String)> {
             "}" if depth == 1 => break,
             "}" => depth -= 1,
             _ if words.peek() == Some(&"{") => module = word,
+            // Names what the tests of the group are given, too.
+            _ if words.peek() == Some(&"from") => {
+                module = word;
+                words.nth(1);
+            }
             _ => found.push((module.to_owned(), word.to_owned())),
         }
     }
@@ -124,7 +129,7 @@ fn a_missing_test_is_noticed() {
     };
     let source = "fn helper() {}\n\ndropped! { one two }\n\nfn three() { four }\n";
     assert_eq!(pairs(source), ["own::one", "own::two"]);
-    let source = "\nsuite! {\n    first {\n        one\n    }\n    second { two }\n}\nthree\n";
+    let source = "\nsuite! {\n    first {\n        one\n    }\n    second from its::open { two }\n}\nthree\n";
     assert_eq!(pairs(source), ["first::one", "second::two"]);
     assert!(pairs("macro_rules! suite {\n    one\n}\n").is_empty());
     assert_eq!(module(Path::new("tests/azurite/main.rs")), "azurite");

@@ -2,7 +2,7 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::envelope::{ClientId, MessageId, PoisonReason, RequestId};
 use crate::wire::Body;
-use crate::wire::base64::{to_base64, unwrap_base64};
+use crate::wire::encoding::{to_base64, unwrap_base64};
 
 fn encoder(form: BodyForm, encoding: MessageEncoding) -> Encoder {
     let mut capabilities = Capabilities::local();

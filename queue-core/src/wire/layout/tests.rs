@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::members::Members;
+use crate::wire::Members;
 
 /// Pieces of events, of which many texts are almost in the layout, and some are.
 fn piece() -> impl Strategy<Value = String> {

@@ -203,7 +203,7 @@ fn an_error_of_the_types_own_is_not_quoted() {
     }
     fn blocked<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
         let number = String::deserialize(deserializer)?;
-        Err(serde::de::Error::custom(format!("{number} is blocked")))
+        Err(de::Error::custom(format!("{number} is blocked")))
     }
 
     assert_eq!(
@@ -325,7 +325,7 @@ fn the_ids_come_before_the_fields() {
         RequestId::random(),
         "slice",
     );
-    let of_base64 = crate::wire::base64::to_base64(&body);
+    let of_base64 = crate::wire::encoding::to_base64(&body);
     for body in [&body[..], of_base64.as_bytes()] {
         let lines = Lines::read(body).expect("in lines");
         assert_eq!(lines.payload, "a\n2");

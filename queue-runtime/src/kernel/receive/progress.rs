@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use queue_core::envelope::Envelope;
 use queue_core::internal::LockExt as _;
-use queue_core::internal::{is_forbidden, json_error, to_json_and_back};
+use queue_core::internal::{escape_json, json_error, to_json_and_back};
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
@@ -114,16 +114,7 @@ impl Checkpoints {
 fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, CheckpointError> {
     let json = to_json_and_back(state).map_err(CheckpointError::Encode)?;
     let json = String::from_utf8(json).expect("JSON is text");
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_forbidden(c) {
-            // Outside strings, JSON has no such characters.
-            let units = c.encode_utf16(&mut [0; 2]).to_vec();
-            text.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
-        } else {
-            text.push(c);
-        }
-    }
+    let text = escape_json(&json);
     let written = serde_json::to_string(&text).map_err(CheckpointError::Encode)?;
     // Less the quotes.
     let size = written.len() - 2;
@@ -204,7 +195,7 @@ mod tests {
     fn characters_that_an_attribute_cannot_hold_are_escaped_as_json() {
         let state = "line\nbreak \u{85} \u{fffe} \u{1fffe} plain".to_owned();
         let text = encode(&state).expect("small");
-        assert!(!text.chars().any(is_forbidden), "{text:?}");
+        assert!(!text.chars().any(queue_core::internal::is_forbidden), "{text:?}");
         let read: String = serde_json::from_str(&text).expect("JSON");
         assert_eq!(read, state);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::path::Path;
 use queue_core::idempotency::{Owner, WorkKey};
-use queue_core::internal::json_error;
+use queue_core::internal::{json_error, to_hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -21,12 +21,7 @@ pub(super) fn folder(prefix: &Path, key: &WorkKey) -> Path {
     hash.update((key.scope().len() as u64).to_be_bytes());
     hash.update(key.scope());
     hash.update(key.key());
-    let name: String = hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    prefix.clone().join(name)
+    prefix.clone().join(to_hex(&hash.finalize()))
 }
 
 /// One of a key's objects.

@@ -1,0 +1,327 @@
+//! What a storage tells of a queue: its metadata, how much came and went, and its messages in any state, page by page.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+use super::messages::{ItemSet, PopReceipt, ReceivedMessage, StorageId};
+use crate::clock::Timestamp;
+use crate::text::escape_text;
+
+/// What is percent-encoded in free text, besides characters that are not ASCII.
+const TEXT: &AsciiSet = &CONTROLS.add(b'%');
+
+/// A queue's metadata: names and values, by the rules of Azure Queue Storage.
+///
+/// Names are ASCII identifiers. They are case-insensitive and stored in lower case. Values are visible
+/// ASCII characters and spaces between them.
+///
+/// ```
+/// use queue_core::backend::Metadata;
+///
+/// let mut metadata = Metadata::new();
+/// metadata.insert("PoisonThreshold", "5")?;
+/// assert_eq!(metadata.find("poisonthreshold"), Some("5"));
+/// assert!(metadata.insert("poison-threshold", "5").is_err());
+/// # Ok::<(), queue_core::backend::InvalidMetadata>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Metadata(BTreeMap<String, String>);
+
+/// An invalid metadata name or value.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidMetadata {
+    /// The name is not an identifier.
+    #[error(
+        "invalid metadata name {0:?}; allowed are ASCII letters, digits and underscores, not \
+         starting with a digit"
+    )]
+    Name(String),
+    /// The value cannot be sent in a header.
+    #[error(
+        "invalid value {value:?} of metadata {name:?}; allowed are visible ASCII \
+         characters and spaces between them"
+    )]
+    Value {
+        /// The name.
+        name: String,
+        /// The value.
+        value: String,
+    },
+}
+
+crate::debug_as_text!(InvalidMetadata);
+
+impl Metadata {
+    /// Creates empty metadata.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a value, replacing one of the same name.
+    ///
+    /// # Errors
+    /// [`InvalidMetadata`] if the name or the value is invalid.
+    pub fn insert(&mut self, name: &str, value: &str) -> Result<(), InvalidMetadata> {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty()
+            || !name.chars().all(word)
+            || name.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return Err(InvalidMetadata::Name(name.to_owned()));
+        }
+        if value.trim() != value || !value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
+            return Err(InvalidMetadata::Value {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            });
+        }
+        self.0.insert(name.to_ascii_lowercase(), value.to_owned());
+        Ok(())
+    }
+
+    /// Sets free text of any language, such as a reason: percent-encoded as far as a value cannot hold it. White space at its
+    /// ends is left out.
+    ///
+    /// ```
+    /// use queue_core::backend::Metadata;
+    ///
+    /// let mut metadata = Metadata::new();
+    /// metadata.insert_text("note", "Störung, 50 %")?;
+    /// assert_eq!(metadata.find("note"), Some("St%C3%B6rung, 50 %25"));
+    /// assert_eq!(metadata.text("note").as_deref(), Some("Störung, 50 %"));
+    /// # Ok::<(), queue_core::backend::InvalidMetadata>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidMetadata`] if the name is invalid.
+    pub fn insert_text(&mut self, name: &str, text: &str) -> Result<(), InvalidMetadata> {
+        let encoded = utf8_percent_encode(text.trim(), TEXT).to_string();
+        self.insert(name, &encoded)
+    }
+
+    /// Returns the free text of a name as [`insert_text`](Self::insert_text) was given it, with control characters escaped.
+    /// A value that another program has set is returned as it is, unless it is percent-encoded too.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        let value = self.find(name)?;
+        let text = percent_decode_str(value).decode_utf8();
+        Some(text.map_or_else(|_| value.to_owned(), |text| escape_text(&text).into_owned()))
+    }
+
+    /// Returns the value of a name, ignoring case.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&str> {
+        self.0.get(&name.to_ascii_lowercase()).map(String::as_str)
+    }
+
+    /// Removes a value and returns it.
+    pub fn remove(&mut self, name: &str) -> Option<String> {
+        self.0.remove(&name.to_ascii_lowercase())
+    }
+
+    /// Returns the total length of names and values, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum()
+    }
+
+    /// Whether the metadata is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Iterates over names and values, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// Whether a queue was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Created {
+    /// It was created.
+    New,
+    /// It already existed with the same metadata.
+    Existed,
+}
+
+/// The properties of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct QueueProperties {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// The approximate number of messages, including invisible ones; never below the actual number.
+    pub approximate_count: u64,
+    /// How many messages have come and gone. `None` if the storage does not count them, as on Azure.
+    pub totals: Option<QueueTotals>,
+}
+
+/// How many messages were ever put on a queue, and how many of them are gone: what two readings differ by is the number in
+/// between.
+///
+/// Neither number decreases as long as the queue exists, whether the queue is cleared or the storage is opened again; but
+/// those of a queue that is spread over shards do by what was on a shard that a resize removes. What is undone, as by a transaction that is rolled back, is not counted. A message that is moved to another queue is
+/// deleted from one and put on the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct QueueTotals {
+    /// The number of messages that were put since the queue was created.
+    pub put: u64,
+    /// The number of them that are gone: deleted, expired or cleared. An expired message is counted once the storage has
+    /// removed it.
+    pub deleted: u64,
+}
+
+impl QueueProperties {
+    /// Creates the properties of a queue whose storage has no totals.
+    #[must_use]
+    pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
+        Self {
+            metadata,
+            approximate_count,
+            totals: None,
+        }
+    }
+
+    /// Sets how many messages have come and gone.
+    #[must_use]
+    pub fn with_totals(mut self, totals: QueueTotals) -> Self {
+        self.totals = Some(totals);
+        self
+    }
+}
+
+impl QueueTotals {
+    /// Creates the totals of a queue on which `put` messages were put, of which `deleted` are gone.
+    #[must_use]
+    pub fn new(put: u64, deleted: u64) -> Self {
+        Self { put, deleted }
+    }
+}
+
+/// A message that was [browsed](super::Backend::browse), visible or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BrowsedMessage {
+    /// The message's storage id.
+    pub id: StorageId,
+    /// Its current pop receipt, which can delete and update it until the message is next received or updated. It does
+    /// so even while a consumer holds the message, which then loses it.
+    pub receipt: PopReceipt,
+    /// The body.
+    pub body: Bytes,
+    /// The number of receives.
+    pub dequeue_count: u32,
+    /// When it was put.
+    pub inserted_at: Timestamp,
+    /// When it was read: the storage's time.
+    pub read_at: Timestamp,
+    /// When it becomes visible, or became so.
+    pub visible_at: Timestamp,
+    /// When it expires, if ever.
+    pub expires_at: Option<Timestamp>,
+    /// Whether it can be received.
+    pub state: MessageState,
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
+    pub damage: Option<Box<str>>,
+    /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
+    pub deleted_items: ItemSet,
+}
+
+/// Whether a message can be received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum MessageState {
+    /// It can be received.
+    Visible,
+    /// It was put with a delay that is not over, and never received.
+    Delayed,
+    /// It was received: a consumer holds it, or has put it back to be received later.
+    Hidden,
+}
+
+/// A page of a queue's messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page {
+    /// The messages, in the order in which they become visible, then in that of the puts.
+    pub messages: Vec<BrowsedMessage>,
+    /// The storage's time.
+    pub now: Timestamp,
+    /// Where the next page starts. `None` if there is none.
+    pub next: Option<PageMark>,
+}
+
+/// A cursor: the place in a queue at which a page starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageMark(Box<str>);
+
+/// What a page shows of a message that was read at its `received_at`.
+impl From<ReceivedMessage> for BrowsedMessage {
+    fn from(message: ReceivedMessage) -> Self {
+        let (now, count) = (message.received_at, message.dequeue_count);
+        Self {
+            state: MessageState::at(now, message.visible_at, count),
+            id: message.id,
+            receipt: message.receipt,
+            body: message.body,
+            dequeue_count: count,
+            inserted_at: message.inserted_at,
+            read_at: now,
+            visible_at: message.visible_at,
+            expires_at: message.expires_at,
+            damage: message.damage,
+            deleted_items: message.deleted_items,
+        }
+    }
+}
+
+impl MessageState {
+    /// Returns the state of a message that becomes visible at `visible_at` and was received `dequeue_count` times.
+    #[must_use]
+    pub fn at(now: Timestamp, visible_at: Timestamp, dequeue_count: u32) -> Self {
+        match dequeue_count {
+            _ if visible_at <= now => Self::Visible,
+            0 => Self::Delayed,
+            _ => Self::Hidden,
+        }
+    }
+}
+
+impl Page {
+    /// Creates the last page, as it was at `now`.
+    #[must_use]
+    pub fn new(messages: Vec<BrowsedMessage>, now: Timestamp) -> Self {
+        Self {
+            messages,
+            now,
+            next: None,
+        }
+    }
+}
+
+impl PageMark {
+    /// Creates a mark from the storage's text.
+    #[must_use]
+    pub fn new(mark: impl Into<Box<str>>) -> Self {
+        Self(mark.into())
+    }
+
+    /// The mark as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}

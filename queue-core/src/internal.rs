@@ -1,0 +1,313 @@
+//! Shared with the runtime and the derive. Not public API: anything here may change in any release.
+
+use std::fs::Metadata;
+use std::path::Path;
+use std::{fs, io};
+
+use serde::de::DeserializeOwned;
+
+use crate::JsonError;
+use crate::message::json::to_json;
+use crate::message::{DecodeError, EncodeError, Message};
+use crate::wire::{LinesError, lines};
+
+pub use crate::ext::{LockExt, between, later};
+pub use crate::idempotency::recorded::{record_mark, record_start};
+pub use crate::message::json::{check_json, to_json_and_back, to_json_perhaps_back};
+pub use crate::text::{
+    MAX_ERROR, MAX_LOGGED, canonical, error_chain, escape_json, escape_short, escape_text,
+    has_stray_ends, is_forbidden, shorten, str_eq,
+};
+pub use crate::wire::encoding::{NotXmlText, hex, to_base64, to_hex, unwrap_base64, xml_text};
+pub use crate::wire::writer::{rewrite, with_payload};
+pub use crate::{debug_fields, forward_backend};
+pub use bytes::Bytes;
+pub use serde::Serialize;
+pub use serde_json::Value;
+pub use std::time::Duration;
+
+/// What the derive requires of a type. A separate trait, so that a missing serde derive is one error
+/// that says what to add.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be serialized as JSON and back, so it cannot be a message",
+    label = "does not implement serde's `Serialize`, `Deserialize`, or both",
+    note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`"
+)]
+pub trait Payload: Sized {
+    /// Serializes the value as JSON.
+    ///
+    /// # Errors
+    /// Those of the type's `Serialize`, and if the JSON could not be read as the same value.
+    fn to_json(&self) -> serde_json::Result<Vec<u8>>;
+
+    /// Deserializes a value from JSON.
+    ///
+    /// # Errors
+    /// Those of the type's `Deserialize`.
+    fn from_json(json: &[u8]) -> serde_json::Result<Self>;
+
+    /// Serializes the fields, one a line.
+    ///
+    /// # Errors
+    /// If one of them does not fit on a line.
+    fn to_lines(&self) -> Result<Vec<u8>, LinesError>;
+
+    /// Deserializes a value from its fields, one a line.
+    ///
+    /// # Errors
+    /// If they are not those of the type.
+    fn from_lines(lines: &[u8]) -> Result<Self, LinesError>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Payload for T {
+    fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        to_json(self)
+    }
+
+    fn from_json(json: &[u8]) -> serde_json::Result<Self> {
+        // Checked as a whole, which is much cheaper than string by string.
+        match std::str::from_utf8(json) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(json),
+        }
+    }
+
+    fn to_lines(&self) -> Result<Vec<u8>, LinesError> {
+        lines::to_lines(self)
+    }
+
+    fn from_lines(lines: &[u8]) -> Result<Self, LinesError> {
+        lines::from_lines(lines)
+    }
+}
+
+/// Encodes a payload as JSON.
+///
+/// # Errors
+/// [`EncodeError::Payload`].
+pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
+    message
+        .to_json()
+        .map_err(|source| EncodeError::payload(M::TYPE.kind(), source))
+}
+
+/// Decodes a JSON payload of the type's own version.
+///
+/// # Errors
+/// [`DecodeError::Payload`].
+pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
+    M::from_json(payload)
+        .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
+}
+
+/// Encodes a payload as lines.
+///
+/// # Errors
+/// [`EncodeError::Payload`].
+pub fn encode_lines<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
+    message
+        .to_lines()
+        .map_err(|source| EncodeError::payload(M::TYPE.kind(), source))
+}
+
+/// Decodes a payload in lines.
+///
+/// # Errors
+/// [`DecodeError::Payload`].
+pub fn decode_lines<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
+    M::from_lines(payload)
+        .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
+}
+
+/// What the derive requires of a type with `upgrade_from`. A separate trait, so that a missing `From` is an
+/// error that says what to add.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot upgrade from `{Old}`",
+    label = "`{Self}` has no conversion from this type",
+    note = "add `impl From<{Old}> for {Self}`"
+)]
+pub trait UpgradeFrom<Old>: Sized {
+    /// Converts a payload of the version before.
+    fn upgrade_from(old: Old) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<Old, T: From<Old>> UpgradeFrom<Old> for T {
+    fn upgrade_from(old: Old) -> Self {
+        Self::from(old)
+    }
+}
+
+/// Converts a payload of the version before.
+pub fn upgrade<T: UpgradeFrom<Old>, Old>(old: Old) -> T {
+    T::upgrade_from(old)
+}
+
+/// Returns the error for a version that the type can neither decode nor upgrade.
+#[must_use]
+pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
+    let (kind, supported) = (M::TYPE.kind(), M::TYPE.version());
+    if found > supported {
+        DecodeError::NewerVersion {
+            kind,
+            found,
+            supported,
+        }
+    } else {
+        DecodeError::NoUpgrade {
+            kind,
+            found,
+            supported,
+        }
+    }
+}
+
+/// Returns the name of an enum's variant, for its key.
+#[must_use]
+pub fn key_name(name: &str) -> Value {
+    Value::from(name)
+}
+
+/// Converts the value of a key field to JSON.
+///
+/// # Errors
+/// [`EncodeError::Key`] if the field cannot be encoded, or holds a float.
+pub fn key_field<M: Message, F: Serialize + ?Sized>(
+    field: &'static str,
+    value: &F,
+) -> Result<Value, EncodeError> {
+    let refuse = |problem| EncodeError::Key {
+        kind: M::TYPE.kind(),
+        field,
+        problem,
+    };
+    let value = serde_json::to_value(value).map_err(|error| refuse(error.to_string().into()))?;
+    if holds_float(&value) {
+        return Err(refuse(
+            "it holds a float, which has no canonical form".into(),
+        ));
+    }
+    Ok(value)
+}
+
+fn holds_float(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(holds_float),
+        Value::Object(members) => members.values().any(holds_float),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+/// Returns the error without what it quotes.
+#[must_use]
+pub fn json_error(error: &serde_json::Error) -> JsonError {
+    JsonError::new(error)
+}
+
+/// Returns who may use a file, to follow its name in the error of a process that may not. Empty for any other error.
+#[must_use]
+pub fn file_access(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => owner_and_user(path),
+        _ => String::new(),
+    }
+}
+
+/// Returns the owner and the mode of a file, the user of this process, and what helps. Of a file that is missing or cannot
+/// be seen, those of the folder that is the reason. Empty where files have none.
+#[must_use]
+pub fn owner_and_user(path: &Path) -> String {
+    // The last folder of a relative path is the current one.
+    let here = Some(Path::new(".")).filter(|_| path.is_relative());
+    let mut folders = path.ancestors().chain(here);
+    let found = folders.find_map(|folder| Some((folder, fs::metadata(folder).ok()?)));
+    found.map_or_else(String::new, |(path, metadata)| describe(path, &metadata))
+}
+
+#[cfg(unix)]
+fn describe(path: &Path, metadata: &Metadata) -> String {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    let (what, needed) = if metadata.is_dir() {
+        ("folder", "u+rwx")
+    } else {
+        ("file", "u+rw")
+    };
+    let path = path.display();
+    let named = name(owner);
+    // A directory of the kernel's that belongs to the user of this process.
+    let user = fs::metadata("/proc/self").map(|own| own.uid());
+    let remedy = match user {
+        Ok(user) if user == owner => {
+            format!("and this process runs as its owner: allow it by `chmod {needed} {path}`")
+        }
+        Ok(user) => format!(
+            "and this process runs as {}: run it as {named}, or give it the {what} by `chown {user} {path}`",
+            name(user)
+        ),
+        Err(_) => format!("and this process runs as another user: run it as {named}"),
+    };
+    format!(": the {what} `{path}` belongs to {named} and has mode {mode:04o}, {remedy}")
+}
+
+#[cfg(not(unix))]
+fn describe(_: &Path, _: &Metadata) -> String {
+    String::new()
+}
+
+/// Returns a user's name and number, or the number alone if this machine has no name for it.
+#[cfg(unix)]
+fn name(user: u32) -> String {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let number = user.to_string();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then_some(name)
+    });
+    named.map_or_else(
+        || format!("user {number}"),
+        |name| format!("user {number} ({name})"),
+    )
+}
+
+/// Implements `Debug` for a type by those of its fields that are worth showing.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_fields {
+    ($name:ident $(<$($parameter:ident),+>)? { $($field:ident),* }) => {
+        impl $(<$($parameter),+>)? ::std::fmt::Debug for $name $(<$($parameter),+>)? {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($name))
+                    $(.field(stringify!($field), &self.$field))*
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_the_mode_the_user_and_a_remedy_are_named() {
+        let root = owner_and_user(Path::new("/missing/queue.db"));
+        assert!(
+            root.contains("the folder `/` belongs to user 0 (root) and has mode 0"),
+            "{root}"
+        );
+        assert!(root.contains("this process runs as"), "{root}");
+        assert!(owner_and_user(Path::new("queue.db")).contains("folder `.`"));
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            file_access(Path::new("/missing"), &denied),
+            owner_and_user(Path::new("/missing"))
+        );
+        let other = io::Error::from(io::ErrorKind::NotFound);
+        assert_eq!(file_access(Path::new("/missing"), &other), "");
+    }
+}

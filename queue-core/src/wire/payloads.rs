@@ -1,0 +1,392 @@
+//! Payloads that an event does not have as they are: compressed, attached to its message, or in a store beside it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::encoding::hex;
+use crate::envelope::MessageId;
+use crate::name::QueueName;
+
+/// The largest payload, in bytes, that a service takes unless it sets another limit: 64 MiB.
+pub const DEFAULT_MAX_PAYLOAD: usize = 64 * 1024 * 1024;
+
+/// The level of quick compression. Level 0 is Zstandard's default.
+const FAST: i32 = 1;
+
+/// The value of `dataencoding`.
+pub(super) const ZSTD: &str = "zstd";
+
+/// The compressed data of an event (Zstandard), and the size to which it expands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compressed {
+    pub(crate) data: Bytes,
+    pub(super) size: u32,
+}
+
+/// Why compressed data was not expanded.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExpandError {
+    /// The event declares a larger size than is allowed. Nothing was expanded.
+    #[error("its data expands to {size} bytes, and {limit} are allowed")]
+    TooLarge {
+        /// The declared size, in bytes.
+        size: u32,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// It is not compressed data, or does not expand to the size that the event declares.
+    #[error("its data does not expand to the {size} bytes that the event declares: {problem}")]
+    Damaged {
+        /// The declared size, in bytes.
+        size: u32,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The program is built without the feature `payloads`.
+    #[error(
+        "its data is compressed, which this program cannot read: it is built without the feature `payloads`"
+    )]
+    Unsupported,
+}
+
+crate::debug_as_text!(ExpandError);
+
+impl Compressed {
+    /// Compresses data. Returns `None` if it is larger than CloudEvents can tell, and without the feature `payloads`.
+    #[must_use]
+    pub fn new(data: &[u8]) -> Option<Self> {
+        let size = i32::try_from(data.len()).ok()?.unsigned_abs();
+        let data = compress(data, 0)?.into();
+        Some(Self { data, size })
+    }
+
+    /// Compresses data quickly, to a little more than [`new`](Self::new) does.
+    pub(super) fn fast(data: &[u8]) -> Option<Self> {
+        let size = i32::try_from(data.len()).ok()?.unsigned_abs();
+        let data = compress(data, FAST)?.into();
+        Some(Self { data, size })
+    }
+
+    /// The size of the expanded data, in bytes, as the event declares it.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Returns the data as it was. Takes time and memory in proportion to the declared size, and no more.
+    ///
+    /// # Errors
+    /// [`ExpandError`] if it is larger than `limit`, in bytes, or does not expand to what the event declares.
+    pub fn expand(&self, limit: usize) -> Result<Bytes, ExpandError> {
+        let size = self.size;
+        if size as usize > limit {
+            return Err(ExpandError::TooLarge { size, limit });
+        }
+        let expanded = expand(&self.data, size)?;
+        if expanded.len() == size as usize {
+            Ok(expanded.into())
+        } else {
+            let problem = format!("it has {} bytes", expanded.len());
+            Err(ExpandError::Damaged { size, problem })
+        }
+    }
+}
+
+#[cfg(feature = "payloads")]
+fn compress(data: &[u8], level: i32) -> Option<Vec<u8>> {
+    zstd::bulk::compress(data, level).ok()
+}
+
+#[cfg(feature = "payloads")]
+fn expand(data: &[u8], size: u32) -> Result<Vec<u8>, ExpandError> {
+    let expanded = zstd::bulk::decompress(data, size as usize);
+    expanded.map_err(|error| {
+        let problem = error.to_string();
+        ExpandError::Damaged { size, problem }
+    })
+}
+
+#[cfg(not(feature = "payloads"))]
+fn compress(_: &[u8], _: i32) -> Option<Vec<u8>> {
+    None
+}
+
+#[cfg(not(feature = "payloads"))]
+fn expand(_: &[u8], _: u32) -> Result<Vec<u8>, ExpandError> {
+    Err(ExpandError::Unsupported)
+}
+
+/// The value of `dataref` of an event whose data is [attached](crate::backend::Attachment) to its message.
+pub(super) const ATTACHED: &str = "urn:queue:attachment";
+
+/// What an event says about its data, which is attached to its message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// Of the data once it is expanded.
+    pub(super) size: u32,
+    pub(super) is_compressed: bool,
+    /// The SHA-256 of the data once it is expanded, as hexadecimal digits.
+    pub(super) digest: String,
+    /// Where it is, unless the storage of the message has it.
+    pub(super) stored: Option<PayloadRef>,
+}
+
+impl Attached {
+    /// Returns what an event says about this data, and the data as it is attached: compressed, if that is shorter.
+    #[must_use]
+    pub fn new(data: &[u8], compressed: Compressed) -> (Self, Bytes) {
+        let is_compressed = compressed.data.len() < data.len();
+        let attached = Self {
+            size: compressed.size,
+            is_compressed,
+            digest: digest(data),
+            stored: None,
+        };
+        let data = if is_compressed {
+            compressed.data
+        } else {
+            Bytes::copy_from_slice(data)
+        };
+        (attached, data)
+    }
+
+    /// The size of the data in bytes, once it is expanded, as the event declares it.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Where the data is, if it is in a [`PayloadStore`](crate::payload_store::PayloadStore) and not in the storage of the
+    /// message.
+    #[must_use]
+    pub fn stored(&self) -> Option<&PayloadRef> {
+        self.stored.as_ref()
+    }
+
+    /// Returns the value of `dataref`.
+    pub(super) fn reference(&self) -> Cow<'static, str> {
+        match &self.stored {
+            Some(stored) => stored.to_string().into(),
+            None => ATTACHED.into(),
+        }
+    }
+
+    /// Returns the data of the event from what is attached to its message.
+    ///
+    /// # Errors
+    /// [`ExpandError`] if it is larger than `limit`, in bytes, or is not what the event declares.
+    pub fn open(&self, attached: Bytes, limit: usize) -> Result<Bytes, ExpandError> {
+        let size = self.size;
+        let data = if self.is_compressed {
+            Compressed {
+                data: attached,
+                size,
+            }
+            .expand(limit)?
+        } else if size as usize > limit {
+            return Err(ExpandError::TooLarge { size, limit });
+        } else {
+            attached
+        };
+        let problem = if data.len() != size as usize {
+            format!("it has {} bytes", data.len())
+        } else if digest(&data) == self.digest {
+            return Ok(data);
+        } else {
+            "it has another digest".to_owned()
+        };
+        Err(ExpandError::Damaged { size, problem })
+    }
+}
+
+#[cfg(feature = "payloads")]
+fn digest(data: &[u8]) -> String {
+    use sha2::Digest as _;
+
+    super::encoding::to_hex(&sha2::Sha256::digest(data))
+}
+
+#[cfg(not(feature = "payloads"))]
+fn digest(_: &[u8]) -> String {
+    String::new()
+}
+
+/// The kind of a message whose payload is not stored yet, so that it is not submitted.
+pub(crate) const PENDING_KIND: &str = "queue.pending";
+
+/// How every [`PayloadRef`] begins.
+const PREFIX: &str = "urn:queue:payload:";
+
+/// What an event says about where its data is, in a [`PayloadStore`](crate::payload_store::PayloadStore): all but the
+/// event's own id, which belongs to the name.
+///
+/// Its text is a URN: `urn:queue:payload:STORE:QUEUE:SECONDS:RANDOM`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PayloadRef {
+    /// What identifies the store.
+    store: u128,
+    /// The queue that the message was submitted to.
+    pub(super) queue: QueueName,
+    /// The time to live of the message in seconds, unless that is unlimited.
+    lifetime: Option<u64>,
+    /// What nobody guesses.
+    random: u128,
+}
+
+/// Where a payload is: in which store, and under which name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredPayload {
+    /// What identifies the store.
+    pub store: u128,
+    /// The name of the payload. Those of the marks that belong to it end in the same way.
+    pub name: String,
+    /// The time to live of the message that it was stored for, unless that is unlimited.
+    pub lifetime: Option<Duration>,
+}
+
+impl PayloadRef {
+    /// Creates a reference. No two may have the same `random` number.
+    #[must_use]
+    pub fn new(store: u128, queue: QueueName, lifetime: Option<u64>, random: u128) -> Self {
+        Self {
+            store,
+            queue,
+            lifetime,
+            random,
+        }
+    }
+
+    /// Returns where the data of the event with this id is.
+    #[must_use]
+    pub fn of_event(&self, id: &MessageId) -> StoredPayload {
+        let (queue, id, random) = (&self.queue, name_of(id), self.random);
+        let lifetime = Lifetime(self.lifetime);
+        StoredPayload {
+            store: self.store,
+            name: format!("{queue}/{id}.{lifetime}.{random:032x}"),
+            lifetime: self.lifetime.map(Duration::from_secs),
+        }
+    }
+
+    pub(super) fn parse(reference: &str) -> Option<Self> {
+        let mut parts = reference.strip_prefix(PREFIX)?.split(':');
+        let mut next = || parts.next();
+        let parsed = Self {
+            store: hex(next()?)?,
+            queue: next()?.parse().ok()?,
+            lifetime: match next()? {
+                "never" => None,
+                seconds => Some(seconds.parse().ok()?),
+            },
+            random: hex(next()?)?,
+        };
+        // There is one text for each reference.
+        (parsed.to_string() == reference).then_some(parsed)
+    }
+}
+
+impl fmt::Display for PayloadRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            store,
+            queue,
+            lifetime,
+            random,
+        } = self;
+        let lifetime = Lifetime(*lifetime);
+        write!(f, "{PREFIX}{store:032x}:{queue}:{lifetime}:{random:032x}")
+    }
+}
+
+struct Lifetime(Option<u64>);
+
+impl fmt::Display for Lifetime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(seconds) => write!(f, "{seconds}"),
+            None => f.write_str("never"),
+        }
+    }
+}
+
+impl StoredPayload {
+    /// Returns the payload of this name. `None` if it is not the name of one.
+    #[must_use]
+    pub fn new(store: u128, name: &str) -> Option<Self> {
+        let mut parts = name.rsplit('.');
+        hex(parts.next()?)?;
+        let lifetime = match parts.next()? {
+            "never" => None,
+            seconds => Some(Duration::from_secs(seconds.parse().ok()?)),
+        };
+        Some(Self {
+            store,
+            name: name.to_owned(),
+            lifetime,
+        })
+    }
+
+    /// Whether the payload is of a message that was submitted to this queue.
+    #[must_use]
+    pub fn is_of(&self, queue: &QueueName) -> bool {
+        let rest = self.name.strip_prefix(queue.as_str());
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+/// Returns an id as a part of a name: any id may be of any characters.
+fn name_of(id: &MessageId) -> String {
+    let id = id.as_str();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let plain = id.bytes().filter(|byte| is_plain(*byte)).take(64);
+    // For whoever reads a list of names; it is the random number that tells two apart.
+    let name: String = plain.map(char::from).collect();
+    if name.is_empty() {
+        "-".to_owned()
+    } else {
+        name
+    }
+}
+
+#[cfg(all(test, feature = "payloads"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_expanded_to_the_declared_size_and_no_further() {
+        let data = [7; 100_000];
+        let compressed = Compressed::new(&data).expect("small enough");
+        assert!(compressed.data.len() < 100);
+        assert_eq!(
+            compressed.expand(data.len()).expect("it is whole"),
+            data[..]
+        );
+        let (size, limit) = (compressed.size, 99_999);
+        assert_eq!(
+            compressed.expand(limit),
+            Err(ExpandError::TooLarge { size, limit })
+        );
+        for size in [0, 99_999, 100_001] {
+            let lie = Compressed {
+                size,
+                ..compressed.clone()
+            };
+            let error = lie.expand(200_000).expect_err("it is a lie");
+            assert!(matches!(error, ExpandError::Damaged { size: of, .. } if of == size));
+        }
+        let other = Compressed {
+            data: Bytes::from_static(b"something else"),
+            size: 14,
+        };
+        let error = other.expand(14).expect_err("no such data").to_string();
+        assert!(
+            error.ends_with("event declares: Unknown frame descriptor"),
+            "{error}"
+        );
+    }
+}
