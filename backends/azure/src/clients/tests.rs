@@ -66,7 +66,7 @@ fn get(to: &str, timeout: Duration, secure: Option<Secure>) -> Result<u16, Strin
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
-        let client = Client::builder(TokioExecutor::new()).build(build(timeout, secure));
+        let client = Client::builder(TokioExecutor::new()).build(connector(timeout, secure));
         let request = hyper::Request::get(to).body(Empty::<Bytes>::new());
         let replied = client.request(request.expect("a request")).await;
         let replied = replied.map(|reply| reply.status().as_u16());
