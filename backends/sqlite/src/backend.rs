@@ -19,13 +19,15 @@ use queue_core::{Error, MessageId, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
 use super::attachments::PART;
-use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
+use super::command::{Answer, Command, Request, ask, mismatched};
 use super::connection::Settings;
 use super::failure::{self, Failure};
-use super::reader::{Query, Reader, ask_reader, format_metadata};
+use super::queues::format_metadata;
+use super::reader::{Query, Reader, ask_reader};
 use super::receipt::{self, Handle};
-use super::results::SqliteResults;
+use super::store::SqliteResults;
 use super::stored::Stored;
+use super::tables::{Step, StepDone};
 use super::threads::Threads;
 use super::transactions::SqliteTransactions;
 use super::wakeups::FileNotifier;

@@ -9,7 +9,7 @@ use super::lazy::Lazy;
 
 /// The changes of a transaction to the counts, written once before the commit.
 pub(super) struct Counts<'c> {
-    changes: Vec<Change>,
+    changes: Vec<Counted>,
     expiring: HashSet<i64>,
     add: Lazy<'c>,
     expect_expiry: Lazy<'c>,
@@ -17,7 +17,7 @@ pub(super) struct Counts<'c> {
 
 /// What a transaction changes of one queue.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Change {
+pub(super) struct Counted {
     queue: i64,
     put: i64,
     removed: i64,
@@ -49,11 +49,11 @@ impl<'c> Counts<'c> {
         self.change(queue).removed += 1;
     }
 
-    fn change(&mut self, queue: i64) -> &mut Change {
+    fn change(&mut self, queue: i64) -> &mut Counted {
         let known = self.changes.iter().position(|change| change.queue == queue);
         let at = known.unwrap_or_else(|| {
             let (put, removed) = (0, 0);
-            self.changes.push(Change {
+            self.changes.push(Counted {
                 queue,
                 put,
                 removed,
@@ -74,7 +74,7 @@ impl<'c> Counts<'c> {
     /// Writes the changes.
     pub(super) fn write(&mut self) -> Result<()> {
         for change in self.changes.drain(..) {
-            let Change {
+            let Counted {
                 queue,
                 put,
                 removed,
@@ -85,12 +85,12 @@ impl<'c> Counts<'c> {
     }
 
     /// Returns the changes so far, to be given to [`roll_back`](Self::roll_back).
-    pub(super) fn save(&self) -> Vec<Change> {
+    pub(super) fn save(&self) -> Vec<Counted> {
         self.changes.clone()
     }
 
     /// Undoes the changes since then.
-    pub(super) fn roll_back(&mut self, saved: Vec<Change>) {
+    pub(super) fn roll_back(&mut self, saved: Vec<Counted>) {
         self.changes = saved;
         self.expiring.clear();
     }

@@ -8,7 +8,7 @@
 //! | `writer` | the thread that writes |
 //! | `probe` | reading around damage |
 //! | `turn`, `lock_holder` | the order in which processes write; who keeps others from writing |
-//! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
+//! | `batch` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
 //! | `tables` | what a transaction works on, the writer's and the application's |
@@ -17,13 +17,12 @@
 //! | `stored` | a message as it is stored, and its conversion to the contract's types |
 //! | `lazy` | statements that are prepared when they are first used |
 //! | `transactions` | messages in transactions of the application's own connections |
-//! | `results`, `recorded` | the results of work that is done once; their listing |
+//! | `store`, `results` | the store of results of work that is done once, and its listing; the statements on them |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads, and the requests to it |
 //! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
 //! | `backup`, `salvage`, `readable` | copying a file that is in use; copying what is readable of a damaged file |
 //! | `file_check` | checking a file |
-//! | `history` | what was put, recorded for tests |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
 mod attachments;
@@ -39,8 +38,6 @@ mod failure;
 mod file_check;
 mod file_system;
 mod files;
-#[doc(hidden)]
-pub mod history;
 mod items;
 mod lazy;
 mod lock_holder;
@@ -52,13 +49,12 @@ mod queues;
 mod readable;
 mod reader;
 mod receipt;
-mod receive;
-mod recorded;
 mod results;
 mod salvage;
 mod schema;
 mod shrink;
 mod space;
+mod store;
 mod store_time;
 mod stored;
 mod sync;
@@ -74,8 +70,8 @@ pub use backend::SqliteBackend;
 pub use builder::SqliteBuilder;
 pub use connection::Synchronous;
 pub use file_check::{CheckProgress, CheckReport, FileCheck, Problem, ProblemKind};
-pub use results::SqliteResults;
 pub use salvage::{Salvaged, salvage};
+pub use store::SqliteResults;
 pub use transactions::{Mark, SqliteTransactions, check, connect};
 
 pub use rusqlite;

@@ -6,14 +6,7 @@
 
 use std::path::Path;
 
-/// Who keeps the write lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holder {
-    /// A connection of this process, such as one with a transaction of the application's.
-    ThisProcess,
-    /// This process or another.
-    Any,
-}
+use super::failure::Holder;
 
 impl Holder {
     /// Returns who keeps the write lock of the database at `path`, as far as that can be told.

@@ -9,14 +9,13 @@ use queue_core::store_clock::{after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::attachments::Attachments;
-use super::command::Parcel;
 use super::counts::Counts;
 use super::failure::{Failure, Result};
 use super::items::Items;
 use super::lazy::Lazy;
 use super::probe::Probe;
 use super::receipt::Handle;
-use super::stored::{Placed, Stored};
+use super::stored::{Parcel, Placed, Stored};
 
 /// The number of expired messages that one claim removes before it gives up.
 const MAX_EXPIRED: usize = 4096;

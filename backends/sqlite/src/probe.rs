@@ -8,21 +8,20 @@ use std::cell::OnceCell;
 
 use rusqlite::{Connection, params};
 
-use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
 use super::stored::Stored;
 
 /// A connection that is opened when damage is met for the first time.
-#[derive(Debug)]
 pub(super) struct Probe {
-    settings: Settings,
+    open: Box<dyn Fn() -> Result<Connection>>,
     connection: OnceCell<Connection>,
 }
 
 impl Probe {
-    pub(super) fn new(settings: Settings) -> Self {
+    /// Returns a probe that opens its connection by `open`.
+    pub(super) fn new(open: impl Fn() -> Result<Connection> + 'static) -> Self {
         Self {
-            settings,
+            open: Box::new(open),
             connection: OnceCell::new(),
         }
     }
@@ -31,7 +30,7 @@ impl Probe {
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
-        let opened = connection::open_reader(&self.settings)?;
+        let opened = (self.open)()?;
         Ok(self.connection.get_or_init(|| opened))
     }
 

@@ -1,6 +1,6 @@
 //! The SQL statements on queues, and the cache of queue ids.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use queue_core::QueueName;
 use queue_core::backend::{Created, Metadata};
@@ -8,7 +8,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::failure::{Failure, Result};
 use super::lazy::Lazy;
-use super::reader::parse_metadata;
 
 /// Access to queues by name, within a transaction or a read.
 ///
@@ -123,4 +122,20 @@ impl<'c> Queues<'c> {
             .query_row([queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)));
         Ok(found.optional()?)
     }
+}
+
+/// Formats metadata as it is stored: equal metadata has equal text.
+pub(super) fn format_metadata(metadata: &Metadata) -> String {
+    let entries: BTreeMap<&str, &str> = metadata.iter().collect();
+    serde_json::to_string(&entries).expect("a map of strings is JSON")
+}
+
+pub(super) fn parse_metadata(text: &str) -> Result<Metadata> {
+    const DAMAGED: Failure = Failure::Corrupt("the metadata of a queue is invalid");
+    let entries: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| DAMAGED)?;
+    let mut metadata = Metadata::new();
+    for (name, value) in &entries {
+        metadata.insert(name, value).map_err(|_| DAMAGED)?;
+    }
+    Ok(metadata)
 }

@@ -1,13 +1,11 @@
 //! The thread that reads, so that operations without changes never wait for a commit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use queue_core::backend::{Metadata, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals};
-use queue_core::idempotency::{Recorded, RecordedPage, WorkKey};
+use queue_core::backend::{Page, PageMark, PeekedMessage, QueueProperties, QueueTotals};
 use queue_core::store_clock::{StoreClock, timestamp};
 use queue_core::wire::Body;
 use queue_core::{MessageId, QueueName};
@@ -17,8 +15,8 @@ use tokio::sync::oneshot;
 use super::attachments;
 use super::failure::{Failure, Result};
 use super::items;
+use super::queues::parse_metadata;
 use super::receipt::format_pair;
-use super::recorded::{self, Start};
 use super::stored::Stored;
 
 /// The cost is that of two lookups, whatever the number of messages.
@@ -127,14 +125,9 @@ impl Reader {
         attachments::read(&self.connection, queue, id, from)
     }
 
-    /// Reads a page of what is recorded in the table of results.
-    pub(super) fn records(&self, start: &Start, max: usize) -> Result<RecordedPage> {
-        recorded::list(&self.connection, start, max, self.store_clock.now())
-    }
-
-    /// Reads what is recorded under a key.
-    pub(super) fn record(&self, key: &WorkKey) -> Result<Option<Recorded>> {
-        recorded::look_up(&self.connection, key, self.store_clock.now())
+    /// Reads with the connection, at the current store time.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Connection, i64) -> T) -> T {
+        read(&self.connection, self.store_clock.now())
     }
 
     /// Returns the first visible messages.
@@ -234,22 +227,6 @@ impl Reader {
         let id = find.query_row([queue.as_str()], |row| row.get(0));
         id.optional()?.ok_or(Failure::QueueNotFound)
     }
-}
-
-/// Formats metadata as it is stored: equal metadata has equal text.
-pub(super) fn format_metadata(metadata: &Metadata) -> String {
-    let entries: BTreeMap<&str, &str> = metadata.iter().collect();
-    serde_json::to_string(&entries).expect("a map of strings is JSON")
-}
-
-pub(super) fn parse_metadata(text: &str) -> Result<Metadata> {
-    const DAMAGED: Failure = Failure::Corrupt("the metadata of a queue is invalid");
-    let entries: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| DAMAGED)?;
-    let mut metadata = Metadata::new();
-    for (name, value) in &entries {
-        metadata.insert(name, value).map_err(|_| DAMAGED)?;
-    }
-    Ok(metadata)
 }
 
 #[cfg(test)]

@@ -1,185 +1,27 @@
-//! The results of work that is done once, in the table `queue_results`. Leases and retentions are in store time, which all
-//! processes that use the file share.
+//! The statements on the results of work that is done once, in the table `queue_results`. Leases and retentions are in
+//! store time, which all processes that use the file share.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::backend::{PageMark, RECORD_RETENTION, Swap, Token};
-use queue_core::clock::Clock;
-use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, Recorded,
-    RecordedPage, Swept, WorkKey,
-};
-use queue_core::internal::{debug_fields, record_start};
+use queue_core::backend::{RECORD_RETENTION, Swap, Token};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
 use queue_core::store_clock::after;
-use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::checksum::checksum;
-use super::command::{Answer, Command, MessageRef, Request, ResultsRequest, ask, mismatched};
-use super::failure::{self, Failure};
-use super::reader::{Query, Reader, ask_reader};
-use super::recorded::Start;
+use super::failure::{Failure, Result};
+use super::stored::MessageRef;
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;
 /// The scope of the records of transactions.
-const TRANSACTIONS: &str = "transaction";
+pub(super) const TRANSACTIONS: &str = "transaction";
 /// The results that are over.
 const OVER: &str =
     "SELECT id FROM queue_results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2)";
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
 const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
-
-/// The results in the file of a [`SqliteBackend`](super::SqliteBackend), shared by the processes of one machine.
-///
-/// Every operation is a durable commit of the backend's writer, shared with whatever else is queued up. Leases do not
-/// depend on the wall clock; see [Time](super::SqliteBackend#time). Clones share the backend's threads.
-///
-/// ```
-/// use std::sync::Arc;
-/// use std::time::Duration;
-/// use queue_clock::SystemClock;
-/// use queue_core::idempotency::{IdempotencyStore, Owner};
-/// use queue_sqlite::SqliteBackend;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let folder = tempfile::tempdir()?;
-/// # let path = folder.path().join("queues.db");
-/// let backend = SqliteBackend::builder(path, Arc::new(SystemClock::new())).open().await?;
-/// let store = backend.results();
-/// let (key, minute) = ("order-1234".into(), Duration::from_secs(60));
-/// println!("{:?}", store.begin(&key, Owner::random(), minute).await?);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct SqliteResults {
-    pub(super) commands: Sender<Command>,
-    pub(super) queries: Sender<Query>,
-    pub(super) path: PathBuf,
-    pub(super) clock: Arc<dyn Clock>,
-}
-
-impl SqliteResults {
-    async fn ask(&self, request: ResultsRequest) -> Result<Answer> {
-        let answer = ask(&self.commands, Request::Results(request)).await;
-        answer.map_err(|failure| self.error(failure))
-    }
-
-    async fn read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Reader) -> failure::Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let answer = ask_reader(&self.queries, read).await;
-        answer.map_err(|failure| self.error(failure))
-    }
-
-    fn error(&self, failure: Failure) -> Error {
-        let of_one_key = matches!(failure, Failure::Corrupt(_));
-        let error = failure.into_error(Operation::Idempotency, None, &self.path);
-        match error.kind() {
-            // The damage of a page concerns many keys: no message is to blame.
-            ErrorKind::Corrupt if !of_one_key => {
-                let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
-                storage
-                    .with_retry(RetryAdvice::Permanent)
-                    .with_source(error)
-            }
-            _ => error,
-        }
-    }
-}
-
-#[async_trait]
-impl IdempotencyStore for SqliteResults {
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.clock)
-    }
-
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
-        let begin = ResultsRequest::Begin(key.clone(), owner, lease);
-        match self.ask(begin).await? {
-            Answer::Begun(begun) => Ok(begun),
-            other => mismatched(&other),
-        }
-    }
-
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
-        let renew = ResultsRequest::Renew(key.clone(), claim, lease);
-        match self.ask(renew).await? {
-            Answer::Standing(standing) => Ok(standing),
-            other => mismatched(&other),
-        }
-    }
-
-    async fn finish(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        result: Bytes,
-        retention: Duration,
-    ) -> Result<ClaimStatus> {
-        let finish = ResultsRequest::Finish(key.clone(), claim, result, retention);
-        match self.ask(finish).await? {
-            Answer::Standing(standing) => Ok(standing),
-            other => mismatched(&other),
-        }
-    }
-
-    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
-        let release = ResultsRequest::Release(key.clone(), claim);
-        self.ask(release).await.map(drop)
-    }
-
-    async fn sweep(&self) -> Result<Swept> {
-        match self.ask(ResultsRequest::Sweep).await? {
-            Answer::Swept(swept) => Ok(swept),
-            other => mismatched(&other),
-        }
-    }
-
-    async fn list(
-        &self,
-        scope: Option<&str>,
-        from: Option<&PageMark>,
-        max: u32,
-    ) -> Result<RecordedPage> {
-        let start = Start {
-            from: record_start(scope, from)?,
-            scope: scope.map(str::to_owned),
-        };
-        let max = max.clamp(1, MAX_RECORDS) as usize;
-        self.read(move |reader| reader.records(&start, max)).await
-    }
-
-    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
-        let key = key.clone();
-        self.read(move |reader| reader.record(&key)).await
-    }
-
-    /// The records of [transactions](super::SqliteTransactions) are refused: each proves a commit.
-    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
-        if key.scope() == TRANSACTIONS {
-            return Err(Error::new(ErrorKind::InvalidInput, Operation::Idempotency)
-                .with_detail(
-                    "the records of transactions prove their commits; they are removed by themselves, 24 hours later",
-                )
-                .unsent());
-        }
-        match self.ask(ResultsRequest::Forget(key.clone())).await? {
-            Answer::Forgotten(forgotten) => Ok(forgotten),
-            other => mismatched(&other),
-        }
-    }
-}
-
-debug_fields!(SqliteResults { path });
 
 /// A row of a key.
 struct Row {
@@ -193,7 +35,7 @@ struct Row {
 
 impl Row {
     /// Returns the result, unless the work is in flight.
-    fn recorded(&self) -> failure::Result<Option<Bytes>> {
+    fn recorded(&self) -> Result<Option<Bytes>> {
         match &self.result {
             Some((result, sum)) if checksum(self.id, result) == *sum => Ok(Some(result.clone())),
             Some(_) => Err(Failure::Corrupt("a recorded result is damaged")),
@@ -210,26 +52,9 @@ pub(super) struct Results<'c> {
 }
 
 impl Results<'_> {
-    pub(super) fn execute(self, request: &ResultsRequest) -> failure::Result<Answer> {
-        match request {
-            ResultsRequest::Begin(key, owner, lease) => {
-                self.begin(key, *owner, *lease).map(Answer::Begun)
-            }
-            ResultsRequest::Renew(key, claim, lease) => {
-                self.renew(key, *claim, *lease).map(Answer::Standing)
-            }
-            ResultsRequest::Finish(key, claim, result, retention) => self
-                .finish(key, *claim, result, *retention)
-                .map(Answer::Standing),
-            ResultsRequest::Release(key, claim) => self.release(key, *claim).map(|()| Answer::Done),
-            ResultsRequest::Sweep => self.sweep().map(Answer::Swept),
-            ResultsRequest::Forget(key) => self.forget_unless_in_flight(key).map(Answer::Forgotten),
-        }
-    }
-
     /// Returns what is recorded under the key of a swap, if it is not what the swap expects. A value whose message is not
     /// stored any more counts as none, too.
-    pub(super) fn differs(self, swap: &Swap) -> failure::Result<Option<Option<Bytes>>> {
+    pub(super) fn differs(self, swap: &Swap) -> Result<Option<Option<Bytes>>> {
         let found = self.find(&swap.key)?.filter(|row| row.ends_at > self.now);
         let current = match &found {
             Some(row) => row.recorded()?,
@@ -247,7 +72,7 @@ impl Results<'_> {
     }
 
     /// Whether a message is neither deleted nor expired. One that cannot be read is stored.
-    fn is_stored(self, (seq, salt): MessageRef) -> failure::Result<bool> {
+    fn is_stored(self, (seq, salt): MessageRef) -> Result<bool> {
         let mut find = self.connection.prepare_cached(
             "SELECT 1 FROM queue_messages JOIN queue_queues ON queue_queues.id = queue_messages.queue \
              WHERE seq = ?1 AND salt = ?2 AND (expires_at IS NULL OR expires_at > ?3) \
@@ -264,7 +89,7 @@ impl Results<'_> {
 
     /// Carries out a swap as part of a step, after the put of a message. A value that is damaged is not the one that it
     /// expects.
-    pub(super) fn swap_in_step(self, new: &Swap, put: Option<MessageRef>) -> failure::Result<()> {
+    pub(super) fn swap_in_step(self, new: &Swap, put: Option<MessageRef>) -> Result<()> {
         match self.differs(new) {
             Ok(None) => self.swap(new, put),
             Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
@@ -273,7 +98,7 @@ impl Results<'_> {
     }
 
     /// Records the value of a swap, after the put of a message.
-    pub(super) fn swap(self, swap: &Swap, put: Option<MessageRef>) -> failure::Result<()> {
+    pub(super) fn swap(self, swap: &Swap, put: Option<MessageRef>) -> Result<()> {
         if swap.retention.is_zero() {
             return self.remove(&swap.key);
         }
@@ -290,7 +115,7 @@ impl Results<'_> {
     }
 
     /// Records that the transaction of a completion was committed, if it will be.
-    pub(super) fn record(self, token: Token) -> failure::Result<()> {
+    pub(super) fn record(self, token: Token) -> Result<()> {
         let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
         match self.swap_in_step(&record, None) {
             Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
@@ -299,18 +124,18 @@ impl Results<'_> {
     }
 
     /// Whether the transaction of a completion was committed.
-    pub(super) fn is_recorded(self, token: Token) -> failure::Result<bool> {
+    pub(super) fn is_recorded(self, token: Token) -> Result<bool> {
         let found = self.find(&key_of(token))?;
         Ok(found.is_some_and(|row| row.result.is_some()))
     }
 
     /// Removes the record of a completion.
-    pub(super) fn forget(self, token: Token) -> failure::Result<()> {
+    pub(super) fn forget(self, token: Token) -> Result<()> {
         self.remove(&key_of(token))
     }
 
     /// Removes a record without reading its result, which may be damaged.
-    fn forget_unless_in_flight(self, key: &WorkKey) -> failure::Result<Forgotten> {
+    pub(super) fn forget_unless_in_flight(self, key: &WorkKey) -> Result<Forgotten> {
         let mut find = self.connection.prepare_cached(
             "SELECT ends_at, result IS NULL FROM queue_results WHERE scope = ?1 AND key = ?2",
         )?;
@@ -336,7 +161,7 @@ impl Results<'_> {
         })
     }
 
-    fn remove(self, key: &WorkKey) -> failure::Result<()> {
+    fn remove(self, key: &WorkKey) -> Result<()> {
         let mut delete = self
             .connection
             .prepare_cached("DELETE FROM queue_results WHERE scope = ?1 AND key = ?2")?;
@@ -344,7 +169,12 @@ impl Results<'_> {
         Ok(())
     }
 
-    fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> failure::Result<ClaimOutcome> {
+    pub(super) fn begin(
+        &self,
+        key: &WorkKey,
+        owner: Owner,
+        lease: Duration,
+    ) -> Result<ClaimOutcome> {
         let (number, ends_at) = (number(owner), after(self.now, lease));
         let found = self.find(key)?;
         if let Some(row) = &found
@@ -378,7 +208,12 @@ impl Results<'_> {
         Ok(ClaimOutcome::Fresh(Claim::new(owner, 0)))
     }
 
-    fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> failure::Result<ClaimStatus> {
+    pub(super) fn renew(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        lease: Duration,
+    ) -> Result<ClaimStatus> {
         self.with_held(key, claim, |row| {
             let mut update = self
                 .connection
@@ -394,12 +229,12 @@ impl Results<'_> {
         claim: Claim,
         result: &Bytes,
         retention: Duration,
-    ) -> failure::Result<ClaimStatus> {
+    ) -> Result<ClaimStatus> {
         let ends_at = after(self.now, retention);
         self.with_held(key, claim, |row| self.set_result(row.id, result, ends_at))
     }
 
-    fn set_result(&self, id: i64, result: &Bytes, ends_at: i64) -> failure::Result<()> {
+    fn set_result(&self, id: i64, result: &Bytes, ends_at: i64) -> Result<()> {
         let mut update = self.connection.prepare_cached(
             "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
         )?;
@@ -412,8 +247,8 @@ impl Results<'_> {
         &self,
         key: &WorkKey,
         claim: Claim,
-        change: impl FnOnce(&Row) -> failure::Result<()>,
-    ) -> failure::Result<ClaimStatus> {
+        change: impl FnOnce(&Row) -> Result<()>,
+    ) -> Result<ClaimStatus> {
         match self.find(key)? {
             Some(row) if row.owner == number(claim.owner) => {
                 if row.result.is_none() {
@@ -425,7 +260,7 @@ impl Results<'_> {
         }
     }
 
-    fn release(&self, key: &WorkKey, claim: Claim) -> failure::Result<()> {
+    pub(super) fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
         let mut delete = self.connection.prepare_cached(
             "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL",
         )?;
@@ -435,7 +270,7 @@ impl Results<'_> {
     }
 
     /// Whether there are results that a sweep removes.
-    pub(super) fn any_over(&self) -> failure::Result<bool> {
+    pub(super) fn any_over(&self) -> Result<bool> {
         let find = format!("{OVER} LIMIT 1");
         let abandoned = self.now.saturating_sub(ABANDONED);
         Ok(self
@@ -445,7 +280,7 @@ impl Results<'_> {
     }
 
     /// Removes results whose retention is over. A claim whose lease has ended stays: its owner may still finish.
-    pub(super) fn sweep(&self) -> failure::Result<Swept> {
+    pub(super) fn sweep(&self) -> Result<Swept> {
         let delete = format!("DELETE FROM queue_results WHERE id IN ({OVER} LIMIT ?3)");
         let mut delete = self.connection.prepare_cached(&delete)?;
         let abandoned = self.now.saturating_sub(ABANDONED);
@@ -453,7 +288,7 @@ impl Results<'_> {
         Ok(Swept::new(removed as u64, removed == SWEEP))
     }
 
-    fn find(&self, key: &WorkKey) -> failure::Result<Option<Row>> {
+    fn find(&self, key: &WorkKey) -> Result<Option<Row>> {
         let mut find = self.connection.prepare_cached(
             "SELECT id, owner, ends_at, result, checksum, message, message_salt FROM queue_results WHERE scope = ?1 AND key = ?2",
         )?;
@@ -473,7 +308,7 @@ impl Results<'_> {
 }
 
 /// Writes the mark of a transaction, which is removed before its commit.
-pub(super) fn mark(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
+pub(super) fn mark(connection: &Connection, token: Token, now: i64) -> Result<()> {
     let key = key_of(token);
     let mut insert = connection.prepare_cached(
         "INSERT INTO main.queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3)",

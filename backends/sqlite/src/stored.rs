@@ -1,13 +1,26 @@
 //! A message as it is stored. It is converted to the contract's types on the caller's thread, to keep the writer's free.
 
 use bytes::Bytes;
-use queue_core::backend::{ItemSet, PutReceipt, ReceivedMessage};
+use queue_core::backend::{ItemSet, NewMessage, PutReceipt, ReceivedMessage};
 use queue_core::store_clock::timestamp;
 use rusqlite::Row;
 
+use super::attachments::Attaching;
 use super::checksum::checksum;
 use super::failure::Result;
 use super::receipt;
+
+/// A message to put.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) message: NewMessage,
+    pub(super) salt: i64,
+    pub(super) checksum: i64,
+    pub(super) attachment: Option<Attaching>,
+}
+
+/// The number and the salt of a message.
+pub(super) type MessageRef = (i64, i64);
 
 /// A message that was put.
 #[derive(Debug)]

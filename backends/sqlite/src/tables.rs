@@ -1,14 +1,61 @@
-//! What a transaction works on, on whichever connection it is.
+//! A change to one message, and the tables of a transaction, on whichever connection it is.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use queue_core::QueueName;
+use queue_core::backend::{
+    Attachment, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap,
+};
 use rusqlite::Connection;
 
 use super::attachments::Attaching;
-use super::command::{MessageRef, Step, StepDone};
+use super::checksum::checksum;
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::queues::Queues;
+use super::receipt::{self, Handle};
 use super::results::Results;
+use super::stored::{MessageRef, Parcel, Placed};
+
+/// A change to one message, or to a recorded value.
+#[derive(Debug)]
+pub(super) enum Step {
+    Put {
+        queue: QueueName,
+        parcel: Parcel,
+    },
+    Update {
+        queue: QueueName,
+        handle: Handle,
+        /// `None` if it goes back to its place.
+        visibility: Option<Duration>,
+        /// The new body and its checksum.
+        body: Option<(Bytes, i64)>,
+    },
+    Delete {
+        queue: QueueName,
+        handle: Handle,
+    },
+    DeleteItems {
+        queue: QueueName,
+        handle: Handle,
+        items: ItemSet,
+        of: u32,
+    },
+    Swap {
+        queue: QueueName,
+        swap: Swap,
+    },
+}
+
+#[derive(Debug)]
+pub(super) enum StepDone {
+    Put(Placed),
+    Updated { visible_at: i64, nonce: i64 },
+    Deleted,
+    Swapped,
+}
 
 /// The statements on the tables of a connection, within its transaction.
 pub(super) struct Tables<'c> {
@@ -128,5 +175,133 @@ impl<'c> Tables<'c> {
         }
         connection.execute_batch("RELEASE apply")?;
         Ok(done)
+    }
+}
+
+impl Step {
+    pub(super) fn put(queue: QueueName, mut message: NewMessage) -> Self {
+        // By the last bit, a test that asks what was submitted knows what was only moved.
+        let salt = rand::random::<i64>() & !1 | i64::from(message.moved);
+        let attachment = message
+            .attachment
+            .take()
+            .map(|attachment| match attachment {
+                Attachment::New(data) => Attaching::Whole(data),
+                Attachment::Of { queue, id } => {
+                    let (seq, salt) = receipt::parse_id(&id);
+                    Attaching::Of { queue, seq, salt }
+                }
+            });
+        let parcel = Parcel {
+            salt,
+            checksum: checksum(salt, &message.body),
+            message,
+            attachment,
+        };
+        Self::Put { queue, parcel }
+    }
+
+    pub(super) fn update(
+        queue: QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Option<Duration>,
+        body: Option<Bytes>,
+    ) -> Self {
+        let handle = Handle::parse(id, receipt);
+        Self::Update {
+            queue,
+            handle,
+            visibility,
+            body: body.map(|body| {
+                let checksum = checksum(handle.salt, &body);
+                (body, checksum)
+            }),
+        }
+    }
+
+    pub(super) fn from_op(op: Op) -> Self {
+        match op {
+            Op::Put { queue, message } => Self::put(queue, message),
+            Op::Update {
+                queue,
+                id,
+                receipt,
+                visibility,
+                body,
+            } => Self::update(queue, &id, &receipt, Some(visibility), body),
+            Op::PutBack {
+                queue,
+                id,
+                receipt,
+                body,
+            } => Self::update(queue, &id, &receipt, None, body),
+            Op::Delete {
+                queue, id, receipt, ..
+            } => Self::Delete {
+                queue,
+                handle: Handle::parse(&id, &receipt),
+            },
+            Op::DeleteItems {
+                queue,
+                id,
+                receipt,
+                items,
+                of,
+            } => Self::DeleteItems {
+                queue,
+                handle: Handle::parse(&id, &receipt),
+                items,
+                of,
+            },
+            Op::Swap { queue, swap } => Self::Swap { queue, swap },
+            _ => unreachable!("`apply` checks the operations before it sends them"),
+        }
+    }
+
+    /// The attachment that is staged for the message that is put, if one is.
+    pub(super) fn staged(&self) -> Option<i64> {
+        match self {
+            Self::Put { parcel, .. } => match parcel.attachment {
+                Some(Attaching::Staged(id)) => Some(id),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_put(&self) -> bool {
+        matches!(self, Self::Put { .. })
+    }
+
+    pub(super) fn queue(&self) -> &QueueName {
+        match self {
+            Self::Put { queue, .. }
+            | Self::Update { queue, .. }
+            | Self::Delete { queue, .. }
+            | Self::DeleteItems { queue, .. }
+            | Self::Swap { queue, .. } => queue,
+        }
+    }
+}
+
+impl StepDone {
+    /// The message that was put, if it was a put.
+    pub(super) fn put(&self) -> Option<MessageRef> {
+        match self {
+            Self::Put(placed) => Some((placed.seq, placed.salt)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_outcome(self) -> OpOutcome {
+        match self {
+            Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),
+            Self::Updated { visible_at, nonce } => {
+                OpOutcome::Updated(receipt::lease(visible_at, nonce))
+            }
+            Self::Deleted => OpOutcome::Deleted,
+            Self::Swapped => OpOutcome::Swapped,
+        }
     }
 }

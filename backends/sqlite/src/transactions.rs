@@ -21,15 +21,15 @@ use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
+use super::command::{Answer, Change, Command, Request, ask, mismatched};
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;
 use super::results;
 use super::schema;
-use super::space::{self, Change};
+use super::space;
 use super::store_time::StoreTime;
-use super::tables::Tables;
+use super::tables::{Step, StepDone, Tables};
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;

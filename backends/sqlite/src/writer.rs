@@ -17,8 +17,8 @@ use rusqlite::{Connection, Statement};
 
 use super::attachments::Staging;
 use super::batch::{Answers, Pace, Pending};
-use super::command::{Answer, Command, Request, Step, StepDone};
-use super::connection::Settings;
+use super::command::{Answer, Command, Request};
+use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
 use super::files::Files;
 use super::log::Log;
@@ -28,7 +28,7 @@ use super::schema;
 use super::shrink::Shrink;
 use super::store_time::StoreTime;
 use super::sync::Sync;
-use super::tables::Tables;
+use super::tables::{Step, StepDone, Tables};
 use super::turn::{self, Turn};
 use super::wakeups::{Consumers, Peers};
 
@@ -81,7 +81,7 @@ impl<'c> Writer<'c> {
     ) -> Result<Self> {
         let (busy_timeout, min_free_space) = (settings.busy_timeout, settings.min_free_space);
         let synchronous = settings.synchronous;
-        let probe = Probe::new(settings);
+        let probe = Probe::new(move || connection::open_reader(&settings));
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {

@@ -10,8 +10,8 @@ use super::run::{Progress, text};
 use crate::attachments::{PART, PARTS, range};
 use crate::checksum::checksum;
 use crate::failure::{Failure, Result};
+use crate::queues::parse_metadata;
 use crate::readable::{Rows, has_table};
-use crate::reader::parse_metadata;
 use crate::receipt::storage_id;
 
 /// How far times are ahead of those that are recorded at most, in microseconds: 7 days and an hour.

@@ -1,9 +1,9 @@
 //! Going on while the disk is full, or nearly.
 
 use super::Writer;
-use crate::command::Command;
+use crate::command::{Change, Command};
 use crate::failure::Failure;
-use crate::space::{self, Change};
+use crate::space;
 
 impl Writer<'_> {
     /// Refuses what adds messages while too little space is left. Returns the other commands.

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use queue_core::RetryAdvice;
 
-use crate::command::Command;
-use crate::failure::Failure;
+use crate::command::{Change, Command};
+use crate::failure::{Failure, Holder};
 use crate::files::Files;
-use crate::lock_holder::Holder;
-use crate::space::Change;
 
 /// Answers commands that have waited for the write lock in vain. A put is not to be repeated while one transaction of
 /// this process keeps the lock: that may be the caller's, which goes on only after the put.

@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::command::{Step, StepDone};
 use crate::receipt::Handle;
 use crate::results::Results;
+use crate::tables::{Step, StepDone};
 use crate::{connection, files};
 
 type Reply = oneshot::Receiver<Result<Answer>>;

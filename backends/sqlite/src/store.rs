@@ -1,17 +1,202 @@
-//! What the table of results contains, as the reader shows it.
+//! The store of results in a file: its requests to the writer, and what it lists by the reader.
 //!
-//! The keys are read from their index, and each record by itself, so that a damaged one does not hide the others.
+//! The keys of a listing are read from their index, and each record by itself, so that a damaged one does not hide the
+//! others.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
 
-use queue_core::idempotency::{Owner, RecordState, Recorded, RecordedPage, WorkKey};
-use queue_core::internal::record_mark;
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::PageMark;
+use queue_core::clock::Clock;
+use queue_core::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, RecordState,
+    Recorded, RecordedPage, Swept, WorkKey,
+};
+use queue_core::internal::{debug_fields, record_mark, record_start};
 use queue_core::store_clock::timestamp;
+use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::checksum::checksum;
-use super::failure::{Failure, Result};
+use super::command::{Answer, Command, Request, ResultsRequest, ask, mismatched};
+use super::failure::{self, Failure};
+use super::reader::{Query, ask_reader};
+use super::results::{Results, TRANSACTIONS};
+
+/// The results in the file of a [`SqliteBackend`](super::SqliteBackend), shared by the processes of one machine.
+///
+/// Every operation is a durable commit of the backend's writer, shared with whatever else is queued up. Leases do not
+/// depend on the wall clock; see [Time](super::SqliteBackend#time). Clones share the backend's threads.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_clock::SystemClock;
+/// use queue_core::idempotency::{IdempotencyStore, Owner};
+/// use queue_sqlite::SqliteBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("queues.db");
+/// let backend = SqliteBackend::builder(path, Arc::new(SystemClock::new())).open().await?;
+/// let store = backend.results();
+/// let (key, minute) = ("order-1234".into(), Duration::from_secs(60));
+/// println!("{:?}", store.begin(&key, Owner::random(), minute).await?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SqliteResults {
+    pub(super) commands: Sender<Command>,
+    pub(super) queries: Sender<Query>,
+    pub(super) path: PathBuf,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl SqliteResults {
+    async fn ask(&self, request: ResultsRequest) -> Result<Answer> {
+        let answer = ask(&self.commands, Request::Results(request)).await;
+        answer.map_err(|failure| self.error(failure))
+    }
+
+    /// Has the reader read, at the store time that it gives.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection, i64) -> failure::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let answer = ask_reader(&self.queries, |reader| reader.read(read)).await;
+        answer.map_err(|failure| self.error(failure))
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        let of_one_key = matches!(failure, Failure::Corrupt(_));
+        let error = failure.into_error(Operation::Idempotency, None, &self.path);
+        match error.kind() {
+            // The damage of a page concerns many keys: no message is to blame.
+            ErrorKind::Corrupt if !of_one_key => {
+                let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
+                storage
+                    .with_retry(RetryAdvice::Permanent)
+                    .with_source(error)
+            }
+            _ => error,
+        }
+    }
+}
+
+#[async_trait]
+impl IdempotencyStore for SqliteResults {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
+        let begin = ResultsRequest::Begin(key.clone(), owner, lease);
+        match self.ask(begin).await? {
+            Answer::Begun(begun) => Ok(begun),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
+        let renew = ResultsRequest::Renew(key.clone(), claim, lease);
+        match self.ask(renew).await? {
+            Answer::Standing(standing) => Ok(standing),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: Bytes,
+        retention: Duration,
+    ) -> Result<ClaimStatus> {
+        let finish = ResultsRequest::Finish(key.clone(), claim, result, retention);
+        match self.ask(finish).await? {
+            Answer::Standing(standing) => Ok(standing),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
+        let release = ResultsRequest::Release(key.clone(), claim);
+        self.ask(release).await.map(drop)
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        match self.ask(ResultsRequest::Sweep).await? {
+            Answer::Swept(swept) => Ok(swept),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> Result<RecordedPage> {
+        let start = Start {
+            from: record_start(scope, from)?,
+            scope: scope.map(str::to_owned),
+        };
+        let max = max.clamp(1, MAX_RECORDS) as usize;
+        self.read(move |connection, now| list(connection, &start, max, now))
+            .await
+    }
+
+    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        let key = key.clone();
+        self.read(move |connection, now| look_up(connection, &key, now))
+            .await
+    }
+
+    /// The records of [transactions](super::SqliteTransactions) are refused: each proves a commit.
+    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
+        if key.scope() == TRANSACTIONS {
+            return Err(Error::new(ErrorKind::InvalidInput, Operation::Idempotency)
+                .with_detail(
+                    "the records of transactions prove their commits; they are removed by themselves, 24 hours later",
+                )
+                .unsent());
+        }
+        match self.ask(ResultsRequest::Forget(key.clone())).await? {
+            Answer::Forgotten(forgotten) => Ok(forgotten),
+            other => mismatched(&other),
+        }
+    }
+}
+
+debug_fields!(SqliteResults { path });
+
+impl Results<'_> {
+    /// Executes a request within the transaction of these statements.
+    pub(super) fn execute(self, request: &ResultsRequest) -> failure::Result<Answer> {
+        match request {
+            ResultsRequest::Begin(key, owner, lease) => {
+                self.begin(key, *owner, *lease).map(Answer::Begun)
+            }
+            ResultsRequest::Renew(key, claim, lease) => {
+                self.renew(key, *claim, *lease).map(Answer::Standing)
+            }
+            ResultsRequest::Finish(key, claim, result, retention) => self
+                .finish(key, *claim, result, *retention)
+                .map(Answer::Standing),
+            ResultsRequest::Release(key, claim) => self.release(key, *claim).map(|()| Answer::Done),
+            ResultsRequest::Sweep => self.sweep().map(Answer::Swept),
+            ResultsRequest::Forget(key) => self.forget_unless_in_flight(key).map(Answer::Forgotten),
+        }
+    }
+}
 
 /// The bytes of results that one page reads, beyond the last one: their checksums are compared.
 const READ: u64 = 1024 * 1024;
@@ -19,11 +204,11 @@ const READ: u64 = 1024 * 1024;
 const BY_ID: &str = "SELECT owner, ends_at, result, checksum FROM queue_results WHERE id = ?1";
 
 /// Where a page of records starts.
-pub(super) struct Start {
+struct Start {
     /// The only scope of the listing, unless it is of all.
-    pub(super) scope: Option<String>,
+    scope: Option<String>,
     /// The scope and the key of the first record.
-    pub(super) from: (Vec<u8>, Vec<u8>),
+    from: (Vec<u8>, Vec<u8>),
 }
 
 /// A key of the index.
@@ -34,12 +219,12 @@ struct Indexed {
 }
 
 /// Reads a page of up to `max` records, from the first of `start` on.
-pub(super) fn list(
+fn list(
     connection: &Connection,
     start: &Start,
     max: usize,
     now: i64,
-) -> Result<RecordedPage> {
+) -> failure::Result<RecordedPage> {
     // All from one moment.
     let transaction = connection.unchecked_transaction()?;
     // One more than wanted is where the next page starts.
@@ -66,11 +251,7 @@ pub(super) fn list(
 }
 
 /// Reads the record of a key, with its value.
-pub(super) fn look_up(
-    connection: &Connection,
-    key: &WorkKey,
-    now: i64,
-) -> Result<Option<Recorded>> {
+fn look_up(connection: &Connection, key: &WorkKey, now: i64) -> failure::Result<Option<Recorded>> {
     let transaction = connection.unchecked_transaction()?;
     let mut find =
         transaction.prepare_cached("SELECT id FROM queue_results WHERE scope = ?1 AND key = ?2")?;
@@ -93,7 +274,7 @@ pub(super) fn look_up(
     Ok(Some(found).filter(|recorded| !is_over(recorded, now)))
 }
 
-fn keys(connection: &Connection, start: &Start, max: usize) -> Result<Vec<Indexed>> {
+fn keys(connection: &Connection, start: &Start, max: usize) -> failure::Result<Vec<Indexed>> {
     let (scope, key) = &start.from;
     let mut statement = connection.prepare_cached(&select(start))?;
     // A scope that is damaged is text for SQLite.
@@ -119,7 +300,11 @@ fn select(start: &Start) -> String {
 }
 
 /// Reads the record of a key of the index, unless its retention is over. Returns it with the bytes that were read.
-fn record(connection: &Connection, indexed: Indexed, now: i64) -> Result<Option<(Recorded, u64)>> {
+fn record(
+    connection: &Connection,
+    indexed: Indexed,
+    now: i64,
+) -> failure::Result<Option<(Recorded, u64)>> {
     let Indexed { id, scope, key } = indexed;
     let (scope, key) = (
         String::from_utf8_lossy(&scope),
@@ -145,7 +330,7 @@ fn by_id(
     key: &WorkKey,
     id: i64,
     read: impl FnOnce(&Row<'_>) -> rusqlite::Result<Recorded>,
-) -> Result<Recorded> {
+) -> failure::Result<Recorded> {
     let mut statement = connection.prepare_cached(BY_ID)?;
     let unread = |problem| Recorded::new(key.clone(), damaged(problem), timestamp(0));
     match statement.query_row([id], read).map_err(Failure::from) {
