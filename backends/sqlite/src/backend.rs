@@ -18,19 +18,19 @@ use queue_core::wire::StoredPayload;
 use queue_core::{Error, MessageId, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
-use super::attachments::PART;
-use super::command::{Answer, Command, Request, ask, mismatched};
-use super::connection::Settings;
-use super::failure::{self, Failure};
-use super::queues::format_metadata;
-use super::reader::{Query, Reader, ask_reader};
-use super::receipt::{self, Handle};
-use super::store::SqliteResults;
-use super::stored::Stored;
-use super::tables::{Step, StepDone};
-use super::threads::Threads;
-use super::transactions::SqliteTransactions;
-use super::wakeups::FileNotifier;
+use crate::command::{Answer, Command, Request, ask, mismatched};
+use crate::failure::{self, Failure};
+use crate::file::connection::Settings;
+use crate::reader::{Query, Reader, ask_reader};
+use crate::results::SqliteResults;
+use crate::rows::attachments::PART;
+use crate::rows::queues::format_metadata;
+use crate::rows::receipt::{self, Handle};
+use crate::rows::stored::Stored;
+use crate::rows::tables::{Step, StepDone};
+use crate::threads::Threads;
+use crate::transactions::SqliteTransactions;
+use crate::wake::FileNotifier;
 
 /// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
@@ -62,7 +62,7 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// ```
 ///
 /// # Durability
-/// An operation completes after its commit. With [`Synchronous::Full`](super::Synchronous), the default,
+/// An operation completes after its commit. With [`Synchronous::Full`](crate::Synchronous), the default,
 /// it then survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so throughput grows with the
 /// number of tasks.
 ///

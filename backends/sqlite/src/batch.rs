@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use queue_core::QueueName;
 use queue_core::store_clock::after;
 
-use super::attachments::{Attaching, Staging};
-use super::command::{Answer, Command, Request, ResultsRequest};
-use super::failure::Result;
-use super::tables::{Step, Tables};
+use crate::command::{Answer, Command, Request, ResultsRequest};
+use crate::failure::Result;
+use crate::rows::attachments::{Attaching, Staging};
+use crate::rows::tables::{Step, Tables};
 
 /// What a transaction writes at most, except for renewals and for the last command of each kind.
 const MAX: Weight = Weight {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use queue_core::backend::{Attachments, Browsing, Capabilities, ConditionalPuts, Places};
 use queue_core::{Clock, Operation, Result};
 
-use super::backend::SqliteBackend;
-use super::connection::{Settings, Synchronous};
-use super::threads;
+use crate::backend::SqliteBackend;
+use crate::file::connection::{Settings, Synchronous};
+use crate::threads;
 
 /// Configures and opens a [`SqliteBackend`].
 ///
@@ -65,8 +65,8 @@ impl SqliteBackend {
 }
 
 impl SqliteBuilder {
-    /// The path that it was created with, which need not exist: for [`FileCheck`](super::FileCheck) and
-    /// [`salvage`](super::salvage) of the file that a URL names.
+    /// The path that it was created with, which need not exist: for [`FileCheck`](crate::FileCheck) and
+    /// [`salvage`](crate::salvage) of the file that a URL names.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.settings.path

@@ -9,10 +9,10 @@ use queue_core::backend::{Created, Swap, Token};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 
-use super::attachments::{Attaching, Staging};
-use super::failure::{Failure, Result};
-use super::stored::Stored;
-use super::tables::{Step, StepDone};
+use crate::failure::{Failure, Result};
+use crate::rows::attachments::{Attaching, Staging};
+use crate::rows::stored::Stored;
+use crate::rows::tables::{Step, StepDone};
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
 #[derive(Debug)]
@@ -215,7 +215,7 @@ mod tests {
     use queue_core::idempotency::WorkKey;
 
     use super::*;
-    use crate::stored::Parcel;
+    use crate::rows::stored::Parcel;
 
     #[test]
     fn a_conditional_put_needs_as_much_as_another() {

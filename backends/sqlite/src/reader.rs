@@ -12,12 +12,12 @@ use queue_core::{MessageId, QueueName};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
-use super::attachments;
-use super::failure::{Failure, Result};
-use super::items;
-use super::queues::parse_metadata;
-use super::receipt::format_pair;
-use super::stored::Stored;
+use crate::failure::{Failure, Result};
+use crate::rows::attachments;
+use crate::rows::items;
+use crate::rows::queues::parse_metadata;
+use crate::rows::receipt::format_pair;
+use crate::rows::stored::Stored;
 
 /// The cost is that of two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0), coalesce(put, 0) \
@@ -234,7 +234,7 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::schema;
+    use crate::rows::schema;
 
     #[test]
     fn the_count_costs_the_same_whatever_the_number_of_messages() {

@@ -21,15 +21,15 @@ use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{Answer, Change, Command, Request, ask, mismatched};
-use super::connection::{self, Settings, Synchronous};
-use super::failure::{Failure, Result};
-use super::files::Identity;
-use super::results;
-use super::schema;
-use super::space;
-use super::store_time::StoreTime;
-use super::tables::{Step, StepDone, Tables};
+use crate::command::{Answer, Change, Command, Request, ask, mismatched};
+use crate::failure::{Failure, Result};
+use crate::file::connection::{self, Settings, Synchronous};
+use crate::file::files::Identity;
+use crate::file::space;
+use crate::rows::results;
+use crate::rows::schema;
+use crate::rows::tables::{Step, StepDone, Tables};
+use crate::time::StoreTime;
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;

@@ -6,9 +6,9 @@ use queue_core::backend::parse_max_delay;
 use queue_core::internal::has_stray_ends;
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
-use super::backend::SqliteBackend;
-use super::builder::SqliteBuilder;
-use super::connection::Synchronous;
+use crate::backend::SqliteBackend;
+use crate::builder::SqliteBuilder;
+use crate::file::connection::Synchronous;
 
 impl SqliteBuilder {
     /// Returns the builder of a URL: `sqlite:PATH`, with options after a `?`, separated by `&`.

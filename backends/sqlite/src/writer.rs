@@ -15,22 +15,22 @@ use queue_core::backend::{Swap, Token};
 use queue_core::store_clock::StoreClock;
 use rusqlite::{Connection, Statement};
 
-use super::attachments::Staging;
-use super::batch::{Answers, Pace, Pending};
-use super::command::{Answer, Command, Request};
-use super::connection::{self, Settings};
-use super::failure::{Failure, Result};
-use super::files::Files;
-use super::log::Log;
-use super::probe::Probe;
-use super::purge::Purge;
-use super::schema;
-use super::shrink::Shrink;
-use super::store_time::StoreTime;
-use super::sync::Sync;
-use super::tables::{Step, StepDone, Tables};
-use super::turn::{self, Turn};
-use super::wakeups::{Consumers, Peers};
+use crate::batch::{Answers, Pace, Pending};
+use crate::command::{Answer, Command, Request};
+use crate::failure::{Failure, Result};
+use crate::file::connection::{self, Settings};
+use crate::file::files::Files;
+use crate::file::log::Log;
+use crate::file::shrink::Shrink;
+use crate::file::sync::Sync;
+use crate::file::turn::{self, Turn};
+use crate::rows::attachments::Staging;
+use crate::rows::probe::Probe;
+use crate::rows::purge::Purge;
+use crate::rows::schema;
+use crate::rows::tables::{Step, StepDone, Tables};
+use crate::time::StoreTime;
+use crate::wake::{Consumers, Peers};
 
 /// The longest pause between two attempts to take the write lock, or the turn to do so.
 const MAX_PAUSE: Duration = Duration::from_micros(250);

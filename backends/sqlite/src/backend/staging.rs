@@ -4,9 +4,9 @@ use queue_core::backend::{Attachment, NewMessage};
 use queue_core::{Operation, Outcome, QueueName, Result};
 
 use super::SqliteBackend;
-use crate::attachments::{Attaching, Staging, parts};
 use crate::command::{Answer, Command, Request, mismatched};
-use crate::tables::Step;
+use crate::rows::attachments::{Attaching, Staging, parts};
+use crate::rows::tables::Step;
 
 impl SqliteBackend {
     /// Returns the put of a message. Its attachment is staged if it has more bytes than `room`, which those that are put

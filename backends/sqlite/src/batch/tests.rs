@@ -3,8 +3,8 @@ use queue_core::QueueName;
 use queue_core::backend::{ItemSet, NewMessage};
 
 use super::*;
-use crate::receipt::Handle;
-use crate::stored::{Placed, Stored};
+use crate::rows::receipt::Handle;
+use crate::rows::stored::{Placed, Stored};
 
 fn orders() -> QueueName {
     "orders".parse().expect("a name")

@@ -3,7 +3,7 @@
 use super::Writer;
 use crate::command::{Change, Command};
 use crate::failure::Failure;
-use crate::space;
+use crate::file::space;
 
 impl Writer<'_> {
     /// Refuses what adds messages while too little space is left. Returns the other commands.

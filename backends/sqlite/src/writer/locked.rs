@@ -6,7 +6,7 @@ use queue_core::RetryAdvice;
 
 use crate::command::{Change, Command};
 use crate::failure::{Failure, Holder};
-use crate::files::Files;
+use crate::file::files::Files;
 
 /// Answers commands that have waited for the write lock in vain. A put is not to be repeated while one transaction of
 /// this process keeps the lock: that may be the caller's, which goes on only after the put.

@@ -8,10 +8,11 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::receipt::Handle;
-use crate::results::Results;
-use crate::tables::{Step, StepDone};
-use crate::{connection, files};
+use crate::file::connection;
+use crate::file::files;
+use crate::rows::receipt::Handle;
+use crate::rows::results::Results;
+use crate::rows::tables::{Step, StepDone};
 
 type Reply = oneshot::Receiver<Result<Answer>>;
 

@@ -7,8 +7,8 @@ use super::Writer;
 use crate::batch::Pending;
 use crate::command::Command;
 use crate::failure::{Failure, Result};
-use crate::messages::Place;
-use crate::purge::Found;
+use crate::rows::messages::Place;
+use crate::rows::purge::Found;
 
 /// The pause between two transactions of upkeep while there is nothing else to do, so that other processes get
 /// the lock.

@@ -1,0 +1,34 @@
+//! Wake-ups between the processes that use a file: a process that has put messages sends a datagram to each process
+//! that waits for some.
+//!
+//! ```text
+//! process that waits                        the file                process that puts
+//! inbox ── port, every 5 minutes ──► table `queue_consumers` ──► writer, when another process has committed
+//!   ▲                                                                │
+//!   │                                                                ▼ peers
+//!   └──────────── datagram to 127.0.0.1: queue, number ────────── outbox ◄── publish, after the commit
+//! ```
+//!
+//! | file | has authority over |
+//! |---|---|
+//! | `notifier` | the subscriptions; when the inbox is opened |
+//! | `peers` | the processes that are known to wait |
+//! | `consumers` | the table |
+//! | `inbox` | the socket that receives, and its registration |
+//! | `outbox` | what is sent, and how often |
+//! | `datagram` | the format |
+//!
+//! Datagrams are never trusted: they only cause a receive. A process in another network namespace, such as a
+//! container's, gets none and finds messages by polling. Therefore no subscription is ever armed: a consumer always
+//! polls too.
+
+mod consumers;
+mod datagram;
+mod inbox;
+mod notifier;
+mod outbox;
+mod peers;
+
+pub(crate) use consumers::Consumers;
+pub(crate) use notifier::FileNotifier;
+pub(crate) use peers::Peers;
