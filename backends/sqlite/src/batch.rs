@@ -9,7 +9,8 @@ use queue_core::store_clock::after;
 
 use crate::command::{Answer, Command, Request, ResultsRequest};
 use crate::failure::Result;
-use crate::rows::attachments::{Attaching, Staging};
+use crate::rows::attachments::Staging;
+use crate::rows::stored::Attaching;
 use crate::rows::tables::{Step, Tables};
 
 /// What a transaction writes at most, except for renewals and for the last command of each kind.

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Created, Swap, Token};
+use queue_core::backend::{Attachment, Created, NewMessage, Swap, Token};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Result};
-use crate::rows::attachments::{Attaching, Staging};
-use crate::rows::stored::Stored;
+use crate::rows::attachments::{Staging, parts};
+use crate::rows::stored::{Attaching, Stored};
 use crate::rows::tables::{Step, StepDone};
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
@@ -113,6 +113,58 @@ pub(super) async fn ask(commands: &Sender<Command>, request: Request) -> Result<
     answered.await.unwrap_or(Err(Failure::Lost))
 }
 
+/// Returns the put of a message. Its attachment is staged if it has more bytes than `room`, which those that are put
+/// with the message share.
+pub(super) async fn put(
+    commands: &Sender<Command>,
+    queue: &QueueName,
+    mut message: NewMessage,
+    room: &mut usize,
+) -> Result<Step> {
+    let data = match message.attachment {
+        Some(Attachment::New(data)) if data.len() > *room => data,
+        attachment => {
+            if let Some(Attachment::New(data)) = &attachment {
+                *room -= data.len();
+            }
+            message.attachment = attachment;
+            return Ok(Step::put(queue.clone(), message));
+        }
+    };
+    message.attachment = None;
+    let stage = async |staging| match ask(commands, Request::Stage(staging)).await? {
+        Answer::Staged(id) => Ok(id),
+        other => mismatched(&other),
+    };
+    let (queue, size) = (queue.clone(), data.len());
+    let begin = Staging::Begin {
+        queue: queue.clone(),
+        size,
+    };
+    let id = stage(begin).await?;
+    for (number, data) in parts(&data) {
+        if let Err(failure) = stage(Staging::Part { id, number, data }).await {
+            discard(commands, [id]);
+            return Err(failure);
+        }
+    }
+    let mut step = Step::put(queue, message);
+    if let Step::Put { parcel, .. } = &mut step {
+        parcel.attachment = Some(Attaching::Staged(id));
+    }
+    Ok(step)
+}
+
+/// Gives up what was staged for messages that were not put, so that it does not stay for an hour. What is a message's
+/// stays.
+pub(super) fn discard(commands: &Sender<Command>, staged: impl IntoIterator<Item = i64>) {
+    for id in staged {
+        let (command, _) = Command::new(Request::Stage(Staging::Discard { id }));
+        // A writer that has ended leaves it to the next one.
+        drop(commands.send(command));
+    }
+}
+
 impl Command {
     /// Returns a command with this request, and the channel of its answer.
     pub(super) fn new(request: Request) -> (Self, oneshot::Receiver<Result<Answer>>) {
@@ -211,7 +263,6 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
-    use queue_core::backend::{Attachment, NewMessage};
     use queue_core::idempotency::WorkKey;
 
     use super::*;

@@ -23,7 +23,6 @@ mod rows;
 mod threads;
 mod time;
 mod transactions;
-mod url;
 mod wake;
 mod writer;
 

@@ -14,10 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Result};
 use crate::rows::attachments;
-use crate::rows::items;
+use crate::rows::attachments::read_deleted_items;
 use crate::rows::queues::parse_metadata;
-use crate::rows::receipt::format_pair;
-use crate::rows::stored::Stored;
+use crate::rows::stored::{Stored, format_pair};
 
 /// The cost is that of two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0), coalesce(put, 0) \
@@ -185,7 +184,7 @@ impl Reader {
             let body = row.get_ref(7)?.as_bytes();
             if body.is_ok_and(|body| Body::has_id(body, id)) {
                 stored.read_body(row, 5)?;
-                stored.deleted_items = items::read(&self.connection, &stored)?;
+                stored.deleted_items = read_deleted_items(&self.connection, &stored)?;
                 found.push(stored);
             }
             if started.elapsed() >= STEP {
@@ -215,7 +214,7 @@ impl Reader {
         }
         // Only of a message that was received.
         for stored in found.iter_mut().filter(|stored| stored.dequeue_count > 0) {
-            stored.deleted_items = items::read(&self.connection, stored)?;
+            stored.deleted_items = read_deleted_items(&self.connection, stored)?;
         }
         Ok(found)
     }

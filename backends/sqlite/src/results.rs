@@ -26,8 +26,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::command::{Answer, Command, Request, ResultsRequest, ask, mismatched};
 use crate::failure::{self, Failure};
 use crate::reader::{Query, ask_reader};
-use crate::rows::checksum::checksum;
 use crate::rows::results::{Results, TRANSACTIONS};
+use crate::rows::stored::checksum;
 
 /// The results in the file of a [`SqliteBackend`](crate::SqliteBackend), shared by the processes of one machine.
 ///

@@ -4,7 +4,7 @@ use queue_core::store_clock::{Anchor, Moment, StoreClock};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::failure::Result;
-use crate::rows::lazy::Lazy;
+use crate::rows::schema::Lazy;
 
 /// The interval at which the time is recorded, in microseconds.
 const RECORD_INTERVAL: i64 = 1_000_000;

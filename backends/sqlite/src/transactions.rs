@@ -14,8 +14,7 @@ use queue_core::backend::{
     StorageTransaction, Token, Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
-use queue_core::internal::LockExt as _;
-use queue_core::internal::debug_fields;
+use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::store_clock::{StoreClock, lifespan};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
@@ -24,11 +23,10 @@ use serde_json::json;
 use crate::command::{Answer, Change, Command, Request, ask, mismatched};
 use crate::failure::{Failure, Result};
 use crate::file::connection::{self, Settings, Synchronous};
+use crate::file::disk;
 use crate::file::files::Identity;
-use crate::file::space;
-use crate::rows::results;
-use crate::rows::schema;
 use crate::rows::tables::{Step, StepDone, Tables};
+use crate::rows::{results, schema};
 use crate::time::StoreTime;
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
@@ -80,7 +78,7 @@ impl SqliteTransactions {
         let min_free = self.settings.min_free_space;
         let written = self.within(connection, |guest| {
             change.check(
-                space::left(connection, &self.settings.path, min_free)?,
+                disk::left(connection, &self.settings.path, min_free)?,
                 min_free,
             )?;
             let put = guest.put_all(&steps, writes)?;

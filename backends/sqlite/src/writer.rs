@@ -20,14 +20,12 @@ use crate::command::{Answer, Command, Request};
 use crate::failure::{Failure, Result};
 use crate::file::connection::{self, Settings};
 use crate::file::files::Files;
-use crate::file::log::Log;
-use crate::file::shrink::Shrink;
-use crate::file::sync::Sync;
+use crate::file::log::{Log, Sync};
 use crate::file::turn::{self, Turn};
 use crate::rows::attachments::Staging;
-use crate::rows::probe::Probe;
 use crate::rows::purge::Purge;
 use crate::rows::schema;
+use crate::rows::stored::Probe;
 use crate::rows::tables::{Step, StepDone, Tables};
 use crate::time::StoreTime;
 use crate::wake::{Consumers, Peers};
@@ -38,7 +36,7 @@ const MAX_PAUSE: Duration = Duration::from_micros(250);
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 
-use upkeep::Chore;
+use upkeep::{Chore, Shrink};
 
 /// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
@@ -293,7 +291,7 @@ impl<'c> Writer<'c> {
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
-            locked::fail(late, &self.files, self.busy_timeout);
+            upkeep::fail_locked(late, &self.files, self.busy_timeout);
             batch = waiting;
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
@@ -495,8 +493,6 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
     }
 }
 
-mod full_disk;
-mod locked;
 #[cfg(test)]
 mod tests;
 mod upkeep;

@@ -5,14 +5,12 @@ use std::collections::{HashMap, HashSet};
 use queue_core::{QueueName, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use super::check::{Progress, text};
-use super::report::{CheckReport, ProblemKind};
-use crate::care::readable::{Rows, has_table};
+use super::check::{CheckReport, ProblemKind, Progress, text};
+use crate::care::salvage::{Rows, has_table};
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{PART, PARTS, range};
-use crate::rows::checksum::checksum;
 use crate::rows::queues::parse_metadata;
-use crate::rows::receipt::storage_id;
+use crate::rows::stored::{checksum, storage_id};
 
 /// How far times are ahead of those that are recorded at most, in microseconds: 7 days and an hour.
 const LATE: i64 = (7 * 24 + 1) * 60 * 60 * 1_000_000;
@@ -50,7 +48,7 @@ struct Examination<'c, 'r> {
 type Step<'c, 'r> = fn(&mut Examination<'c, 'r>) -> Result<()>;
 
 /// Compares the tables.
-pub(crate) fn examine<'c, 'r>(
+pub(super) fn examine<'c, 'r>(
     connection: &'c Connection,
     is_quick: bool,
     progress: &'r mut Progress,

@@ -3,10 +3,7 @@
 mod backup;
 mod check;
 mod check_rows;
-mod readable;
-mod report;
 mod salvage;
 
-pub use check::{CheckProgress, FileCheck};
-pub use report::{CheckReport, Problem, ProblemKind};
+pub use check::{CheckProgress, CheckReport, FileCheck, Problem, ProblemKind};
 pub use salvage::{Salvaged, salvage};

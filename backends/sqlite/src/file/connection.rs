@@ -8,9 +8,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use crate::failure::{Failure, Result};
-use crate::file::file_system;
+use crate::file::disk;
 use crate::file::files::{self, Files};
-use crate::file::space;
 use crate::rows::schema;
 use crate::time;
 
@@ -71,7 +70,7 @@ impl Settings {
             synchronous: Synchronous::Full,
             adopt: false,
             busy_timeout: Duration::from_secs(5),
-            min_free_space: space::MIN_FREE,
+            min_free_space: disk::MIN_FREE,
         }
     }
 }
@@ -120,7 +119,7 @@ pub(crate) fn open_writer(
 }
 
 fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Connection, Files)> {
-    file_system::check(&settings.path)?;
+    disk::check_file_system(&settings.path)?;
     files::create(&settings.path)?;
     let file = files::identify(&settings.path)?;
     let mut connection = open(settings)?;

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::{Failure, Result};
-use crate::file::file_system;
-use crate::file::space;
+use crate::file::disk;
 use crate::file::turn::Turn;
 
 /// What SQLite adds to the name of a database, at most.
@@ -49,7 +48,7 @@ fn try_create(path: &Path) -> std::io::Result<()> {
 /// Refuses a name that leaves no room for what SQLite adds to it: its other files could not be created.
 pub(crate) fn check_name(path: &Path) -> Result<()> {
     let name = path.file_name().map_or(0, |name| name.len());
-    let most = file_system::longest_name(path).saturating_sub(LONGEST_SUFFIX.len());
+    let most = disk::longest_name(path).saturating_sub(LONGEST_SUFFIX.len());
     if name > most {
         return Err(Failure::LongName { name, most });
     }
@@ -81,7 +80,7 @@ pub(crate) fn identify(path: &Path) -> Result<FileId> {
 /// Refuses a database that has another path, or may have one.
 fn refuse_second_path(path: &Path, metadata: &Metadata) -> Result<()> {
     refuse_links(path, metadata)?;
-    if file_system::is_mount_root(path) {
+    if disk::is_mount_root(path) {
         Err(Failure::Mounted(path.to_owned()))
     } else {
         Ok(())
@@ -153,7 +152,7 @@ impl Files {
 
     /// Allocates space for the log in advance.
     pub(crate) fn allocate_log(&self) {
-        space::allocate(&self.open_log);
+        disk::allocate(&self.open_log);
     }
 
     /// Returns the path of the database.

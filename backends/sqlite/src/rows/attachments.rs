@@ -1,16 +1,18 @@
-//! Attachments of messages: in parts, shared by the copies of a message, and removed after the last of these.
+//! What is stored with a message: its attachment, and which items of a pack were deleted.
 //!
-//! A large one is staged before its message is put, in transactions of their own, so that none takes long. It becomes a
-//! message's in the transaction that puts the message. What was staged and never used, and what no message has any more,
-//! is removed a few parts at a time.
+//! An attachment is in parts, shared by the copies of a message, and removed after the last of these. A large one is
+//! staged before its message is put, in transactions of their own, so that none takes long. It becomes a message's in the
+//! transaction that puts the message. What was staged and never used, and what no message has any more, is removed a few
+//! parts at a time. The deleted items of a pack are a row of its message, which goes with it.
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use queue_core::backend::ItemSet;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::failure::{Failure, Result};
-use crate::rows::checksum::checksum;
-use crate::rows::lazy::Lazy;
+use crate::rows::schema::Lazy;
+use crate::rows::stored::{Attaching, Stored, checksum};
 
 /// The size of a part, in bytes. Only the last may be shorter.
 pub(crate) const PART: usize = 1024 * 1024;
@@ -23,21 +25,6 @@ const REMOVED_AT_ONCE: usize = 4;
 
 /// The most parts of an attachment.
 pub(crate) const PARTS: i64 = 1 << 16;
-
-/// What is attached to a message that is put.
-#[derive(Debug)]
-pub(crate) enum Attaching {
-    /// Data that is not staged.
-    Whole(Bytes),
-    /// What was staged under this id.
-    Staged(i64),
-    /// That of another message, if there is one.
-    Of {
-        queue: QueueName,
-        seq: i64,
-        salt: i64,
-    },
-}
 
 /// A request to stage an attachment.
 #[derive(Debug)]
@@ -171,7 +158,7 @@ impl<'c> Attachments<'c> {
     }
 
     /// Attaches to a message that was put.
-    pub(crate) fn attach(&mut self, seq: i64, attachment: i64) -> Result<()> {
+    pub(super) fn attach(&mut self, seq: i64, attachment: i64) -> Result<()> {
         self.attach.execute([seq, attachment])?;
         self.count.execute([attachment])?;
         self.has_any = Some(true);
@@ -179,7 +166,7 @@ impl<'c> Attachments<'c> {
     }
 
     /// Detaches from a message that is removed. Costs nothing while no message has an attachment.
-    pub(crate) fn detach(&mut self, seq: i64) -> Result<()> {
+    pub(super) fn detach(&mut self, seq: i64) -> Result<()> {
         let has_any = match self.has_any {
             Some(has_any) => has_any,
             None => *self.has_any.insert(self.any.exists([])?),
@@ -266,4 +253,78 @@ pub(crate) fn read(
     }
     let within = data.get((from % PART as u64) as usize..).ok_or(damaged)?;
     Ok(Some(Bytes::copy_from_slice(within)))
+}
+
+const FIND: &str = "SELECT items FROM queue_deleted_items WHERE seq = ?1 AND salt = ?2";
+
+/// The statements on deleted items, within a transaction.
+pub(crate) struct Items<'c> {
+    find: Lazy<'c>,
+    set: Lazy<'c>,
+    remove: Lazy<'c>,
+    any: Lazy<'c>,
+    /// Whether any message has deleted items, as far as it is known.
+    has_any: Option<bool>,
+}
+
+impl<'c> Items<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Self {
+        let prepare = |sql| Lazy::new(connection, sql);
+        Self {
+            find: prepare(FIND),
+            set: prepare(
+                "INSERT INTO queue_deleted_items (seq, salt, items) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (seq) DO UPDATE SET salt = excluded.salt, items = excluded.items",
+            ),
+            remove: prepare("DELETE FROM queue_deleted_items WHERE seq = ?1"),
+            any: prepare("SELECT 1 FROM queue_deleted_items LIMIT 1"),
+            has_any: None,
+        }
+    }
+
+    /// Returns the deleted items of a message. Costs nothing while no message has any.
+    pub(crate) fn deleted(&mut self, seq: i64, salt: i64) -> Result<ItemSet> {
+        if !self.has_any()? {
+            return Ok(ItemSet::default());
+        }
+        let found = self.find.query_row(params![seq, salt], items_of);
+        Ok(found.optional()?.unwrap_or_default())
+    }
+
+    pub(crate) fn set(&mut self, seq: i64, salt: i64, deleted: &ItemSet) -> Result<()> {
+        self.set.execute(params![seq, salt, deleted.as_bytes()])?;
+        self.has_any = Some(true);
+        Ok(())
+    }
+
+    /// Removes what is known of a message that is removed. Costs nothing while no message has deleted items.
+    pub(crate) fn remove(&mut self, seq: i64) -> Result<()> {
+        if self.has_any()? {
+            self.remove.execute([seq])?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what another connection or a rollback may have changed.
+    pub(crate) fn forget(&mut self) {
+        self.has_any = None;
+    }
+
+    fn has_any(&mut self) -> Result<bool> {
+        match self.has_any {
+            Some(has_any) => Ok(has_any),
+            None => Ok(*self.has_any.insert(self.any.exists([])?)),
+        }
+    }
+}
+
+/// Reads the deleted items of a message.
+pub(crate) fn read_deleted_items(connection: &Connection, stored: &Stored) -> Result<ItemSet> {
+    let mut find = connection.prepare_cached(FIND)?;
+    let found = find.query_row(params![stored.placed.seq, stored.placed.salt], items_of);
+    Ok(found.optional()?.unwrap_or_default())
+}
+
+fn items_of(row: &Row<'_>) -> rusqlite::Result<ItemSet> {
+    Ok(ItemSet::from_bytes(row.get_ref(0)?.as_bytes()?))
 }

@@ -9,13 +9,10 @@ use queue_core::store_clock::{after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::{Failure, Result};
-use crate::rows::attachments::Attachments;
-use crate::rows::counts::Counts;
-use crate::rows::items::Items;
-use crate::rows::lazy::Lazy;
-use crate::rows::probe::Probe;
-use crate::rows::receipt::Handle;
-use crate::rows::stored::{Parcel, Placed, Stored};
+use crate::rows::attachments::{Attachments, Items};
+use crate::rows::queues::Counts;
+use crate::rows::schema::Lazy;
+use crate::rows::stored::{Handle, Parcel, Placed, Probe, Stored};
 
 /// The number of expired messages that one claim removes before it gives up.
 const MAX_EXPIRED: usize = 4096;
@@ -369,7 +366,7 @@ impl<'c> Messages<'c> {
     }
 
     /// Deletes items of a message that has `of` of them, and the message with the last of them.
-    pub(crate) fn delete_items(
+    pub(super) fn delete_items(
         &mut self,
         queue: i64,
         handle: Handle,

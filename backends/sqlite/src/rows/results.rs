@@ -10,8 +10,7 @@ use queue_core::store_clock::after;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::{Failure, Result};
-use crate::rows::checksum::checksum;
-use crate::rows::stored::MessageRef;
+use crate::rows::stored::{MessageRef, checksum};
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;

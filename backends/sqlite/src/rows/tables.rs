@@ -10,13 +10,10 @@ use queue_core::backend::{
 use rusqlite::Connection;
 
 use crate::failure::{Failure, Result};
-use crate::rows::attachments::Attaching;
-use crate::rows::checksum::checksum;
 use crate::rows::messages::Messages;
 use crate::rows::queues::Queues;
-use crate::rows::receipt::{self, Handle};
 use crate::rows::results::Results;
-use crate::rows::stored::{MessageRef, Parcel, Placed};
+use crate::rows::stored::{self, Attaching, Handle, MessageRef, Parcel, Placed, checksum};
 
 /// A change to one message, or to a recorded value.
 #[derive(Debug)]
@@ -188,7 +185,7 @@ impl Step {
             .map(|attachment| match attachment {
                 Attachment::New(data) => Attaching::Whole(data),
                 Attachment::Of { queue, id } => {
-                    let (seq, salt) = receipt::parse_id(&id);
+                    let (seq, salt) = stored::parse_id(&id);
                     Attaching::Of { queue, seq, salt }
                 }
             });
@@ -298,7 +295,7 @@ impl StepDone {
         match self {
             Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),
             Self::Updated { visible_at, nonce } => {
-                OpOutcome::Updated(receipt::lease(visible_at, nonce))
+                OpOutcome::Updated(stored::lease(visible_at, nonce))
             }
             Self::Deleted => OpOutcome::Deleted,
             Self::Swapped => OpOutcome::Swapped,

@@ -11,24 +11,15 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `notifier` | the subscriptions; when the inbox is opened |
-//! | `peers` | the processes that are known to wait |
-//! | `consumers` | the table |
-//! | `inbox` | the socket that receives, and its registration |
-//! | `outbox` | what is sent, and how often |
-//! | `datagram` | the format |
+//! | `outbox` | the subscriptions; what is sent, and how often |
+//! | `inbox` | the socket that receives; the table, and the processes that are known to wait; the format |
 //!
 //! Datagrams are never trusted: they only cause a receive. A process in another network namespace, such as a
 //! container's, gets none and finds messages by polling. Therefore no subscription is ever armed: a consumer always
 //! polls too.
 
-mod consumers;
-mod datagram;
 mod inbox;
-mod notifier;
 mod outbox;
-mod peers;
 
-pub(crate) use consumers::Consumers;
-pub(crate) use notifier::FileNotifier;
-pub(crate) use peers::Peers;
+pub(crate) use inbox::{Consumers, Peers};
+pub(crate) use outbox::FileNotifier;

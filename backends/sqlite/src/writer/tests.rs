@@ -8,10 +8,9 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::file::connection;
-use crate::file::files;
-use crate::rows::receipt::Handle;
+use crate::file::{connection, files};
 use crate::rows::results::Results;
+use crate::rows::stored::Handle;
 use crate::rows::tables::{Step, StepDone};
 
 type Reply = oneshot::Receiver<Result<Answer>>;

@@ -1,6 +1,17 @@
-//! File systems on which SQLite's log does not work although they claim to support it, and mounts of a single file.
+//! What the file system can do: network file systems, on which SQLite's log does not work although they claim to support
+//! it; mounts of a single file; and the space that puts leave to receives and settlements.
+//!
+//! SQLite appends each change to the log, a deletion too, and starts the log anew only once the database contains all
+//! of it. On a full disk, neither file can become longer. So that messages can still be received and settled there:
+//!
+//! - puts are refused while less than [`Settings::min_free_space`](super::connection::Settings) is left;
+//! - the database is brought to its full length after each transaction while space is low;
+//! - blocks are allocated for the log in advance, which it keeps while space is low.
 
+use std::fs::{self, File};
 use std::path::Path;
+
+use rusqlite::Connection;
 
 use crate::failure::{Failure, Result};
 
@@ -10,7 +21,7 @@ const LONGEST_NAME: usize = 255;
 /// Refuses a file on a network file system: processes on several machines cannot share the memory that the log
 /// needs, and locks are unreliable.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn check(path: &Path) -> Result<()> {
+pub(super) fn check_file_system(path: &Path) -> Result<()> {
     // The file may be missing, or a mount of its own.
     let existing = match path.parent() {
         Some(parent) if !path.exists() => parent,
@@ -33,7 +44,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 
 /// Returns how many bytes the name of a file can have in the folder of `path`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn longest_name(path: &Path) -> usize {
+pub(super) fn longest_name(path: &Path) -> usize {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -43,20 +54,20 @@ pub(crate) fn longest_name(path: &Path) -> usize {
 
 /// Elsewhere, all common file systems allow as many.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn longest_name(_: &Path) -> usize {
+pub(super) fn longest_name(_: &Path) -> usize {
     LONGEST_NAME
 }
 
 /// Elsewhere, they are not recognised.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn check(_: &Path) -> Result<()> {
+pub(super) fn check_file_system(_: &Path) -> Result<()> {
     Ok(())
 }
 
 /// Whether a file is itself mounted, without its folder: it then has another path elsewhere, maybe in another namespace.
 /// `path` is absolute, without symbolic links.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn is_mount_root(path: &Path) -> bool {
+pub(super) fn is_mount_root(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
     const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
@@ -67,7 +78,7 @@ pub(crate) fn is_mount_root(path: &Path) -> bool {
     {
         return found.stx_attributes.contains(ROOT);
     }
-    match std::fs::read("/proc/self/mountinfo") {
+    match fs::read("/proc/self/mountinfo") {
         Ok(mounts) => is_listed(&mounts, path),
         Err(error) => {
             // A sandbox may forbid it.
@@ -79,7 +90,7 @@ pub(crate) fn is_mount_root(path: &Path) -> bool {
 
 /// Elsewhere, only folders are mounted.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn is_mount_root(_: &Path) -> bool {
+pub(super) fn is_mount_root(_: &Path) -> bool {
     false
 }
 
@@ -119,6 +130,72 @@ fn network_name(kind: u32) -> Option<&'static str> {
     })
 }
 
+/// The default of `SqliteBuilder::min_free_space`, in bytes: more than the log usually contains that the database does
+/// not, and the largest operation.
+pub(super) const MIN_FREE: u64 = 32 * 1024 * 1024;
+
+/// The length of the log that is allocated in advance, in bytes: twice that at which SQLite moves it into the database.
+const LOG: u64 = 8 * 1024 * 1024;
+
+/// Returns how many bytes messages can still take: what is free on the file system and in the database, without what
+/// the database still needs on the disk for pages that are only in the log. The latter is looked up only if space is
+/// low.
+pub(crate) fn left(connection: &Connection, path: &Path, min_free: u64) -> Result<u64> {
+    let Some(free) = free(path) else {
+        return Ok(u64::MAX);
+    };
+    if !is_low(free, min_free) {
+        return Ok(free);
+    }
+    let spare = pragma(connection, "freelist_count")? * pragma(connection, "page_size")?;
+    Ok((free + spare).saturating_sub(missing(connection, path)?))
+}
+
+/// Whether so little is free on the file system that the log may need a part of what puts have to leave.
+pub(crate) fn is_low(free: u64, min_free: u64) -> bool {
+    free < min_free.saturating_mul(2)
+}
+
+/// Returns by how many bytes the database is shorter on the disk than with what is in the log.
+pub(crate) fn missing(connection: &Connection, path: &Path) -> Result<u64> {
+    let pages = pragma(connection, "page_count")? * pragma(connection, "page_size")?;
+    let metadata = fs::metadata(path)?;
+    Ok(pages.saturating_sub(metadata.len()))
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<u64> {
+    let value: i64 = connection.pragma_query_value(None, name, |row| row.get(0))?;
+    Ok(value.unsigned_abs())
+}
+
+/// Returns how many bytes of the file system this user may still allocate, if that is known.
+#[cfg(unix)]
+pub(crate) fn free(path: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(path).ok()?;
+    // Some file systems do not tell.
+    (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Elsewhere, it is not known.
+#[cfg(not(unix))]
+pub(crate) fn free(_: &Path) -> Option<u64> {
+    None
+}
+
+/// Allocates blocks for the log on the disk, without making the file longer. If that fails, the log has no reserve.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn allocate(log: &File) {
+    use rustix::fs::{FallocateFlags, fallocate};
+
+    if let Err(error) = fallocate(log, FallocateFlags::KEEP_SIZE, 0, LOG) {
+        tracing::debug!(%error, "failed to allocate space for the log in advance");
+    }
+}
+
+/// Elsewhere, only by making it longer.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn allocate(_: &File) {}
+
 #[cfg(all(test, any(target_os = "linux", target_os = "android")))]
 mod tests {
     use super::*;
@@ -144,7 +221,7 @@ mod tests {
             assert_eq!(network_name(kind), None, "{local}");
         }
         let directory = tempfile::tempdir().expect("a directory");
-        check(&directory.path().join("missing.db")).expect("it is local");
+        check_file_system(&directory.path().join("missing.db")).expect("it is local");
     }
 
     #[test]
@@ -163,7 +240,7 @@ mod tests {
         assert!(!is_mount_root(directory.path()));
         let root: &Path = "/proc".as_ref();
         assert!(is_mount_root(root), "it is always a mount");
-        let mounts = std::fs::read("/proc/self/mountinfo").expect("a list");
+        let mounts = fs::read("/proc/self/mountinfo").expect("a list");
         assert!(is_listed(&mounts, root));
     }
 
