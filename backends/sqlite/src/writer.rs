@@ -23,7 +23,6 @@ use crate::file::files::Files;
 use crate::file::log::{Log, Sync};
 use crate::file::turn::{self, Turn};
 use crate::rows::attachments::Staging;
-use crate::rows::purge::Purge;
 use crate::rows::schema;
 use crate::rows::stored::Probe;
 use crate::rows::tables::{Step, StepDone, Tables};
@@ -36,7 +35,7 @@ const MAX_PAUSE: Duration = Duration::from_micros(250);
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 
-use upkeep::{Chore, Shrink};
+use upkeep::{Space, Upkeep};
 
 /// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
@@ -47,24 +46,23 @@ pub(super) struct Writer<'c> {
     turn: Turn,
     log: Log,
     sync: Sync<'c>,
-    shrink: Shrink<'c>,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
-    min_free_space: u64,
-    space_is_low: bool,
-    has_made_room: bool,
+    space: Space,
     pace: Pace,
     tables: Tables<'c>,
-    purge: Purge<'c>,
-    purged_at: Instant,
-    attachments: Chore,
-    results: Chore,
+    upkeep: Upkeep<'c>,
     probe: Rc<Probe>,
     begin: Statement<'c>,
     commit: Statement<'c>,
+    store_time: StoreTime<'c>,
+    others: Others<'c>,
+}
+
+/// What other processes change.
+struct Others<'c> {
     version: Statement<'c>,
     any_dropped: Statement<'c>,
-    store_time: StoreTime<'c>,
     consumers: Consumers<'c>,
     peers: Arc<Peers>,
 }
@@ -89,26 +87,22 @@ impl<'c> Writer<'c> {
             is_astray: false,
             log: Log::default(),
             sync: Sync::new(connection, synchronous),
-            shrink: Shrink::prepare(connection)?,
             store_clock,
             busy_timeout,
-            min_free_space,
-            space_is_low: false,
-            has_made_room: false,
+            space: Space::new(min_free_space),
             pace: Pace::default(),
             tables: Tables::new(connection),
-            purge: Purge::prepare(connection)?,
-            purged_at: Instant::now(),
-            attachments: Chore::default(),
-            results: Chore::default(),
+            upkeep: Upkeep::prepare(connection)?,
             probe: Rc::new(probe),
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
-            version: connection.prepare(schema::VERSION)?,
-            any_dropped: connection.prepare("SELECT 1 FROM queue_dropped LIMIT 1")?,
             store_time: StoreTime::new(connection),
-            consumers: Consumers::prepare(connection)?,
-            peers,
+            others: Others {
+                version: connection.prepare(schema::VERSION)?,
+                any_dropped: connection.prepare("SELECT 1 FROM queue_dropped LIMIT 1")?,
+                consumers: Consumers::prepare(connection)?,
+                peers,
+            },
         };
         // Detects what an earlier process left to purge.
         writer.refresh()?;
@@ -158,7 +152,7 @@ impl<'c> Writer<'c> {
                 self.pace.begin(&pending);
                 let batch = self.admit(pending.take_batch());
                 let unfinished = self.run(batch);
-                if self.space_is_low {
+                if self.space.is_low {
                     self.lengthen();
                 }
                 pending.put_back(unfinished);
@@ -169,8 +163,8 @@ impl<'c> Writer<'c> {
                 continue;
             }
             let now = self.store_clock.now();
-            if (self.has_work() || self.purge.is_due(now))
-                && (pending.is_empty() || self.purged_at.elapsed() >= PURGE_INTERVAL)
+            if (self.has_work() || self.upkeep.purge.is_due(now))
+                && (pending.is_empty() || self.upkeep.purged_at.elapsed() >= PURGE_INTERVAL)
             {
                 self.purge();
                 if pending.is_empty() && self.has_work() {
@@ -361,7 +355,7 @@ impl<'c> Writer<'c> {
                 .create(queue, metadata)
                 .map(Answer::Created),
             Request::Remove { queue } => {
-                self.purge.expect_work();
+                self.upkeep.purge.expect_work();
                 self.tables.queues.remove(queue).map(|()| Answer::Done)
             }
             Request::SetMetadata { queue, metadata } => self
@@ -370,7 +364,7 @@ impl<'c> Writer<'c> {
                 .set_metadata(queue, metadata)
                 .map(|()| Answer::Done),
             Request::Clear { queue } => {
-                self.purge.expect_work();
+                self.upkeep.purge.expect_work();
                 self.tables.clear(queue).map(|()| Answer::Done)
             }
             Request::Step(step) => self.tables.step(step, None, now).map(Answer::Step),
@@ -387,10 +381,14 @@ impl<'c> Writer<'c> {
             }
             Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
             Request::Ended { token } => self.is_committed(*token, now).map(Answer::Ended),
-            Request::Register { port } => {
-                self.consumers.register(*port, now).map(|()| Answer::Done)
+            Request::Register { port } => self
+                .others
+                .consumers
+                .register(*port, now)
+                .map(|()| Answer::Done),
+            Request::Withdraw { port } => {
+                self.others.consumers.remove(*port).map(|()| Answer::Done)
             }
-            Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
             Request::Results(request) => self.tables.results(now).execute(request),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
@@ -435,17 +433,19 @@ impl<'c> Writer<'c> {
             return Err(failure);
         }
         let now = self.store_clock.now();
-        if changed || self.consumers.is_outdated(now) {
-            self.peers.set(self.consumers.read_or_none(now));
+        if changed || self.others.consumers.is_outdated(now) {
+            self.others
+                .peers
+                .set(self.others.consumers.read_or_none(now));
         }
         Ok(now)
     }
 
     fn read_changes(&mut self) -> Result<()> {
-        schema::check_version(self.version.query_row([], |row| row.get(0))?)?;
+        schema::check_version(self.others.version.query_row([], |row| row.get(0))?)?;
         self.store_time.follow(&self.store_clock)?;
-        if self.any_dropped.exists([])? {
-            self.purge.expect_work();
+        if self.others.any_dropped.exists([])? {
+            self.upkeep.purge.expect_work();
         }
         Ok(())
     }

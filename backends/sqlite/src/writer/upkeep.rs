@@ -14,7 +14,7 @@ use crate::failure::{Failure, Holder, Result};
 use crate::file::disk;
 use crate::file::files::Files;
 use crate::rows::messages::Place;
-use crate::rows::purge::Found;
+use crate::rows::purge::{Found, Purge};
 
 /// The pause between two transactions of upkeep while there is nothing else to do, so that other processes get
 /// the lock.
@@ -23,9 +23,48 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The pause after a failure, in microseconds.
 const PAUSE_AFTER_FAILURE: i64 = 1_000_000;
 
+/// What is done while there is nothing else to do.
+pub(super) struct Upkeep<'c> {
+    pub(super) purge: Purge<'c>,
+    pub(super) purged_at: Instant,
+    attachments: Chore,
+    results: Chore,
+    shrink: Shrink<'c>,
+}
+
+impl<'c> Upkeep<'c> {
+    pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
+        Ok(Self {
+            purge: Purge::prepare(connection)?,
+            purged_at: Instant::now(),
+            attachments: Chore::default(),
+            results: Chore::default(),
+            shrink: Shrink::prepare(connection)?,
+        })
+    }
+}
+
+/// The space on the disk, as the last batch has found it.
+pub(super) struct Space {
+    /// How many bytes puts leave free.
+    min_free: u64,
+    pub(super) is_low: bool,
+    has_made_room: bool,
+}
+
+impl Space {
+    pub(super) fn new(min_free: u64) -> Self {
+        Self {
+            min_free,
+            is_low: false,
+            has_made_room: false,
+        }
+    }
+}
+
 /// Something that is removed in steps.
 #[derive(Default)]
-pub(super) struct Chore {
+struct Chore {
     /// Whether there may be more to remove at once.
     more: bool,
     /// When it may be tried again, after a failure.
@@ -59,13 +98,13 @@ impl Writer<'_> {
     /// Removes some of what can no longer be received, in a transaction of its own.
     pub(super) fn purge(&mut self) {
         let now = self.store_clock.now();
-        let purged = self.purge.find(now).and_then(|found| {
+        let purged = self.upkeep.purge.find(now).and_then(|found| {
             let mut removed = self.try_remove(&found);
             if removed.as_ref().is_err_and(Failure::is_damage) {
                 removed = self.around_damage(|writer| writer.try_remove(&found));
             }
             if let Err(failure) = &removed {
-                self.purge.not_removed(found, failure, now);
+                self.upkeep.purge.not_removed(found, failure, now);
             }
             removed
         });
@@ -76,23 +115,23 @@ impl Writer<'_> {
         }
         if let Err(failure) = self.remove_attachments(now) {
             let what = "attachments that no message has";
-            self.attachments.failed(&failure, now, what);
+            self.upkeep.attachments.failed(&failure, now, what);
         }
         if let Err(failure) = self.sweep_results(now) {
             let what = "results and keys whose time is over";
-            self.results.failed(&failure, now, what);
+            self.upkeep.results.failed(&failure, now, what);
         }
-        self.purged_at = Instant::now();
+        self.upkeep.purged_at = Instant::now();
     }
 
     /// Whether there may be more to remove at once.
     pub(super) fn has_work(&self) -> bool {
-        self.attachments.more || self.results.more || self.purge.has_work()
+        self.upkeep.attachments.more || self.upkeep.results.more || self.upkeep.purge.has_work()
     }
 
     /// Removes some of an attachment that no message has, in a transaction of its own.
     fn remove_attachments(&mut self, now: i64) -> Result<()> {
-        if !self.attachments.begin(now) {
+        if !self.upkeep.attachments.begin(now) {
             return Ok(());
         }
         let Some(unused) = self.tables.messages.attachments.unused(now)? else {
@@ -110,19 +149,19 @@ impl Writer<'_> {
             self.roll_back();
             return removed;
         }
-        self.attachments.more = true;
+        self.upkeep.attachments.more = true;
         self.tables.messages.forget();
         self.transact(&[]).map(drop)
     }
 
     /// Removes some of the results that are over, in a transaction of its own.
     fn sweep_results(&mut self, now: i64) -> Result<()> {
-        if !self.results.begin(now) || !self.tables.results(now).any_over()? {
+        if !self.upkeep.results.begin(now) || !self.tables.results(now).any_over()? {
             return Ok(());
         }
         self.begin.execute([])?;
         match self.tables.results(now).sweep() {
-            Ok(swept) => self.results.more = swept.more,
+            Ok(swept) => self.upkeep.results.more = swept.more,
             Err(failure) => {
                 self.roll_back();
                 return Err(failure);
@@ -150,7 +189,7 @@ impl Writer<'_> {
         for place in places {
             self.tables.messages.drop_at(place)?;
         }
-        finished.map_or(Ok(()), |queue| self.purge.forget(queue))
+        finished.map_or(Ok(()), |queue| self.upkeep.purge.forget(queue))
     }
 
     /// Waits for a command, but not for long. Other processes get the lock meanwhile.
@@ -162,13 +201,13 @@ impl Writer<'_> {
 
     /// Shortens the file, if most of it is free. Returns whether there is more to do.
     pub(super) fn shrink(&mut self) -> bool {
-        match self.shrink.step() {
+        match self.upkeep.shrink.step() {
             Ok(more) => more,
             // At another time.
             Err(failure) if failure.is_busy() => false,
             Err(failure) => {
                 tracing::error!(?failure, "failed to shorten the file");
-                self.shrink.give_up();
+                self.upkeep.shrink.give_up();
                 false
             }
         }
@@ -213,7 +252,7 @@ const KEPT: i64 = 1024;
 ///
 /// SQLite reuses the pages of deleted messages, but does not shorten the file by itself. While there is nothing
 /// else to do, the writer moves pages from the end of the file to free places and cuts it, in small steps.
-pub(super) struct Shrink<'c> {
+struct Shrink<'c> {
     connection: &'c Connection,
     /// Whether the file can be shortened: an adopted one only if the application has set it up so.
     possible: bool,
@@ -224,7 +263,7 @@ pub(super) struct Shrink<'c> {
 }
 
 impl<'c> Shrink<'c> {
-    pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
+    fn prepare(connection: &'c Connection) -> Result<Self> {
         const INCREMENTAL: i64 = 2;
         let mode: i64 = connection.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
         Ok(Self {
@@ -238,7 +277,7 @@ impl<'c> Shrink<'c> {
 
     /// Shortens the file by some pages, in a transaction, if most of it is free. Returns whether there is more
     /// to do.
-    pub(super) fn step(&mut self) -> Result<bool> {
+    fn step(&mut self) -> Result<bool> {
         if !self.possible {
             return Ok(false);
         }
@@ -257,7 +296,7 @@ impl<'c> Shrink<'c> {
     }
 
     /// Does no more until the file is opened again.
-    pub(super) fn give_up(&mut self) {
+    fn give_up(&mut self) {
         self.possible = false;
     }
 }
@@ -265,10 +304,10 @@ impl<'c> Shrink<'c> {
 impl Writer<'_> {
     /// Refuses what adds messages while too little space is left. Returns the other commands.
     pub(super) fn admit(&mut self, batch: Vec<Command>) -> Vec<Command> {
-        self.has_made_room = false;
-        let (path, min_free) = (self.files.path(), self.min_free_space);
-        self.space_is_low = disk::free(path).is_some_and(|free| disk::is_low(free, min_free));
-        if !self.space_is_low {
+        self.space.has_made_room = false;
+        let (path, min_free) = (self.files.path(), self.space.min_free);
+        self.space.is_low = disk::free(path).is_some_and(|free| disk::is_low(free, min_free));
+        if !self.space.is_low {
             return batch;
         }
         // If the file cannot be read, the commands find that out.
@@ -293,14 +332,14 @@ impl Writer<'_> {
     /// Makes room in the log after a transaction found none, but once for each batch only: it may have to wait for
     /// readers. Returns whether there is some now.
     pub(super) fn make_room(&mut self, failure: &Failure) -> bool {
-        let wanted = failure.is_full_disk() && !self.has_made_room;
-        self.has_made_room |= wanted;
+        let wanted = failure.is_full_disk() && !self.space.has_made_room;
+        self.space.has_made_room |= wanted;
         wanted && self.empty_log()
     }
 
     /// Moves the log into the database, and starts it anew. Returns whether that succeeded.
     pub(super) fn empty_log(&mut self) -> bool {
-        let emptied = self.log.checkpoint(self.connection, self.space_is_low);
+        let emptied = self.log.checkpoint(self.connection, self.space.is_low);
         if emptied {
             self.files.allocate_log();
         }
