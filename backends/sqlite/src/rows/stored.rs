@@ -11,6 +11,7 @@ use queue_core::QueueName;
 use queue_core::backend::{
     ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
 };
+use queue_core::internal::hex;
 use queue_core::store_clock::timestamp;
 use rusqlite::{Connection, Row, params};
 
@@ -209,11 +210,11 @@ pub(crate) fn format_pair(a: i64, b: i64) -> String {
 }
 
 pub(crate) fn parse_pair(text: &str) -> Option<(i64, i64)> {
-    let digits = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if text.len() != 32 || !digits(text) {
+    let bits = hex(text)?;
+    // One with upper-case digits was never given out.
+    if text.bytes().any(|digit| digit.is_ascii_uppercase()) {
         return None;
     }
-    let bits = u128::from_str_radix(text, 16).ok()?;
     let (a, b) = ((bits >> 64) as u64, bits as u64);
     Some((a.cast_signed(), b.cast_signed()))
 }
