@@ -8,7 +8,6 @@ use azure_core::http::headers::Headers;
 use queue_core::internal::between;
 use queue_core::{Error, ErrorKind, Operation, Outcome, RetryAdvice, Timestamp};
 
-use super::origin::REQUEST_ID;
 use super::xml::{Element, http_date};
 
 /// The maximum length of a reply, in bytes: 32 messages of 64 KiB with every character escaped.
@@ -100,6 +99,12 @@ impl Failure {
     }
 }
 
+/// The header that every reply of the service has.
+pub(super) const REQUEST_ID: &str = "x-ms-request-id";
+
+/// The header of an error's code.
+pub(super) const ERROR_CODE: &str = "x-ms-error-code";
+
 /// An error reply, without its message, which may repeat the string to sign.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServiceError {
@@ -138,7 +143,7 @@ impl ServiceError {
         for (name, value) in headers.into_iter().flat_map(Headers::iter) {
             let value = value.as_str().trim();
             match name.as_str() {
-                "x-ms-error-code" => error.code = word(value),
+                ERROR_CODE => error.code = word(value),
                 REQUEST_ID => error.request_id = word(value),
                 "date" => error.date = http_date(value),
                 "retry-after" => error.retry_after = RetryAfter::parse(value),
@@ -169,6 +174,11 @@ impl ServiceError {
             retry_after: asked.map(|asked| RetryAfter::For(asked.min(MAX_FOREIGN_DELAY))),
             ..read
         }
+    }
+
+    /// Whether the reply refuses the request without a code of the service's, so that it is not certainly the service's.
+    pub(super) fn is_uncoded(&self) -> bool {
+        matches!(self.status, 400..=499) && self.code.is_none()
     }
 
     pub(super) fn has_code(&self, code: &str) -> bool {
@@ -223,7 +233,7 @@ impl ServiceError {
             (400, Some(_)) if self.parameter.as_deref() == Some("x-ms-version") => {
                 (Kind::Unsupported, NotDone)
             }
-            (400..=499, Some(_)) => (Kind::InvalidInput, NotDone),
+            (400..=499, _) if !self.is_uncoded() => (Kind::InvalidInput, NotDone),
             (500.., _) => (Kind::Storage, Unknown),
             _ => (Kind::Unreachable, Unknown),
         }
