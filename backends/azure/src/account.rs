@@ -1,4 +1,7 @@
 //! Parsing of connection strings and URLs into an account's endpoint and credential.
+//!
+//! A connection string is `NAME=VALUE;NAME=VALUE`. Errors name a setting by its position or, if it is known, by its name.
+//! They never repeat what was written, which may be part of a key.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -6,11 +9,10 @@ use std::net::IpAddr;
 use azure_core::credentials::Secret;
 use azure_core::http::Url;
 
-use super::settings::Settings;
 use super::sign::AccountKey;
 
 /// What is wrong with a connection string or URL. It never repeats the text, which may hold a secret.
-pub(super) type Problem = Cow<'static, str>;
+type Problem = Cow<'static, str>;
 
 /// The endpoint and credential of an account.
 #[derive(Debug)]
@@ -30,6 +32,10 @@ pub(super) enum EndpointKind {
     /// An emulator: the path is the account, or the host is `*.localhost`.
     Emulator,
 }
+
+/// A service version that emulators of the last years accept by default and that has every feature used
+/// here. They reject the SDK's default.
+pub(super) const EMULATOR_VERSION: &str = "2021-12-02";
 
 /// How requests are authenticated.
 #[derive(Debug)]
@@ -314,7 +320,7 @@ fn is_private(host: &str) -> bool {
 }
 
 /// Checks that a signature, which anybody on the way can read and use, is not sent unencrypted to another machine.
-pub(super) fn check_signed(url: &Url) -> Result<(), Problem> {
+fn check_signed(url: &Url) -> Result<(), Problem> {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let is_near = match address.parse::<IpAddr>() {
@@ -341,6 +347,94 @@ fn checked(account: &str) -> Result<&str, Problem> {
         return Err("the account name must consist of lower-case letters and digits".into());
     }
     Ok(account)
+}
+
+/// The settings of endpoint and credential.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Settings {
+    development: bool,
+    development_proxy: Option<String>,
+    protocol: Option<String>,
+    account: Option<String>,
+    key: Option<Secret>,
+    suffix: Option<String>,
+    queue_endpoint: Option<Secret>,
+    blob_endpoint: Option<Secret>,
+    signature: Option<Secret>,
+}
+
+/// Settings of other services of the account.
+const IGNORED: [&str; 8] = [
+    "BlobSecondaryEndpoint",
+    "DfsEndpoint",
+    "DfsSecondaryEndpoint",
+    "FileEndpoint",
+    "FileSecondaryEndpoint",
+    "QueueSecondaryEndpoint",
+    "TableEndpoint",
+    "TableSecondaryEndpoint",
+];
+
+const KNOWN: &str = "AccountName, AccountKey, SharedAccessSignature, DefaultEndpointsProtocol, \
+                     EndpointSuffix, QueueEndpoint, BlobEndpoint, UseDevelopmentStorage, DevelopmentStorageProxyUri \
+                     and the endpoints of other services";
+
+impl Settings {
+    fn parse(text: &str) -> Result<Self, Problem> {
+        let mut settings = Self::default();
+        let mut seen = Vec::new();
+        let given = text.split(';').map(str::trim).enumerate();
+        for (index, setting) in given.filter(|(_, setting)| !setting.is_empty()) {
+            let position = index + 1;
+            let Some((name, value)) = setting.split_once('=') else {
+                return Err(format!(
+                    "setting {position} of the connection string is not NAME=VALUE"
+                )
+                .into());
+            };
+            let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+            if seen.contains(&name) {
+                return Err(
+                    format!("setting {position} of the connection string is a duplicate").into(),
+                );
+            }
+            settings.take(&name, value, position)?;
+            seen.push(name);
+        }
+        Ok(settings)
+    }
+
+    fn take(&mut self, name: &str, value: &str, position: usize) -> Result<(), Problem> {
+        let text = Some(value.to_owned());
+        let secret = Some(Secret::new(value.to_owned()));
+        match name {
+            "usedevelopmentstorage" if value.eq_ignore_ascii_case("true") => {
+                self.development = true;
+            }
+            "usedevelopmentstorage" => return Err("UseDevelopmentStorage must be `true`".into()),
+            "developmentstorageproxyuri" => self.development_proxy = text,
+            "defaultendpointsprotocol" => match value.to_ascii_lowercase().as_str() {
+                protocol @ ("http" | "https") => self.protocol = Some(protocol.to_owned()),
+                _ => return Err("DefaultEndpointsProtocol must be `https` or `http`".into()),
+            },
+            "accountname" => self.account = text,
+            "accountkey" => self.key = secret,
+            "endpointsuffix" => self.suffix = text,
+            "queueendpoint" => self.queue_endpoint = secret,
+            "blobendpoint" => self.blob_endpoint = secret,
+            "sharedaccesssignature" => self.signature = secret,
+            other
+                if IGNORED
+                    .iter()
+                    .any(|known| known.eq_ignore_ascii_case(other)) => {}
+            _ => {
+                return Err(format!(
+                    "setting {position} of the connection string is unknown; known settings are {KNOWN}"
+                ).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -26,10 +26,9 @@ use queue_core::payload_store::PayloadStore;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::blobs::BlobService;
-use super::call::Caller;
-use super::call_state::RECEIPT_PLACEHOLDER;
+use super::call::{Caller, RECEIPT_PLACEHOLDER};
 use super::failure::Failure;
-use super::text::{checked, seconds};
+use super::xml::{checked, seconds};
 use super::{reply, xml};
 
 /// Queues in an Azure Storage account.

@@ -22,7 +22,7 @@ use queue_core::internal::debug_fields;
 use queue_core::payload_store::{ObjectPage, PayloadStore};
 use queue_core::{Clock, Error, ErrorKind, Operation, Result, RetryAdvice};
 
-use super::builder::EMULATOR_VERSION;
+use super::account::EMULATOR_VERSION;
 use super::call::Caller;
 use super::failure::Failure;
 use super::reply;

@@ -7,7 +7,7 @@ use azure_storage_queue::{QueueServiceClient, QueueServiceClientOptions};
 use queue_core::notify::LocalNotifier;
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
-use super::account::{Account, Credential, EndpointKind};
+use super::account::{Account, Credential, EMULATOR_VERSION, EndpointKind};
 use super::backend::{AzureBackend, capabilities};
 use super::blobs::BlobService;
 use super::call::Caller;
@@ -41,10 +41,6 @@ pub struct AzureBuilder {
     clock: Arc<dyn Clock>,
     deadline: Duration,
 }
-
-/// A service version that emulators of the last years accept by default and that has every feature used
-/// here. They reject the SDK's default.
-pub(super) const EMULATOR_VERSION: &str = "2021-12-02";
 
 /// The timeout of the first token: developer tools start a process for it.
 const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,17 +1,18 @@
-//! Runs one operation within its deadline.
+//! One operation within its deadline, and its state that the SDK's pipeline must not see or does not know: the pop
+//! receipt, which it would log, and whether the request was sent.
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use azure_core::http::{ClientMethodOptions, Context};
 use queue_clock::KnownTimer;
 use queue_core::backend::PopReceipt;
-use queue_core::internal::LockExt as _;
+use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::{Clock, Operation};
 
-use super::call_state::CallState;
 use super::failure::Failure;
 
 /// Runs operations within their deadlines.
@@ -107,12 +108,45 @@ impl Caller {
     }
 }
 
+/// The state of one call, carried by the pipeline's context to the transport.
+pub(super) struct CallState {
+    /// The receipt that replaces [`RECEIPT_PLACEHOLDER`].
+    pub(super) receipt: Option<PopReceipt>,
+    sent: AtomicBool,
+}
+
+/// A placeholder for the pop receipt in a URL, until the transport replaces it.
+pub(super) const RECEIPT_PLACEHOLDER: &str = "held-back";
+
+/// The header that carries an update's new receipt, under a name that no log treats as harmless.
+pub(super) const NEW_RECEIPT_HEADER: &str = "x-held-back";
+
+impl CallState {
+    pub(super) fn new(receipt: Option<PopReceipt>) -> Self {
+        Self {
+            receipt,
+            sent: AtomicBool::new(false),
+        }
+    }
+
+    /// Records that the request may reach the service from now on.
+    pub(super) fn mark_sent(&self) {
+        self.sent.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent.load(Ordering::Acquire)
+    }
+}
+
+debug_fields!(CallState {});
+
 #[cfg(test)]
 mod tests {
     use futures_util::future::join_all;
+    use queue_clock::TokioClock;
 
     use super::*;
-    use queue_clock::TokioClock;
 
     const DEADLINE: Duration = Duration::from_secs(10);
 

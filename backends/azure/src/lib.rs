@@ -4,15 +4,14 @@
 //! |---|---|
 //! | `backend`, `builder` | [`AzureBackend`]: requests through the SDK's clients, and how it is opened |
 //! | `blobs` | a container of blobs, for payloads that do not fit their messages |
-//! | `account`, `settings` | parsing a connection string or URL into endpoint and credential |
+//! | `account` | parsing a connection string or URL into endpoint and credential |
 //! | `entra` | tokens of Microsoft Entra ID, from the first credential that gives one |
-//! | `call` | one operation and its deadline |
-//! | `call_state` | what the SDK's pipeline must not see: the pop receipt of a call |
+//! | `call` | one operation, its deadline, and what the SDK's pipeline must not see of it |
 //! | `transport`, `sign` | the last step of the SDK's pipeline, where a request gets its secrets |
 //! | `origin` | whether a reply is certainly the service's |
-//! | `clients`, `connector` | a connection pool for each runtime; how a connection is made |
-//! | `xml`, `reply`, `text` | bodies of requests and replies; which text XML can carry |
-//! | `failure`, `service_error` | errors, without secrets |
+//! | `clients` | a connection pool for each runtime; how a connection is made |
+//! | `xml`, `reply` | bodies of requests and replies |
+//! | `failure` | errors, without secrets |
 //!
 //! The pipeline of the Azure SDK logs URLs and headers and keeps them in its errors. Therefore no module
 //! above `transport` handles a key, a signature or a pop receipt in a request.
@@ -22,17 +21,12 @@ mod backend;
 mod blobs;
 mod builder;
 mod call;
-mod call_state;
 mod clients;
-mod connector;
 mod entra;
 mod failure;
 mod origin;
 mod reply;
-mod service_error;
-mod settings;
 mod sign;
-mod text;
 mod transport;
 mod xml;
 

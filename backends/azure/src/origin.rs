@@ -8,11 +8,10 @@ use azure_core::http::Request;
 use azure_core::http::headers::Headers as SdkHeaders;
 use hyper::header::{CONTENT_RANGE, CONTENT_TYPE, HeaderMap};
 
-/// The header that every reply of the service has.
-pub(super) const REQUEST_ID: &str = "x-ms-request-id";
+use super::failure::REQUEST_ID;
 
 /// Whether a reply is certainly the service's: it has the id that the service gave to the request, and is no web page.
-/// An error of the service also has a code.
+/// One that refuses the request also [has a code](super::failure::ServiceError::is_uncoded).
 pub(super) fn is_of_service(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
     let is_page = kind.is_some_and(|kind| {
@@ -61,12 +60,14 @@ pub use objects::AzureAnswers;
 #[cfg(feature = "object-store")]
 mod objects {
     use async_trait::async_trait;
+    use azure_core::http::headers::Headers;
     use object_store::ClientOptions;
     use object_store::client::{
         HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
     };
 
-    use super::{REQUEST_ID, is_of_service};
+    use super::is_of_service;
+    use crate::failure::{ERROR_CODE, REQUEST_ID, ServiceError};
 
     /// An HTTP connector for the crate `object_store`, by which a container of blobs is reached: it passes on only what is
     /// certainly an answer of the storage service. The page of a captive portal, and the error of a proxy, are errors of the
@@ -110,12 +111,27 @@ mod objects {
             // Those for tokens go elsewhere.
             let is_for_storage = request.headers().contains_key("x-ms-version");
             let response = self.0.execute(request).await?;
-            if !is_for_storage || is_of_service(response.headers()) {
+            if !is_for_storage {
                 return Ok(response);
             }
-            let status = response.status().as_u16();
+            let (head, body) = response.into_parts();
+            let status = head.status.as_u16();
+            if is_of_service(&head.headers) {
+                if !head.status.is_client_error() {
+                    return Ok(HttpResponse::from_parts(head, body));
+                }
+                let body = body.bytes().await?;
+                let mut headers = Headers::new();
+                let code = head.headers.get(ERROR_CODE);
+                if let Some(code) = code.and_then(|code| code.to_str().ok()) {
+                    headers.insert(ERROR_CODE, code.to_owned());
+                }
+                if !ServiceError::read(status, Some(&headers), &body).is_uncoded() {
+                    return Ok(HttpResponse::from_parts(head, body.into()));
+                }
+            }
             let problem = format!(
-                "HTTP {status}, not from the storage service: no `{REQUEST_ID}`, or a page"
+                "HTTP {status}, not from the storage service: no `{REQUEST_ID}`, no error code, or a page"
             );
             // Whoever asked tries again.
             Err(HttpError::new(
@@ -137,9 +153,9 @@ mod tests {
 
     use super::*;
 
-    /// Answers with these headers.
+    /// Answers with this status, these headers and this body.
     #[derive(Debug, Clone)]
-    struct Answering(&'static [(&'static str, &'static str)]);
+    struct Answering(u16, &'static [(&'static str, &'static str)], &'static str);
 
     impl HttpConnector for Answering {
         fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -150,8 +166,9 @@ mod tests {
     #[async_trait]
     impl HttpService for Answering {
         async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
-            let mut response = HttpResponse::new(HttpResponseBody::from(String::new()));
-            for (name, value) in self.0 {
+            let mut response = HttpResponse::new(HttpResponseBody::from(self.2.to_owned()));
+            *response.status_mut() = self.0.try_into().expect("a status");
+            for (name, value) in self.1 {
                 let value = value.parse().expect("a value");
                 response.headers_mut().insert(*name, value);
             }
@@ -164,23 +181,42 @@ mod tests {
         const ID: (&str, &str) = ("x-ms-request-id", "7f");
         const XML: (&str, &str) = ("content-type", "application/xml");
         const HTML: (&str, &str) = ("content-type", "text/html");
-        for (headers, is_passed, is_for_storage) in [
-            (&[ID, XML][..], true, true),
-            (&[ID], true, true),
-            (&[XML], false, true),
-            (&[ID, HTML], false, true),
-            (&[], false, true),
-            (&[XML], true, false),
+        const CODE: (&str, &str) = ("x-ms-error-code", "BlobNotFound");
+        const ERROR: &str = "<Error><Code>BlobNotFound</Code></Error>";
+        const PAGE: &str = "<html><body>not found</body></html>";
+        for (answer, is_passed, is_for_storage) in [
+            (Answering(200, &[ID, XML], ""), true, true),
+            (Answering(200, &[ID], ""), true, true),
+            (Answering(200, &[XML], ""), false, true),
+            (Answering(200, &[ID, HTML], ""), false, true),
+            (Answering(200, &[], ""), false, true),
+            (Answering(404, &[XML], ERROR), true, false),
+            (Answering(404, &[ID, CODE], ""), true, true),
+            (Answering(404, &[ID, XML], ERROR), true, true),
+            (Answering(404, &[ID], ""), false, true),
+            (Answering(404, &[ID], PAGE), false, true),
+            (
+                Answering(409, &[ID, ("x-ms-error-code", "<b>")], ""),
+                false,
+                true,
+            ),
+            (Answering(404, &[CODE], ERROR), false, true),
+            (Answering(304, &[ID], ""), true, true),
+            (Answering(503, &[ID], ""), true, true),
         ] {
             let mut request = HttpRequest::new(HttpRequestBody::empty());
             if is_for_storage {
                 let version = "2023-11-03".parse().expect("a value");
                 request.headers_mut().insert("x-ms-version", version);
             }
-            let connector = AzureAnswers::of(Answering(headers));
+            let connector = AzureAnswers::of(answer.clone());
             let client = connector.connect(&ClientOptions::new()).expect("connects");
-            let answered = client.execute(request).await.is_ok();
-            assert_eq!(answered, is_passed, "{headers:?}");
+            let answered = client.execute(request).await;
+            assert_eq!(answered.is_ok(), is_passed, "{answer:?}");
+            if let Ok(answered) = answered {
+                let body = answered.into_body().bytes().await.expect("a body");
+                assert_eq!(body, answer.2, "{answer:?}");
+            }
         }
     }
 }

@@ -12,10 +12,9 @@ use queue_core::backend::{
 use queue_core::payload_store::{ObjectPage, StoredObject};
 use queue_core::{QueueName, Timestamp};
 
-use super::call_state::NEW_RECEIPT_HEADER;
+use super::call::NEW_RECEIPT_HEADER;
 use super::failure::Failure;
-use super::text::http_date;
-use super::xml::Element;
+use super::xml::{Element, http_date};
 
 type Result<T> = std::result::Result<T, Failure>;
 

@@ -1,6 +1,5 @@
 //! Signing of requests with an account key, as defined by the storage services (`SharedKey`).
 
-use queue_core::internal::debug_fields;
 use std::collections::BTreeMap;
 
 use azure_core::credentials::Secret;
@@ -10,9 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderValue};
+use queue_core::internal::debug_fields;
 use sha2::Sha256;
-
-use super::account::Problem;
 
 /// An account's key. `Debug` does not show it.
 pub(super) struct AccountKey {
@@ -37,12 +35,12 @@ const STANDARD_HEADERS: [&str; 11] = [
 ];
 
 impl AccountKey {
-    pub(super) fn decode(account: &str, key: &Secret) -> Result<Self, Problem> {
+    pub(super) fn decode(account: &str, key: &Secret) -> Result<Self, &'static str> {
         let key = STANDARD
             .decode(key.secret())
             .map_err(|_| "AccountKey is not Base64")?;
         if key.is_empty() {
-            return Err("AccountKey is empty".into());
+            return Err("AccountKey is empty");
         }
         let keyed = Hmac::new_from_slice(&key).map_err(|_| "AccountKey has an invalid length")?;
         Ok(Self {

@@ -24,14 +24,10 @@ use queue_core::backend::PopReceipt;
 use queue_core::internal::{debug_fields, error_chain};
 
 use super::account::Credential;
-use super::call_state::{CallState, NEW_RECEIPT_HEADER};
+use super::call::{CallState, NEW_RECEIPT_HEADER};
 use super::clients::Clients;
-use super::failure::Failure;
-use super::origin::{REQUEST_ID, is_of_service, is_whole};
-use super::service_error::ServiceError;
-
-/// The maximum length of a reply, in bytes: 32 messages of 64 KiB with every character escaped.
-pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
+use super::failure::{ERROR_CODE, Failure, MAX_REPLY, REQUEST_ID, ServiceError};
+use super::origin::{is_of_service, is_whole};
 
 /// The headers of replies that are passed on, besides metadata and the receipt.
 const READ: [&str; 11] = [
@@ -42,7 +38,7 @@ const READ: [&str; 11] = [
     "retry-after",
     "retry-after-ms",
     "x-ms-approximate-messages-count",
-    "x-ms-error-code",
+    ERROR_CODE,
     REQUEST_ID,
     "x-ms-retry-after-ms",
     "x-ms-time-next-visible",

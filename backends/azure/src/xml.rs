@@ -1,7 +1,12 @@
-//! The XML of requests and replies: small trees, parsed leniently for text of foreign clients.
+//! The XML of requests and replies: small trees, parsed leniently for text of foreign clients; and the values in them.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
+use jiff::fmt::rfc2822::DateTimeParser;
+use queue_core::backend::Limits;
+use queue_core::internal::xml_text;
+use queue_core::{Result, Timestamp};
 use quick_xml::Reader;
 use quick_xml::escape::{partial_escape, resolve_predefined_entity};
 use quick_xml::events::{BytesRef, BytesStart, Event};
@@ -114,6 +119,25 @@ pub(super) fn message(text: &str) -> Vec<u8> {
     body.into_bytes()
 }
 
+/// Returns the body as text, or an error if XML cannot carry it unchanged.
+pub(super) fn checked<'b>(body: &'b [u8], limits: &Limits<'_>) -> Result<&'b str> {
+    xml_text(body)
+        .map_err(|problem| limits.invalid(format!("{problem}; encode the body as Base64")))
+}
+
+/// Converts a duration to whole seconds, rounded up.
+pub(super) fn seconds(duration: Duration) -> i32 {
+    let part = u64::from(duration.subsec_nanos() > 0);
+    let whole = duration.as_secs().saturating_add(part);
+    i32::try_from(whole).unwrap_or(i32::MAX)
+}
+
+/// Parses a date in HTTP's format.
+pub(super) fn http_date(text: &str) -> Option<Timestamp> {
+    static PARSER: DateTimeParser = DateTimeParser::new();
+    PARSER.parse_timestamp(text).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,5 +198,13 @@ mod tests {
             assert_eq!(Element::parse(body.as_bytes()), None, "{body}");
         }
         assert_eq!(Element::parse(b"<a>\xff</a>"), None);
+    }
+
+    #[test]
+    fn seconds_are_rounded_up() {
+        assert_eq!(seconds(Duration::ZERO), 0);
+        assert_eq!(seconds(Duration::from_millis(1)), 1);
+        assert_eq!(seconds(Duration::from_secs(30)), 30);
+        assert_eq!(seconds(Duration::MAX), i32::MAX);
     }
 }

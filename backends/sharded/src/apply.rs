@@ -3,10 +3,12 @@
 use queue_core::backend::{ApplyError, Atomicity, Backend as _, Op, OpOutcome, check_ops};
 use queue_core::{Error, Operation, Outcome, QueueName, Result};
 
-use crate::backend::{ShardedBackend, of_shard, own_receipt};
+use crate::backend::ShardedBackend;
 use crate::descriptor::Descriptor;
-use crate::names::{message_receipt, shard_name, shard_of_message};
-use crate::placement::{Keyless, translate_attachment};
+use crate::placement::{
+    Keyless, message_receipt, of_shard, own_receipt, shard_name, shard_of_message,
+    translate_attachment,
+};
 
 /// An operation as it goes to an account.
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Capabilities,
-    ConditionalPuts, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark,
-    PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
-    Swap, Transactions,
+    ApplyError, Atomicity, AttachmentPart, Attachments, Backend, BodyForm, BrowsedMessage,
+    Browsing, Capabilities, ConditionalPuts, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
+    Page, PageMark, PeekedMessage, Places, PopReceipt, PutIf, PutReceipt, QueueProperties,
+    ReceivedMessage, StaleReceipts, StorageId, Swap, Transactions,
 };
 use queue_core::clock::Clock;
 use queue_core::idempotency::IdempotencyStore;
@@ -17,13 +17,11 @@ use queue_core::payload_store::PayloadStore;
 use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
-use crate::capabilities::of_all;
 use crate::descriptor::Descriptor;
-use crate::errors::{may_go_elsewhere, of_queue};
-use crate::names::{
-    message_id, message_receipt, receipt_of, shard_name, shard_of, shard_of_message,
+use crate::placement::{
+    Turns, may_go_elsewhere, message_receipt, no_such_id, of_queue, of_shard, own_receipt,
+    shard_name, shard_of, shard_of_key, shard_of_message,
 };
-use crate::placement::{Turns, shard_of_key};
 use crate::round::Rounds;
 use crate::topology::Topology;
 use crate::transactions::ShardedTransactions;
@@ -182,31 +180,6 @@ impl ShardedBackend {
             shard = (shard + 1) % descriptor.active;
         }
     }
-}
-
-/// Returns the receipt of a put on a shard, with the id that the message has here.
-pub(crate) fn of_shard(shard: u32, mut put: PutReceipt) -> PutReceipt {
-    put.id = message_id(shard, &put.id);
-    put.receipt = message_receipt(shard, &put.receipt);
-    put
-}
-
-/// Returns a receipt as it is on the shard of its message.
-pub(crate) fn own_receipt(
-    queue: &QueueName,
-    shard: u32,
-    receipt: &PopReceipt,
-    operation: Operation,
-) -> Result<PopReceipt> {
-    receipt_of(shard, receipt).ok_or_else(|| {
-        let error = Error::new(ErrorKind::ReceiptMismatch, operation).with_queue(queue);
-        error.with_detail("it is none of a message of this shard")
-    })
-}
-
-pub(crate) fn no_such_id(queue: &QueueName, operation: Operation) -> Error {
-    let error = Error::new(ErrorKind::MessageNotFound, operation).with_queue(queue);
-    error.with_detail("no shard has such ids")
 }
 
 fn unsupported(queue: &QueueName, operation: Operation) -> Error {
@@ -421,4 +394,41 @@ impl fmt::Debug for ShardedBackend {
             .field("topology", &self.topology)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns what all of these accounts can do together. Several are never atomic, and a record of one cannot be changed in
+/// one step with a message of another.
+fn of_all(accounts: &[Arc<dyn Backend>]) -> Capabilities {
+    let mut all = accounts.iter().map(|account| account.capabilities());
+    let mut together = all.next().expect("there is an account").clone();
+    for one in all {
+        together.max_body = together.max_body.min(one.max_body);
+        together.max_moved_body = together.max_moved_body.min(one.max_moved_body);
+        together.max_metadata = together.max_metadata.min(one.max_metadata);
+        together.max_receive = together.max_receive.min(one.max_receive);
+        together.min_visibility = together.min_visibility.max(one.min_visibility);
+        together.max_visibility = together.max_visibility.min(one.max_visibility);
+        together.max_delay = together.max_delay.min(one.max_delay);
+        together.idle_cap = together.idle_cap.max(one.idle_cap);
+        together.max_apply = together.max_apply.min(one.max_apply);
+        together.max_apply_bytes = together.max_apply_bytes.min(one.max_apply_bytes);
+        if one.body == BodyForm::Text {
+            together.body = BodyForm::Text;
+        }
+        if one.stale_receipts == StaleReceipts::Ambiguous {
+            together.stale_receipts = StaleReceipts::Ambiguous;
+        }
+        if one.places == Places::Lost {
+            together.places = Places::Lost;
+        }
+        if one.browsing == Browsing::Unsupported {
+            together.browsing = Browsing::Unsupported;
+        }
+    }
+    if accounts.len() > 1 {
+        together.atomicity = Atomicity::InOrder;
+        together.conditional_puts = ConditionalPuts::Unsupported;
+        together.attachments = Attachments::Unsupported;
+    }
+    together
 }

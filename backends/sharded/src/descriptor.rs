@@ -4,7 +4,7 @@ use queue_core::backend::Metadata;
 use queue_core::internal::json_error;
 use queue_core::{Error, ErrorKind, Operation, Result};
 
-use crate::names::MAX_SHARDS;
+use crate::placement::MAX_SHARDS;
 
 /// Which shards there are. It is kept in the metadata of one queue of the first account.
 #[derive(Debug, Clone, PartialEq, Eq)]

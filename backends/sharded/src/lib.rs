@@ -38,37 +38,26 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `shards` | connecting |
-//! | `backend` | the backend: which shard an operation is about |
-//! | `queues`, `look` | queues as wholes: create, delete, clear; count, peek, browse |
+//! | `shards` | connecting; changing the number of shards, one program at a time |
+//! | `backend` | the backend: which shard an operation is about, and what all accounts can do |
+//! | `queues` | queues as wholes: create, delete, clear; count, peek, find, browse |
 //! | `apply` | several operations on any shards |
-//! | `receive`, `asked`, `round` | asking the shards in turn, and what slow and failing ones are spared |
-//! | `placement` | which shard a message is put on |
-//! | `names` | the names of shards, and the ids of their messages |
-//! | `descriptor`, `topology` | which shards there are, and for how long a program believes that |
-//! | `resize` | changing that, one program at a time |
+//! | `receive`, `round` | asking the shards in turn, and what slow and failing ones are spared |
 //! | `transactions` | what the application's transactions put and complete, if all shards are on one storage |
-//! | `capabilities`, `errors`, `pause` | what all accounts can do; errors that name the shard; growing pauses |
+//! | `topology`, `descriptor` | which shards there are, and for how long a program believes that |
+//! | `placement` | which shard a message is put on; the names of shards, the ids of their messages, and errors that name the shard |
 
 mod apply;
-mod asked;
 mod backend;
-mod capabilities;
 mod descriptor;
-mod errors;
-mod look;
-mod names;
-mod pause;
 mod placement;
 mod queues;
 mod receive;
-mod resize;
 mod round;
 mod shards;
 mod topology;
 mod transactions;
 
 pub use backend::ShardedBackend;
-pub use names::{MAX_SHARDS, shard_of};
-pub use resize::{Resized, RetiredShard};
-pub use shards::Shards;
+pub use placement::{MAX_SHARDS, shard_of};
+pub use shards::{Resized, RetiredShard, Shards};

@@ -1,11 +1,9 @@
-//! Which shard a message is put on.
+//! Which shard a message is put on; what shards and their messages are called; and errors that name the shard.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use queue_core::backend::{Attachment, NewMessage};
-use queue_core::{Operation, Result};
-
-use crate::names::{shard_name, shard_of_message};
+use queue_core::backend::{Attachment, NewMessage, PopReceipt, PutReceipt, StorageId};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result, RetryAdvice};
 
 /// Puts messages without a key on the shards in turn.
 #[derive(Debug, Default)]
@@ -82,6 +80,139 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
+/// The maximum number of shards.
+pub const MAX_SHARDS: u32 = 256;
+
+/// Between the name of a queue and the number of a shard.
+const SUFFIX: &str = "-s";
+
+/// Between the number of a shard and the id of a message in it.
+const OF: char = '~';
+
+/// Returns the name of the queue that is a shard of this one.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if the queue's name is too long for that.
+pub(crate) fn shard_name(queue: &QueueName, shard: u32, operation: Operation) -> Result<QueueName> {
+    QueueName::new(&format!("{queue}{SUFFIX}{shard}")).map_err(|problem| {
+        let detail = format!("its shards cannot be named: {problem}");
+        Error::new(ErrorKind::InvalidInput, operation)
+            .with_queue(queue)
+            .with_detail(detail)
+            .unsent()
+    })
+}
+
+/// Returns the queue of which this one is a shard, and the shard's number. `None` if it is no shard.
+///
+/// ```
+/// use queue_core::QueueName;
+///
+/// let (queue, shard) = queue_sharded::shard_of(&QueueName::from_static("orders-s3")).expect("a shard");
+/// assert_eq!((queue.as_str(), shard), ("orders", 3));
+/// assert!(queue_sharded::shard_of(&QueueName::from_static("orders")).is_none());
+/// ```
+#[must_use]
+pub fn shard_of(name: &QueueName) -> Option<(QueueName, u32)> {
+    let (queue, shard) = name.as_str().rsplit_once(SUFFIX)?;
+    let number: u32 = shard.parse().ok().filter(|shard| *shard < MAX_SHARDS)?;
+    // `+1` and `01` are numbers, but no names.
+    let is_written_so = number.to_string() == shard;
+    Some((QueueName::new(queue).ok()?, number)).filter(|_| is_written_so)
+}
+
+/// Returns the id of a message of a shard.
+pub(crate) fn message_id(shard: u32, id: &StorageId) -> StorageId {
+    StorageId::new(format!("{shard}{OF}{id}"))
+}
+
+/// Returns the shard of a message, and its id there. `None` if no message of a shard has such an id.
+pub(crate) fn shard_of_message(id: &StorageId) -> Option<(u32, StorageId)> {
+    let (shard, id) = id.as_str().split_once(OF)?;
+    Some((shard.parse().ok()?, StorageId::new(id)))
+}
+
+/// Returns the receipt of a message of a shard: receipts of different accounts may be alike.
+pub(crate) fn message_receipt(shard: u32, receipt: &PopReceipt) -> PopReceipt {
+    PopReceipt::new(format!("{shard}{OF}{}", receipt.reveal()))
+}
+
+/// Returns a receipt as it is on this shard. `None` if it is none of a message there.
+pub(crate) fn receipt_of(shard: u32, receipt: &PopReceipt) -> Option<PopReceipt> {
+    let (number, receipt) = receipt.reveal().split_once(OF)?;
+    let is_of_shard = number.parse() == Ok(shard);
+    is_of_shard.then(|| PopReceipt::new(receipt))
+}
+
+/// Returns the receipt of a put on a shard, with the id that the message has here.
+pub(crate) fn of_shard(shard: u32, mut put: PutReceipt) -> PutReceipt {
+    put.id = message_id(shard, &put.id);
+    put.receipt = message_receipt(shard, &put.receipt);
+    put
+}
+
+/// Returns a receipt as it is on the shard of its message.
+pub(crate) fn own_receipt(
+    queue: &QueueName,
+    shard: u32,
+    receipt: &PopReceipt,
+    operation: Operation,
+) -> Result<PopReceipt> {
+    receipt_of(shard, receipt).ok_or_else(|| {
+        let error = Error::new(ErrorKind::ReceiptMismatch, operation).with_queue(queue);
+        error.with_detail("it is none of a message of this shard")
+    })
+}
+
+pub(crate) fn no_such_id(queue: &QueueName, operation: Operation) -> Error {
+    let error = Error::new(ErrorKind::MessageNotFound, operation).with_queue(queue);
+    error.with_detail("no shard has such ids")
+}
+
+/// Returns the error of the first shard as that of its queue, which exists if and only if this shard does.
+pub(crate) fn of_queue(error: Error, queue: &QueueName) -> Error {
+    if error.is_queue_gone() || error.kind() == ErrorKind::QueueExists {
+        return error.with_queue(queue);
+    }
+    error.of_shard(queue, 0)
+}
+
+/// Returns the error of a shard that has to be there, and is not.
+pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operation) -> Error {
+    let detail = "it is missing, and in use; a resize to the same number of shards creates it";
+    let error = Error::new(ErrorKind::Storage, operation)
+        .with_detail(detail)
+        .of_shard(queue, shard);
+    match operation {
+        // A resize, or somebody who deletes the queue, may be on its way.
+        Operation::Put | Operation::Apply | Operation::CreateQueue => error,
+        _ => error.with_retry(RetryAdvice::Permanent),
+    }
+}
+
+/// Returns the error of a queue without its first shard whose other shards have messages: put by a program that did not create
+/// the queue, before its creator has come to the first shard, which it creates last.
+pub(crate) fn first_is_missing(queue: &QueueName) -> Error {
+    let detail = "it is missing, and others have messages: the queue is being created or deleted, or was not to the end";
+    Error::new(ErrorKind::Storage, Operation::Properties)
+        .with_detail(detail)
+        .of_shard(queue, 0)
+        .with_retry(RetryAdvice::Temporary)
+}
+
+/// Whether nothing was put, for a reason that another shard may not have.
+pub(crate) fn may_go_elsewhere(error: &Error) -> bool {
+    error.outcome() == Outcome::NotDone && error.retry() != RetryAdvice::Permanent
+}
+
+/// Takes a shard that does not exist for one that has nothing.
+pub(crate) fn unless_missing(done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if error.is_queue_gone() => Ok(()),
+        done => done,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +242,33 @@ mod tests {
     fn the_shard_of_a_key_never_changes() {
         let shards = ["", "a", "[\"order\",7]", "ü"].map(|key| shard_of_key(key, 16));
         assert_eq!(shards, [3, 2, 2, 13]);
+    }
+
+    #[test]
+    fn names_and_ids_come_back() {
+        let queue = QueueName::from_static("orders-s1");
+        let name = shard_name(&queue, 255, Operation::Put).expect("short");
+        assert_eq!(name.as_str(), "orders-s1-s255");
+        assert_eq!(shard_of(&name), Some((queue, 255)));
+        for other in ["orders-s256", "orders-s01", "orders-sx", "orders", "s-s1"] {
+            assert_eq!(
+                shard_of(&QueueName::new(other).expect("valid")),
+                None,
+                "{other}"
+            );
+        }
+        let id = StorageId::new("a~b#3");
+        let of_shard = message_id(7, &id);
+        assert_eq!(shard_of_message(&of_shard), Some((7, id)));
+        assert_eq!(shard_of_message(&StorageId::new("17")), None);
+    }
+
+    #[test]
+    fn a_name_without_room_for_the_suffix_is_refused() {
+        let longest = QueueName::new(&"q".repeat(58)).expect("valid");
+        assert!(shard_name(&longest, 255, Operation::CreateQueue).is_ok());
+        let longer = QueueName::new(&"q".repeat(59)).expect("valid");
+        let refused = shard_name(&longer, 255, Operation::CreateQueue).expect_err("too long");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     }
 }

@@ -10,8 +10,6 @@ use queue_core::internal::{LockExt as _, later};
 use queue_core::{Error, QueueName};
 use tokio::sync::watch;
 
-use crate::pause::Pause;
-
 /// The pauses of a shard that has no messages.
 const FIRST_EMPTY: Duration = Duration::from_millis(50);
 const LONGEST_EMPTY: Duration = Duration::from_secs(2);
@@ -210,5 +208,34 @@ impl fmt::Debug for Rounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queues: Vec<QueueName> = self.0.hold().keys().cloned().collect();
         f.debug_tuple("Rounds").field(&queues).finish()
+    }
+}
+
+/// A pause that grows each time it is repeated.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pause {
+    times: u32,
+    /// On the monotonic clock.
+    until: Duration,
+}
+
+impl Pause {
+    pub(crate) fn is_over(&self, now: Duration) -> bool {
+        now >= self.until
+    }
+
+    /// Pauses again: twice as long as before, from `first` on and up to `longest`, of which a part is random. At least for
+    /// `least`.
+    pub(crate) fn again(
+        &mut self,
+        now: Duration,
+        first: Duration,
+        longest: Duration,
+        least: Option<Duration>,
+    ) {
+        let doubled = first.saturating_mul(2_u32.saturating_pow(self.times));
+        let pause = doubled.min(longest).mul_f64(rand::random_range(0.75..=1.0));
+        self.times = self.times.saturating_add(1);
+        self.until = now.saturating_add(pause.max(least.unwrap_or_default()));
     }
 }

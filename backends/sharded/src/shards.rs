@@ -1,13 +1,18 @@
+//! Connecting shards, and changing their number while programs use them.
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::Backend;
+use futures_util::future::try_join_all;
+use queue_core::backend::{Backend, BackendExt as _};
 use queue_core::clock::Clock;
+use queue_core::lock::Lock;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use crate::backend::ShardedBackend;
-use crate::resize::check_number;
-use crate::topology::{NAME, Topology};
+use crate::backend::{Shard, ShardedBackend};
+use crate::descriptor::Descriptor;
+use crate::placement::MAX_SHARDS;
+use crate::topology::{NAME, TRUSTED, Topology};
 
 /// Connects a [`ShardedBackend`].
 ///
@@ -81,4 +86,157 @@ impl Shards {
             self.patience,
         ))
     }
+}
+
+/// The pause between two looks at shards that are no longer in use.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// For how long the lock of a resize is held without a renewal.
+const HELD_FOR: Duration = Duration::from_secs(30);
+
+/// A change of the number of shards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resized {
+    /// The number of shards before.
+    pub before: u32,
+    /// The number of shards that messages are put on now.
+    pub shards: u32,
+    /// The version of what all programs read, within a minute.
+    pub epoch: u64,
+    /// The number of shards that have only what was put on them before. They are received from as long as they exist.
+    pub retired: u32,
+}
+
+/// A shard of a queue that messages are no longer put on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetiredShard {
+    /// The queue of which it is a shard.
+    pub queue: QueueName,
+    /// Its own name.
+    pub name: QueueName,
+    /// The URI of the account that has it.
+    pub account: String,
+    /// The approximate number of its messages, invisible ones included, at the last look.
+    pub messages: u64,
+    /// Whether it was empty at each look for longer than any program puts messages on it. Then it can be deleted.
+    pub is_drained: bool,
+}
+
+impl ShardedBackend {
+    /// Changes the number of shards, of all queues, while programs use them. Shards that are no longer in use stay, and are
+    /// received from: [`retired`](Self::retired) tells when they can be deleted.
+    ///
+    /// The same number creates what is missing. If it fails half way, it can be called again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a number outside 1 to [`MAX_SHARDS`]; [`ErrorKind::Conflict`] while another program
+    /// does this; those of the storage.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the number may have been changed, and another program can do this only
+    /// half a minute later.
+    pub async fn resize(&self, shards: u32) -> Result<Resized> {
+        check_number(shards)?;
+        let queue = self.topology.queue();
+        let mut lock = Lock::take(self.first(), queue, &self.clock, HELD_FOR).await?;
+        let resized = self.resize_locked(shards, &mut lock).await;
+        if let Err(error) = lock.release().await {
+            tracing::warn!(%queue, %error, "failed to release the lock of the shards; it is free in half a minute");
+        }
+        resized
+    }
+
+    async fn resize_locked(&self, shards: u32, lock: &mut Lock) -> Result<Resized> {
+        let current = self.topology.read_now().await?;
+        let accounts = self.topology.accounts().to_vec();
+        let next = current.resized(accounts, shards);
+        self.create_missing(&next, lock).await?;
+        lock.renew().await?;
+        self.topology.write(next.clone()).await?;
+        // Queues that were created meanwhile have the shards of before.
+        self.create_missing(&next, lock).await?;
+        Ok(Resized {
+            before: current.active,
+            shards: next.active,
+            epoch: next.epoch,
+            retired: next.all() - next.active,
+        })
+    }
+
+    async fn create_missing(&self, descriptor: &Descriptor, lock: &mut Lock) -> Result<()> {
+        for queue in self.list_queues("").await? {
+            lock.renew().await?;
+            self.create_active(descriptor, &queue).await?;
+        }
+        Ok(())
+    }
+
+    /// Watches the shards that are no longer in use, for a little longer than programs may still put messages on them, which
+    /// is two minutes. Returns at once if there are none.
+    ///
+    /// Nobody deletes them but you: `is_drained` says which can be.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn retired(&self) -> Result<Vec<RetiredShard>> {
+        let until = self.clock.monotonic().saturating_add(TRUSTED + 2 * LOOK);
+        let mut shards = self.look_at_retired().await?;
+        while !shards.is_empty() && self.clock.monotonic() < until {
+            self.clock.sleep(LOOK).await;
+            let mut now = self.look_at_retired().await?;
+            for shard in &mut now {
+                let before = shards.iter().find(|before| before.name == shard.name);
+                shard.is_drained &= before.is_some_and(|before| before.is_drained);
+            }
+            shards = now;
+        }
+        Ok(shards)
+    }
+
+    async fn look_at_retired(&self) -> Result<Vec<RetiredShard>> {
+        let descriptor = self.topology.read_now().await?;
+        let mut shards = Vec::new();
+        for queue in self.list_queues("").await? {
+            let retired = descriptor.active..descriptor.all();
+            let looks = retired.map(|number| self.look_at(&descriptor, &queue, number));
+            shards.extend(try_join_all(looks).await?.into_iter().flatten());
+        }
+        Ok(shards)
+    }
+
+    async fn look_at(
+        &self,
+        descriptor: &Descriptor,
+        queue: &QueueName,
+        number: u32,
+    ) -> Result<Option<RetiredShard>> {
+        let Shard { account, name } =
+            self.shard(descriptor, queue, number, Operation::Properties)?;
+        let messages = match account.properties(&name).await {
+            Ok(properties) => properties.approximate_count,
+            Err(error) if error.is_queue_gone() => return Ok(None),
+            Err(error) => return Err(error.of_shard(queue, number)),
+        };
+        Ok(Some(RetiredShard {
+            queue: queue.clone(),
+            account: account.account(),
+            name,
+            messages,
+            is_drained: messages == 0,
+        }))
+    }
+}
+
+fn check_number(shards: u32) -> Result<()> {
+    if (1..=MAX_SHARDS).contains(&shards) {
+        return Ok(());
+    }
+    let detail = format!("the number of shards must be 1 to {MAX_SHARDS}, not {shards}");
+    let error = Error::new(ErrorKind::InvalidInput, Operation::Open);
+    Err(error.with_detail(detail).unsent())
 }

@@ -11,7 +11,7 @@ use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::descriptor::Descriptor;
-use crate::names::shard_of;
+use crate::placement::shard_of;
 
 /// The queue on the first account that keeps which shards there are, unless it is called otherwise.
 pub(crate) const NAME: QueueName = QueueName::from_static("shards");

@@ -9,11 +9,11 @@ use queue_core::backend::{
 };
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use crate::backend::{no_such_id, of_shard, own_receipt};
 use crate::descriptor::Descriptor;
-use crate::errors::of_queue;
-use crate::names::{shard_name, shard_of, shard_of_message};
-use crate::placement::{Keyless, Turns, shard_of_key, translate_attachment};
+use crate::placement::{
+    Keyless, Turns, no_such_id, of_queue, of_shard, own_receipt, shard_name, shard_of,
+    shard_of_key, shard_of_message, translate_attachment,
+};
 use crate::round::Rounds;
 use crate::topology::Topology;
 

@@ -15,20 +15,21 @@ use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, MessageId, Operation, QueueName, Result};
+use queue_core::{Error, MessageId, Operation, Outcome, QueueName, Result};
 use tokio::sync::oneshot;
 
-use super::attachments::PART;
-use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
-use super::connection::Settings;
-use super::failure::{self, Failure};
-use super::reader::{Query, Reader, ask_reader, format_metadata};
-use super::receipt::{self, Handle};
-use super::results::SqliteResults;
-use super::stored::Stored;
-use super::threads::Threads;
-use super::transactions::SqliteTransactions;
-use super::wakeups::FileNotifier;
+use crate::command::{self, Answer, Command, Request, ask, discard, mismatched};
+use crate::failure::{self, Failure};
+use crate::file::connection::Settings;
+use crate::reader::{Query, Reader, ask_reader};
+use crate::results::SqliteResults;
+use crate::rows::attachments::PART;
+use crate::rows::queues::format_metadata;
+use crate::rows::stored::{self, Handle, Stored};
+use crate::rows::tables::{Step, StepDone};
+use crate::threads::Threads;
+use crate::transactions::SqliteTransactions;
+use crate::wake::FileNotifier;
 
 /// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
@@ -60,7 +61,7 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// ```
 ///
 /// # Durability
-/// An operation completes after its commit. With [`Synchronous::Full`](super::Synchronous), the default,
+/// An operation completes after its commit. With [`Synchronous::Full`](crate::Synchronous), the default,
 /// it then survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so throughput grows with the
 /// number of tasks.
 ///
@@ -173,11 +174,7 @@ impl SqliteBackend {
     }
 
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
-        Limits {
-            capabilities: &self.capabilities,
-            operation,
-            queue,
-        }
+        self.capabilities.limits(operation, queue)
     }
 
     async fn ask_about(
@@ -188,6 +185,22 @@ impl SqliteBackend {
     ) -> Result<Answer> {
         let answer = ask(&self.commands, request).await;
         answer.map_err(|failure| failure.into_error(operation, Some(queue), &self.settings.path))
+    }
+
+    /// Returns the put of a message, after [staging](command::put) its attachment if that is large.
+    async fn step(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        message: NewMessage,
+        room: &mut usize,
+    ) -> Result<Step> {
+        let step = command::put(&self.commands, queue, message, room).await;
+        step.map_err(|failure| {
+            let error = failure.into_error(operation, Some(queue), &self.settings.path);
+            // Whatever has become of what was staged, the message was not put.
+            error.with_outcome(Outcome::NotDone)
+        })
     }
 
     async fn read<T: Send + 'static>(
@@ -280,7 +293,7 @@ impl Backend for SqliteBackend {
             Ok(Answer::Step(StepDone::Put(placed))) => Ok(placed.into_receipt()),
             Ok(other) => mismatched(&other),
             Err(error) => {
-                self.discard(staged);
+                discard(&self.commands, staged);
                 Err(error)
             }
         }
@@ -317,7 +330,7 @@ impl Backend for SqliteBackend {
             Ok(other) => mismatched(&other),
             Err(error) => Err(error),
         };
-        self.discard(staged);
+        discard(&self.commands, staged);
         put
     }
 
@@ -356,7 +369,7 @@ impl Backend for SqliteBackend {
         _: Option<&StoredPayload>,
         from: u64,
     ) -> Result<AttachmentPart> {
-        let (name, id) = (queue.clone(), receipt::parse_id(id));
+        let (name, id) = (queue.clone(), stored::parse_id(id));
         let read = move |reader: &Reader| reader.attachment(&name, id, from);
         let part = self.read(Operation::FetchData, Some(queue), read).await?;
         Ok(part.map_or(AttachmentPart::Missing, AttachmentPart::Data))
@@ -366,7 +379,7 @@ impl Backend for SqliteBackend {
         let limits = self.limits(Operation::Browse, queue);
         limits.check_max(max)?;
         let parse = |mark: &PageMark| {
-            receipt::parse_pair(mark.as_str()).ok_or_else(|| limits.invalid_mark(mark))
+            stored::parse_pair(mark.as_str()).ok_or_else(|| limits.invalid_mark(mark))
         };
         let (after, name) = (from.map(parse).transpose()?, queue.clone());
         let browse = move |reader: &Reader| reader.browse(&name, after, max);
@@ -415,7 +428,7 @@ impl Backend for SqliteBackend {
         let request = Request::Step(step);
         match self.ask_about(Operation::Update, queue, request).await? {
             Answer::Step(StepDone::Updated { visible_at, nonce }) => {
-                Ok(receipt::lease(visible_at, nonce))
+                Ok(stored::lease(visible_at, nonce))
             }
             other => mismatched(&other),
         }
@@ -451,7 +464,7 @@ impl Backend for SqliteBackend {
                     match step.await {
                         Ok(step) => step,
                         Err(error) => {
-                            self.discard(steps.iter().filter_map(Step::staged));
+                            discard(&self.commands, steps.iter().filter_map(Step::staged));
                             return Err(ApplyError::new(index, Vec::new(), error));
                         }
                     }
@@ -464,7 +477,7 @@ impl Backend for SqliteBackend {
             Ok(Answer::Applied(done)) => Ok(done.into_iter().map(StepDone::into_outcome).collect()),
             Ok(other) => mismatched(&other),
             Err(failure) => {
-                self.discard(staged);
+                discard(&self.commands, staged);
                 let index = match &failure {
                     Failure::Step(index, ..) => *index,
                     _ => 0,
@@ -483,5 +496,3 @@ impl Drop for SqliteBackend {
 }
 
 debug_fields!(SqliteBackend { settings });
-
-mod staging;

@@ -5,17 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{
-    Attachment, Created, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token,
-};
+use queue_core::backend::{Attachment, Created, NewMessage, Swap, Token};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 
-use super::attachments::{Attaching, Staging};
-use super::checksum::checksum;
-use super::failure::{Failure, Result};
-use super::receipt::{self, Handle};
-use super::stored::{Placed, Stored};
+use crate::failure::{Failure, Result};
+use crate::rows::attachments::{Staging, parts};
+use crate::rows::stored::{Attaching, Stored};
+use crate::rows::tables::{Step, StepDone};
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
 #[derive(Debug)]
@@ -80,46 +77,6 @@ pub(super) struct Port {
     pub(super) number: u16,
 }
 
-/// A change to one message, or to a recorded value.
-#[derive(Debug)]
-pub(super) enum Step {
-    Put {
-        queue: QueueName,
-        parcel: Parcel,
-    },
-    Update {
-        queue: QueueName,
-        handle: Handle,
-        /// `None` if it goes back to its place.
-        visibility: Option<Duration>,
-        /// The new body and its checksum.
-        body: Option<(Bytes, i64)>,
-    },
-    Delete {
-        queue: QueueName,
-        handle: Handle,
-    },
-    DeleteItems {
-        queue: QueueName,
-        handle: Handle,
-        items: ItemSet,
-        of: u32,
-    },
-    Swap {
-        queue: QueueName,
-        swap: Swap,
-    },
-}
-
-/// A message to put.
-#[derive(Debug)]
-pub(super) struct Parcel {
-    pub(super) message: NewMessage,
-    pub(super) salt: i64,
-    pub(super) checksum: i64,
-    pub(super) attachment: Option<Attaching>,
-}
-
 /// A request to the table of results.
 #[derive(Debug)]
 pub(super) enum ResultsRequest {
@@ -149,19 +106,63 @@ pub(super) enum Answer {
     Staged(i64),
 }
 
-#[derive(Debug)]
-pub(super) enum StepDone {
-    Put(Placed),
-    Updated { visible_at: i64, nonce: i64 },
-    Deleted,
-    Swapped,
-}
-
 /// Sends a request to the writer, and returns its answer.
 pub(super) async fn ask(commands: &Sender<Command>, request: Request) -> Result<Answer> {
     let (command, answered) = Command::new(request);
     commands.send(command).map_err(|_| Failure::Closed)?;
     answered.await.unwrap_or(Err(Failure::Lost))
+}
+
+/// Returns the put of a message. Its attachment is staged if it has more bytes than `room`, which those that are put
+/// with the message share.
+pub(super) async fn put(
+    commands: &Sender<Command>,
+    queue: &QueueName,
+    mut message: NewMessage,
+    room: &mut usize,
+) -> Result<Step> {
+    let data = match message.attachment {
+        Some(Attachment::New(data)) if data.len() > *room => data,
+        attachment => {
+            if let Some(Attachment::New(data)) = &attachment {
+                *room -= data.len();
+            }
+            message.attachment = attachment;
+            return Ok(Step::put(queue.clone(), message));
+        }
+    };
+    message.attachment = None;
+    let stage = async |staging| match ask(commands, Request::Stage(staging)).await? {
+        Answer::Staged(id) => Ok(id),
+        other => mismatched(&other),
+    };
+    let (queue, size) = (queue.clone(), data.len());
+    let begin = Staging::Begin {
+        queue: queue.clone(),
+        size,
+    };
+    let id = stage(begin).await?;
+    for (number, data) in parts(&data) {
+        if let Err(failure) = stage(Staging::Part { id, number, data }).await {
+            discard(commands, [id]);
+            return Err(failure);
+        }
+    }
+    let mut step = Step::put(queue, message);
+    if let Step::Put { parcel, .. } = &mut step {
+        parcel.attachment = Some(Attaching::Staged(id));
+    }
+    Ok(step)
+}
+
+/// Gives up what was staged for messages that were not put, so that it does not stay for an hour. What is a message's
+/// stays.
+pub(super) fn discard(commands: &Sender<Command>, staged: impl IntoIterator<Item = i64>) {
+    for id in staged {
+        let (command, _) = Command::new(Request::Stage(Staging::Discard { id }));
+        // A writer that has ended leaves it to the next one.
+        drop(commands.send(command));
+    }
 }
 
 impl Command {
@@ -192,133 +193,162 @@ pub(super) fn mismatched(answer: &Answer) -> ! {
     unreachable!("the writer answered another request: {answer:?}")
 }
 
-impl Step {
-    pub(super) fn put(queue: QueueName, mut message: NewMessage) -> Self {
-        // By the last bit, a test that asks what was submitted knows what was only moved.
-        let salt = rand::random::<i64>() & !1 | i64::from(message.moved);
-        let attachment = message
-            .attachment
-            .take()
-            .map(|attachment| match attachment {
-                Attachment::New(data) => Attaching::Whole(data),
-                Attachment::Of { queue, id } => {
-                    let (seq, salt) = receipt::parse_id(&id);
-                    Attaching::Of { queue, seq, salt }
-                }
-            });
-        let parcel = Parcel {
-            salt,
-            checksum: checksum(salt, &message.body),
-            message,
-            attachment,
+/// By how many messages an operation changes the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) puts: usize,
+    pub(super) removals: usize,
+    /// Of attachments.
+    pub(super) bytes: u64,
+}
+
+impl Change {
+    /// Refuses an operation that adds messages while too little is free. One that also removes a message, such as
+    /// completing it with several follow-ups, needs half of it only.
+    pub(super) fn check(self, left: u64, min_free: u64) -> Result<()> {
+        let needed = match self {
+            Self { puts, removals, .. } if puts <= removals && self.bytes == 0 => 0,
+            Self { removals: 0, .. } => min_free.saturating_add(self.bytes),
+            _ => (min_free / 2).saturating_add(self.bytes),
         };
-        Self::Put { queue, parcel }
-    }
-
-    pub(super) fn update(
-        queue: QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Option<Duration>,
-        body: Option<Bytes>,
-    ) -> Self {
-        let handle = Handle::parse(id, receipt);
-        Self::Update {
-            queue,
-            handle,
-            visibility,
-            body: body.map(|body| {
-                let checksum = checksum(handle.salt, &body);
-                (body, checksum)
-            }),
+        if left < needed {
+            Err(Failure::LowSpace { left, needed })
+        } else {
+            Ok(())
         }
     }
 
-    pub(super) fn from_op(op: Op) -> Self {
-        match op {
-            Op::Put { queue, message } => Self::put(queue, message),
-            Op::Update {
-                queue,
-                id,
-                receipt,
-                visibility,
-                body,
-            } => Self::update(queue, &id, &receipt, Some(visibility), body),
-            Op::PutBack {
-                queue,
-                id,
-                receipt,
-                body,
-            } => Self::update(queue, &id, &receipt, None, body),
-            Op::Delete {
-                queue, id, receipt, ..
-            } => Self::Delete {
-                queue,
-                handle: Handle::parse(&id, &receipt),
-            },
-            Op::DeleteItems {
-                queue,
-                id,
-                receipt,
-                items,
-                of,
-            } => Self::DeleteItems {
-                queue,
-                handle: Handle::parse(&id, &receipt),
-                items,
-                of,
-            },
-            Op::Swap { queue, swap } => Self::Swap { queue, swap },
-            _ => unreachable!("`apply` checks the operations before it sends them"),
-        }
+    pub(super) fn of(request: &Request) -> Self {
+        let steps = match request {
+            Request::Stage(staging) => {
+                let bytes = match staging {
+                    Staging::Begin { size, .. } => *size,
+                    Staging::Part { data, .. } => data.len(),
+                    Staging::Discard { .. } => return Self::default(),
+                };
+                return Self {
+                    puts: 1,
+                    removals: 0,
+                    bytes: bytes as u64,
+                };
+            }
+            Request::Step(step) => std::slice::from_ref(step),
+            Request::Apply(steps) => steps,
+            Request::PutIf {
+                step: Some(step), ..
+            } => std::slice::from_ref(step),
+            _ => &[],
+        };
+        Self::of_steps(steps)
     }
 
-    /// The attachment that is staged for the message that is put, if one is.
-    pub(super) fn staged(&self) -> Option<i64> {
-        match self {
-            Self::Put { parcel, .. } => match parcel.attachment {
-                Some(Attaching::Staged(id)) => Some(id),
-                _ => None,
+    pub(super) fn of_steps(steps: &[Step]) -> Self {
+        let bytes = |step: &Step| match step {
+            Step::Put { parcel, .. } => match &parcel.attachment {
+                Some(Attaching::Whole(data)) => data.len() as u64,
+                _ => 0,
             },
-            _ => None,
-        }
-    }
-
-    pub(super) fn is_put(&self) -> bool {
-        matches!(self, Self::Put { .. })
-    }
-
-    pub(super) fn queue(&self) -> &QueueName {
-        match self {
-            Self::Put { queue, .. }
-            | Self::Update { queue, .. }
-            | Self::Delete { queue, .. }
-            | Self::DeleteItems { queue, .. }
-            | Self::Swap { queue, .. } => queue,
+            _ => 0,
+        };
+        Self {
+            puts: steps.iter().filter(|step| step.is_put()).count(),
+            removals: steps
+                .iter()
+                .filter(|step| matches!(step, Step::Delete { .. } | Step::DeleteItems { .. }))
+                .count(),
+            bytes: steps.iter().map(bytes).sum(),
         }
     }
 }
 
-/// The number and the salt of a message.
-pub(super) type MessageRef = (i64, i64);
+#[cfg(test)]
+mod tests {
+    use queue_core::idempotency::WorkKey;
 
-impl StepDone {
-    /// The message that was put, if it was a put.
-    pub(super) fn put(&self) -> Option<MessageRef> {
-        match self {
-            Self::Put(placed) => Some((placed.seq, placed.salt)),
-            _ => None,
+    use super::*;
+    use crate::rows::stored::Parcel;
+
+    #[test]
+    fn a_conditional_put_needs_as_much_as_another() {
+        let put = || Step::Put {
+            queue: QueueName::from_static("orders"),
+            parcel: Parcel {
+                message: NewMessage::new("an order"),
+                salt: 0,
+                checksum: 0,
+                attachment: None,
+            },
+        };
+        let swap = Swap::new(WorkKey::new("order", "7"), "", Duration::ZERO);
+        let conditional = |step| Request::PutIf {
+            step,
+            swap: swap.clone(),
+        };
+        let puts = [
+            Request::Step(put()),
+            Request::Apply(vec![put()]),
+            conditional(Some(put())),
+        ];
+        for request in puts {
+            assert_eq!(Change::of(&request).puts, 1, "{request:?}");
         }
+        assert_eq!(Change::of(&conditional(None)).puts, 0);
     }
 
-    pub(super) fn into_outcome(self) -> OpOutcome {
-        match self {
-            Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),
-            Self::Updated { visible_at, nonce } => {
-                OpOutcome::Updated(receipt::lease(visible_at, nonce))
-            }
-            Self::Deleted => OpOutcome::Deleted,
-            Self::Swapped => OpOutcome::Swapped,
+    #[test]
+    fn an_attachment_needs_more_than_its_message() {
+        let mut message = NewMessage::new("an order");
+        message.attachment = Some(Attachment::New("a film".into()));
+        let put = Step::put(QueueName::from_static("orders"), message);
+        let change = Change::of(&Request::Step(put));
+        assert_eq!((change.puts, change.bytes), (1, 6));
+        let part = Staging::Part {
+            id: 1,
+            number: 0,
+            data: "a film".into(),
+        };
+        for change in [change, Change::of(&Request::Stage(part))] {
+            change.check(106, 100).expect("room for it");
+            change.check(105, 100).expect_err("not for all of it");
+        }
+        let settled = Change {
+            removals: 1,
+            ..change
+        };
+        settled
+            .check(56, 100)
+            .expect("half is enough for a settlement");
+        settled.check(55, 100).expect_err("and its follow-up");
+    }
+
+    #[test]
+    fn only_what_adds_messages_needs_free_space() {
+        let check = |puts, removals, free| {
+            let bytes = 0;
+            let change = Change {
+                puts,
+                removals,
+                bytes,
+            };
+            change.check(free, 100)
+        };
+        for (puts, removals, needed) in [
+            (0, 0, 0),
+            (0, 1, 0),
+            (1, 1, 0),
+            (2, 1, 50),
+            (1, 0, 100),
+            (7, 0, 100),
+        ] {
+            check(puts, removals, needed).expect("enough is free");
+            let Some(less) = u64::checked_sub(needed, 1) else {
+                continue;
+            };
+            let refused = check(puts, removals, less).expect_err("too little is free");
+            assert!(
+                matches!(refused, Failure::LowSpace { left, needed: n } if (left, n) == (less, needed)),
+                "{refused:?}"
+            );
         }
     }
 }

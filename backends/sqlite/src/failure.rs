@@ -8,8 +8,6 @@ use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 use rusqlite::{ErrorCode, ffi};
 
-use super::lock_holder::Holder;
-
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// An error. It is cloned for every operation of a failed transaction.
@@ -87,6 +85,15 @@ pub(super) enum Failure {
     Closed,
     /// The thread ended without an answer.
     Lost,
+}
+
+/// Who keeps the write lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// A connection of this process, such as one with a transaction of the application's.
+    ThisProcess,
+    /// This process or another.
+    Any,
 }
 
 impl From<rusqlite::Error> for Failure {

@@ -1,25 +1,22 @@
 //! The thread that reads, so that operations without changes never wait for a commit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use queue_core::backend::{Metadata, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals};
-use queue_core::idempotency::{Recorded, RecordedPage, WorkKey};
+use queue_core::backend::{Page, PageMark, PeekedMessage, QueueProperties, QueueTotals};
 use queue_core::store_clock::{StoreClock, timestamp};
 use queue_core::wire::Body;
 use queue_core::{MessageId, QueueName};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
-use super::attachments;
-use super::failure::{Failure, Result};
-use super::items;
-use super::receipt::format_pair;
-use super::recorded::{self, Start};
-use super::stored::Stored;
+use crate::failure::{Failure, Result};
+use crate::rows::attachments;
+use crate::rows::attachments::read_deleted_items;
+use crate::rows::queues::parse_metadata;
+use crate::rows::stored::{Stored, format_pair};
 
 /// The cost is that of two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0), coalesce(put, 0) \
@@ -127,14 +124,9 @@ impl Reader {
         attachments::read(&self.connection, queue, id, from)
     }
 
-    /// Reads a page of what is recorded in the table of results.
-    pub(super) fn records(&self, start: &Start, max: usize) -> Result<RecordedPage> {
-        recorded::list(&self.connection, start, max, self.store_clock.now())
-    }
-
-    /// Reads what is recorded under a key.
-    pub(super) fn record(&self, key: &WorkKey) -> Result<Option<Recorded>> {
-        recorded::look_up(&self.connection, key, self.store_clock.now())
+    /// Reads with the connection, at the current store time.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Connection, i64) -> T) -> T {
+        read(&self.connection, self.store_clock.now())
     }
 
     /// Returns the first visible messages.
@@ -192,7 +184,7 @@ impl Reader {
             let body = row.get_ref(7)?.as_bytes();
             if body.is_ok_and(|body| Body::has_id(body, id)) {
                 stored.read_body(row, 5)?;
-                stored.deleted_items = items::read(&self.connection, &stored)?;
+                stored.deleted_items = read_deleted_items(&self.connection, &stored)?;
                 found.push(stored);
             }
             if started.elapsed() >= STEP {
@@ -222,7 +214,7 @@ impl Reader {
         }
         // Only of a message that was received.
         for stored in found.iter_mut().filter(|stored| stored.dequeue_count > 0) {
-            stored.deleted_items = items::read(&self.connection, stored)?;
+            stored.deleted_items = read_deleted_items(&self.connection, stored)?;
         }
         Ok(found)
     }
@@ -236,28 +228,12 @@ impl Reader {
     }
 }
 
-/// Formats metadata as it is stored: equal metadata has equal text.
-pub(super) fn format_metadata(metadata: &Metadata) -> String {
-    let entries: BTreeMap<&str, &str> = metadata.iter().collect();
-    serde_json::to_string(&entries).expect("a map of strings is JSON")
-}
-
-pub(super) fn parse_metadata(text: &str) -> Result<Metadata> {
-    const DAMAGED: Failure = Failure::Corrupt("the metadata of a queue is invalid");
-    let entries: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| DAMAGED)?;
-    let mut metadata = Metadata::new();
-    for (name, value) in &entries {
-        metadata.insert(name, value).map_err(|_| DAMAGED)?;
-    }
-    Ok(metadata)
-}
-
 #[cfg(test)]
 mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::schema;
+    use crate::rows::schema;
 
     #[test]
     fn the_count_costs_the_same_whatever_the_number_of_messages() {

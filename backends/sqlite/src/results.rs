@@ -1,6 +1,9 @@
-//! The results of work that is done once, in the table `queue_results`. Leases and retentions are in store time, which all
-//! processes that use the file share.
+//! The store of results in a file: its requests to the writer, and what it lists by the reader.
+//!
+//! The keys of a listing are read from their index, and each record by itself, so that a damaged one does not hide the
+//! others.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -8,37 +11,28 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::backend::{PageMark, RECORD_RETENTION, Swap, Token};
+use queue_core::backend::PageMark;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, Recorded,
-    RecordedPage, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, RecordState,
+    Recorded, RecordedPage, Swept, WorkKey,
 };
-use queue_core::internal::{debug_fields, record_start};
-use queue_core::store_clock::after;
+use queue_core::internal::{debug_fields, record_mark, record_start};
+use queue_core::store_clock::timestamp;
 use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::checksum::checksum;
-use super::command::{Answer, Command, MessageRef, Request, ResultsRequest, ask, mismatched};
-use super::failure::{self, Failure};
-use super::reader::{Query, Reader, ask_reader};
-use super::recorded::Start;
+use crate::command::{Answer, Command, Request, ResultsRequest, ask, mismatched};
+use crate::failure::{self, Failure};
+use crate::reader::{Query, ask_reader};
+use crate::rows::results::{Results, TRANSACTIONS};
+use crate::rows::stored::checksum;
 
-/// The most results that one sweep removes, so that it does not hold up other commands.
-const SWEEP: usize = 500;
-/// The scope of the records of transactions.
-const TRANSACTIONS: &str = "transaction";
-/// The results that are over.
-const OVER: &str =
-    "SELECT id FROM queue_results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2)";
-/// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
-const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
-
-/// The results in the file of a [`SqliteBackend`](super::SqliteBackend), shared by the processes of one machine.
+/// The results in the file of a [`SqliteBackend`](crate::SqliteBackend), shared by the processes of one machine.
 ///
 /// Every operation is a durable commit of the backend's writer, shared with whatever else is queued up. Leases do not
-/// depend on the wall clock; see [Time](super::SqliteBackend#time). Clones share the backend's threads.
+/// depend on the wall clock; see [Time](crate::SqliteBackend#time). Clones share the backend's threads.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -72,11 +66,12 @@ impl SqliteResults {
         answer.map_err(|failure| self.error(failure))
     }
 
+    /// Has the reader read, at the store time that it gives.
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Reader) -> failure::Result<T> + Send + 'static,
+        read: impl FnOnce(&Connection, i64) -> failure::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let answer = ask_reader(&self.queries, read).await;
+        let answer = ask_reader(&self.queries, |reader| reader.read(read)).await;
         answer.map_err(|failure| self.error(failure))
     }
 
@@ -155,15 +150,17 @@ impl IdempotencyStore for SqliteResults {
             scope: scope.map(str::to_owned),
         };
         let max = max.clamp(1, MAX_RECORDS) as usize;
-        self.read(move |reader| reader.records(&start, max)).await
+        self.read(move |connection, now| list(connection, &start, max, now))
+            .await
     }
 
     async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
         let key = key.clone();
-        self.read(move |reader| reader.record(&key)).await
+        self.read(move |connection, now| look_up(connection, &key, now))
+            .await
     }
 
-    /// The records of [transactions](super::SqliteTransactions) are refused: each proves a commit.
+    /// The records of [transactions](crate::SqliteTransactions) are refused: each proves a commit.
     async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
         if key.scope() == TRANSACTIONS {
             return Err(Error::new(ErrorKind::InvalidInput, Operation::Idempotency)
@@ -181,35 +178,8 @@ impl IdempotencyStore for SqliteResults {
 
 debug_fields!(SqliteResults { path });
 
-/// A row of a key.
-struct Row {
-    id: i64,
-    owner: i64,
-    ends_at: i64,
-    result: Option<(Bytes, i64)>,
-    /// The message with which it ends.
-    message: Option<MessageRef>,
-}
-
-impl Row {
-    /// Returns the result, unless the work is in flight.
-    fn recorded(&self) -> failure::Result<Option<Bytes>> {
-        match &self.result {
-            Some((result, sum)) if checksum(self.id, result) == *sum => Ok(Some(result.clone())),
-            Some(_) => Err(Failure::Corrupt("a recorded result is damaged")),
-            None => Ok(None),
-        }
-    }
-}
-
-/// The statements on the results, within a transaction at this time. They are prepared when they are first used.
-#[derive(Clone, Copy)]
-pub(super) struct Results<'c> {
-    pub(super) connection: &'c Connection,
-    pub(super) now: i64,
-}
-
 impl Results<'_> {
+    /// Executes a request within the transaction of these statements.
     pub(super) fn execute(self, request: &ResultsRequest) -> failure::Result<Answer> {
         match request {
             ResultsRequest::Begin(key, owner, lease) => {
@@ -226,276 +196,219 @@ impl Results<'_> {
             ResultsRequest::Forget(key) => self.forget_unless_in_flight(key).map(Answer::Forgotten),
         }
     }
+}
 
-    /// Returns what is recorded under the key of a swap, if it is not what the swap expects. A value whose message is not
-    /// stored any more counts as none, too.
-    pub(super) fn differs(self, swap: &Swap) -> failure::Result<Option<Option<Bytes>>> {
-        let found = self.find(&swap.key)?.filter(|row| row.ends_at > self.now);
-        let current = match &found {
-            Some(row) => row.recorded()?,
-            None => None,
+/// The bytes of results that one page reads, beyond the last one: their checksums are compared.
+const READ: u64 = 1024 * 1024;
+
+const BY_ID: &str = "SELECT owner, ends_at, result, checksum FROM queue_results WHERE id = ?1";
+
+/// Where a page of records starts.
+struct Start {
+    /// The only scope of the listing, unless it is of all.
+    scope: Option<String>,
+    /// The scope and the key of the first record.
+    from: (Vec<u8>, Vec<u8>),
+}
+
+/// A key of the index.
+struct Indexed {
+    id: i64,
+    scope: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// Reads a page of up to `max` records, from the first of `start` on.
+fn list(
+    connection: &Connection,
+    start: &Start,
+    max: usize,
+    now: i64,
+) -> failure::Result<RecordedPage> {
+    // All from one moment.
+    let transaction = connection.unchecked_transaction()?;
+    // One more than wanted is where the next page starts.
+    let keys = keys(&transaction, start, max + 1)?;
+    let (mut records, mut read) = (Vec::new(), 0);
+    let mut page = RecordedPage::new(Vec::new(), timestamp(now));
+    for (number, indexed) in keys.into_iter().enumerate() {
+        if number == max || read >= READ {
+            let next = (indexed.scope, indexed.key);
+            if next <= start.from {
+                return Err(Failure::Corrupt("the index of the results is not in order"));
+            }
+            page.next = Some(record_mark(&next.0, &next.1));
+            break;
+        }
+        let Some((recorded, size)) = record(&transaction, indexed, now)? else {
+            continue;
         };
-        if current == swap.expected {
-            return Ok(None);
-        }
-        match found.and_then(|row| row.message) {
-            Some(message) if !self.is_stored(message)? => {
-                Ok(swap.expected.is_some().then_some(None))
-            }
-            _ => Ok(Some(current)),
-        }
+        read += size;
+        records.push(recorded);
     }
+    page.records = records;
+    Ok(page)
+}
 
-    /// Whether a message is neither deleted nor expired. One that cannot be read is stored.
-    fn is_stored(self, (seq, salt): MessageRef) -> failure::Result<bool> {
-        let mut find = self.connection.prepare_cached(
-            "SELECT 1 FROM queue_messages JOIN queue_queues ON queue_queues.id = queue_messages.queue \
-             WHERE seq = ?1 AND salt = ?2 AND (expires_at IS NULL OR expires_at > ?3) \
-             AND seq NOT IN (SELECT seq FROM queue_discarded)",
-        )?;
-        match find
-            .exists(params![seq, salt, self.now])
-            .map_err(Failure::from)
-        {
-            Err(failure) if failure.is_damage() => Ok(true),
-            found => found,
-        }
-    }
-
-    /// Carries out a swap as part of a step, after the put of a message. A value that is damaged is not the one that it
-    /// expects.
-    pub(super) fn swap_in_step(self, new: &Swap, put: Option<MessageRef>) -> failure::Result<()> {
-        match self.differs(new) {
-            Ok(None) => self.swap(new, put),
-            Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Records the value of a swap, after the put of a message.
-    pub(super) fn swap(self, swap: &Swap, put: Option<MessageRef>) -> failure::Result<()> {
-        if swap.retention.is_zero() {
-            return self.remove(&swap.key);
-        }
-        let mut upsert = self.connection.prepare_cached(
-            "INSERT INTO queue_results (scope, key, owner, ends_at, message, message_salt) VALUES (?1, ?2, 0, ?3, ?4, ?5) \
-             ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3, message = ?4, message_salt = ?5 RETURNING id",
-        )?;
-        let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
-        let ends_at = after(self.now, swap.retention);
-        let (message, salt) = put.filter(|_| swap.ends_with_message).unzip();
-        let row = params![scope, key, ends_at, message, salt];
-        let id: i64 = upsert.query_row(row, |row| row.get(0))?;
-        self.set_result(id, &swap.value, ends_at)
-    }
-
-    /// Records that the transaction of a completion was committed, if it will be.
-    pub(super) fn record(self, token: Token) -> failure::Result<()> {
-        let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
-        match self.swap_in_step(&record, None) {
-            Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
-            recorded => recorded,
-        }
-    }
-
-    /// Whether the transaction of a completion was committed.
-    pub(super) fn is_recorded(self, token: Token) -> failure::Result<bool> {
-        let found = self.find(&key_of(token))?;
-        Ok(found.is_some_and(|row| row.result.is_some()))
-    }
-
-    /// Removes the record of a completion.
-    pub(super) fn forget(self, token: Token) -> failure::Result<()> {
-        self.remove(&key_of(token))
-    }
-
-    /// Removes a record without reading its result, which may be damaged.
-    fn forget_unless_in_flight(self, key: &WorkKey) -> failure::Result<Forgotten> {
-        let mut find = self.connection.prepare_cached(
-            "SELECT ends_at, result IS NULL FROM queue_results WHERE scope = ?1 AND key = ?2",
-        )?;
-        let found = find.query_row(params![key.scope(), key.key().as_bytes()], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        });
-        let found: Option<(i64, bool)> = found.optional()?;
-        let Some((ends_at, in_flight)) = found else {
-            return Ok(Forgotten::Missing);
+/// Reads the record of a key, with its value.
+fn look_up(connection: &Connection, key: &WorkKey, now: i64) -> failure::Result<Option<Recorded>> {
+    let transaction = connection.unchecked_transaction()?;
+    let mut find =
+        transaction.prepare_cached("SELECT id FROM queue_results WHERE scope = ?1 AND key = ?2")?;
+    let id = find.query_row(params![key.scope(), key.key().as_bytes()], |row| row.get(0));
+    let Some(id) = id.optional()? else {
+        return Ok(None);
+    };
+    let read = |row: &Row<'_>| {
+        let (recorded, _) = read(key.clone(), id, row)?;
+        let value = match recorded.state {
+            RecordState::Done { .. } => row.get::<_, Option<Vec<u8>>>(2)?,
+            _ => None,
         };
-        if in_flight && ends_at > self.now {
-            let remaining = u64::try_from(ends_at - self.now).unwrap_or(0);
-            return Ok(Forgotten::InFlight {
-                remaining: Duration::from_micros(remaining),
-            });
-        }
-        self.remove(key)?;
-        Ok(if in_flight || ends_at > self.now {
-            Forgotten::Removed
-        } else {
-            // Its retention was over.
-            Forgotten::Missing
+        Ok(match value {
+            Some(value) => recorded.with_value(value),
+            None => recorded,
         })
-    }
+    };
+    let found = by_id(&transaction, key, id, read)?;
+    Ok(Some(found).filter(|recorded| !is_over(recorded, now)))
+}
 
-    fn remove(self, key: &WorkKey) -> failure::Result<()> {
-        let mut delete = self
-            .connection
-            .prepare_cached("DELETE FROM queue_results WHERE scope = ?1 AND key = ?2")?;
-        delete.execute(params![key.scope(), key.key().as_bytes()])?;
-        Ok(())
-    }
-
-    fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> failure::Result<ClaimOutcome> {
-        let (number, ends_at) = (number(owner), after(self.now, lease));
-        let found = self.find(key)?;
-        if let Some(row) = &found
-            && row.ends_at > self.now
-        {
-            match row.recorded()? {
-                Some(result) => return Ok(ClaimOutcome::Done(result)),
-                None if row.owner != number => {
-                    let remaining = u64::try_from(row.ends_at - self.now).unwrap_or(0);
-                    return Ok(ClaimOutcome::InFlight {
-                        remaining: Duration::from_micros(remaining),
-                    });
-                }
-                None => {}
-            }
-        }
-        match found {
-            Some(row) => {
-                let mut update = self.connection.prepare_cached(
-                    "UPDATE queue_results SET owner = ?2, ends_at = ?3, result = NULL, checksum = NULL WHERE id = ?1",
-                )?;
-                update.execute(params![row.id, number, ends_at])?;
-            }
-            None => {
-                let mut insert = self.connection.prepare_cached(
-                    "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4)",
-                )?;
-                insert.execute(params![key.scope(), key.key().as_bytes(), number, ends_at])?;
-            }
-        }
-        Ok(ClaimOutcome::Fresh(Claim::new(owner, 0)))
-    }
-
-    fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> failure::Result<ClaimStatus> {
-        self.with_held(key, claim, |row| {
-            let mut update = self
-                .connection
-                .prepare_cached("UPDATE queue_results SET ends_at = ?2 WHERE id = ?1")?;
-            update.execute(params![row.id, after(self.now, lease)])?;
-            Ok(())
+fn keys(connection: &Connection, start: &Start, max: usize) -> failure::Result<Vec<Indexed>> {
+    let (scope, key) = &start.from;
+    let mut statement = connection.prepare_cached(&select(start))?;
+    // A scope that is damaged is text for SQLite.
+    let scope = ToSqlOutput::Borrowed(ValueRef::Text(scope));
+    let rows = statement.query_map(params![scope, key, max as i64], |row| {
+        Ok(Indexed {
+            id: row.get(0)?,
+            scope: row.get_ref(1)?.as_bytes()?.into(),
+            key: row.get_ref(2)?.as_bytes()?.into(),
         })
-    }
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
 
-    pub(super) fn finish(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        result: &Bytes,
-        retention: Duration,
-    ) -> failure::Result<ClaimStatus> {
-        let ends_at = after(self.now, retention);
-        self.with_held(key, claim, |row| self.set_result(row.id, result, ends_at))
-    }
+fn select(start: &Start) -> String {
+    let condition = match start.scope {
+        Some(_) => "scope = ?1 AND key >= ?2",
+        None => "(scope, key) >= (?1, ?2)",
+    };
+    format!(
+        "SELECT id, scope, key FROM queue_results WHERE {condition} ORDER BY scope, key LIMIT ?3"
+    )
+}
 
-    fn set_result(&self, id: i64, result: &Bytes, ends_at: i64) -> failure::Result<()> {
-        let mut update = self.connection.prepare_cached(
-            "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
-        )?;
-        update.execute(params![id, ends_at, &result[..], checksum(id, result)])?;
-        Ok(())
+/// Reads the record of a key of the index, unless its retention is over. Returns it with the bytes that were read.
+fn record(
+    connection: &Connection,
+    indexed: Indexed,
+    now: i64,
+) -> failure::Result<Option<(Recorded, u64)>> {
+    let Indexed { id, scope, key } = indexed;
+    let (scope, key) = (
+        String::from_utf8_lossy(&scope),
+        String::from_utf8_lossy(&key),
+    );
+    let is_text = matches!((&scope, &key), (Cow::Borrowed(_), Cow::Borrowed(_)));
+    let key = WorkKey::new(scope, key);
+    let mut size = 0;
+    let mut recorded = by_id(connection, &key, id, |row| {
+        let (recorded, read) = read(key.clone(), id, row)?;
+        size = read;
+        Ok(recorded)
+    })?;
+    if !is_text {
+        recorded.state = damaged("its scope or key is not text");
     }
+    Ok(Some((recorded, size)).filter(|(recorded, _)| !is_over(recorded, now)))
+}
 
-    /// Changes the row that the claim holds, unless it has a result: a repeated call must not change that.
-    fn with_held(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        change: impl FnOnce(&Row) -> failure::Result<()>,
-    ) -> failure::Result<ClaimStatus> {
-        match self.find(key)? {
-            Some(row) if row.owner == number(claim.owner) => {
-                if row.result.is_none() {
-                    change(&row)?;
-                }
-                Ok(ClaimStatus::Held)
-            }
-            _ => Ok(ClaimStatus::Lost),
+/// Reads the record with an id from the index. What cannot be read is damaged.
+fn by_id(
+    connection: &Connection,
+    key: &WorkKey,
+    id: i64,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<Recorded>,
+) -> failure::Result<Recorded> {
+    let mut statement = connection.prepare_cached(BY_ID)?;
+    let unread = |problem| Recorded::new(key.clone(), damaged(problem), timestamp(0));
+    match statement.query_row([id], read).map_err(Failure::from) {
+        Ok(recorded) => Ok(recorded),
+        Err(Failure::Sqlite(error)) if *error == rusqlite::Error::QueryReturnedNoRows => {
+            Ok(unread("the index names it, but it is missing"))
+        }
+        Err(failure) if failure.is_damage() => Ok(unread("the page that holds it is damaged")),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Reads a row of [`BY_ID`], and the size of its value.
+fn read(key: WorkKey, id: i64, row: &Row<'_>) -> rusqlite::Result<(Recorded, u64)> {
+    let ends_at = timestamp(row.get(1)?);
+    let owner = Owner::from_u64(row.get::<_, i64>(0)?.cast_unsigned());
+    let value = row.get_ref(2)?.as_bytes_or_null()?;
+    let size = value.map_or(0, |value| value.len() as u64);
+    let sum: Option<i64> = row.get(3)?;
+    let state = match value {
+        None => RecordState::InFlight { owner },
+        Some(value) if sum == Some(checksum(id, value)) => RecordState::Done { size },
+        Some(_) => damaged("its value does not match its checksum"),
+    };
+    Ok((Recorded::new(key, state, ends_at), size))
+}
+
+/// Whether the retention of a result is over.
+fn is_over(recorded: &Recorded, now: i64) -> bool {
+    matches!(recorded.state, RecordState::Done { .. }) && recorded.ends_at <= timestamp(now)
+}
+
+fn damaged(problem: &str) -> RecordState {
+    RecordState::Damaged {
+        problem: problem.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::rows::schema;
+
+    #[test]
+    fn a_page_costs_the_same_whatever_the_number_of_records() {
+        let mut connection = Connection::open_in_memory().expect("open");
+        schema::migrate(&mut connection, false).expect("create");
+        let steps_for = |records: i64, scope: Option<&str>| {
+            let delete = connection.execute("DELETE FROM queue_results", []);
+            delete.expect("empty");
+            let fill = "WITH RECURSIVE row (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM row LIMIT ?1) \
+                INSERT INTO queue_results (scope, key, owner, ends_at) \
+                SELECT 'charge', CAST(printf('%09d', id) AS BLOB), 0, 0 FROM row";
+            connection.execute(fill, [records]).expect("fill");
+            let middle = format!("{:09}", records / 2);
+            let start = Start {
+                scope: scope.map(str::to_owned),
+                from: (b"charge".to_vec(), middle.clone().into_bytes()),
+            };
+            let found = keys(&connection, &start, 10).expect("read");
+            assert_eq!(found.len(), 10);
+            assert_eq!(found[0].key, middle.into_bytes());
+            let mut statement = connection
+                .prepare_cached(&select(&start))
+                .expect("prepared before");
+            statement.reset_status(StatementStatus::VmStep);
+            let (scope, key) = ("charge", &start.from.1);
+            let rows = statement.query_map(params![scope, key, 10], |_| Ok(()));
+            assert_eq!(rows.expect("query").count(), 10);
+            let sorts = statement.get_status(StatementStatus::Sort);
+            (statement.get_status(StatementStatus::VmStep), sorts)
+        };
+        for scope in [None, Some("charge")] {
+            let (steps, sorts) = steps_for(100, scope);
+            assert_eq!(sorts, 0);
+            assert_eq!(steps_for(10_000, scope), (steps, 0), "{scope:?}");
         }
     }
-
-    fn release(&self, key: &WorkKey, claim: Claim) -> failure::Result<()> {
-        let mut delete = self.connection.prepare_cached(
-            "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL",
-        )?;
-        let owner = number(claim.owner);
-        delete.execute(params![key.scope(), key.key().as_bytes(), owner])?;
-        Ok(())
-    }
-
-    /// Whether there are results that a sweep removes.
-    pub(super) fn any_over(&self) -> failure::Result<bool> {
-        let find = format!("{OVER} LIMIT 1");
-        let abandoned = self.now.saturating_sub(ABANDONED);
-        Ok(self
-            .connection
-            .prepare_cached(&find)?
-            .exists([self.now, abandoned])?)
-    }
-
-    /// Removes results whose retention is over. A claim whose lease has ended stays: its owner may still finish.
-    pub(super) fn sweep(&self) -> failure::Result<Swept> {
-        let delete = format!("DELETE FROM queue_results WHERE id IN ({OVER} LIMIT ?3)");
-        let mut delete = self.connection.prepare_cached(&delete)?;
-        let abandoned = self.now.saturating_sub(ABANDONED);
-        let removed = delete.execute(params![self.now, abandoned, SWEEP as i64])?;
-        Ok(Swept::new(removed as u64, removed == SWEEP))
-    }
-
-    fn find(&self, key: &WorkKey) -> failure::Result<Option<Row>> {
-        let mut find = self.connection.prepare_cached(
-            "SELECT id, owner, ends_at, result, checksum, message, message_salt FROM queue_results WHERE scope = ?1 AND key = ?2",
-        )?;
-        let found = find.query_row(params![key.scope(), key.key().as_bytes()], |row| {
-            let result: Option<Vec<u8>> = row.get(3)?;
-            let sum: Option<i64> = row.get(4)?;
-            Ok(Row {
-                id: row.get(0)?,
-                owner: row.get(1)?,
-                ends_at: row.get(2)?,
-                result: result.map(|result| (result.into(), sum.unwrap_or(-1))),
-                message: row.get::<_, Option<i64>>(5)?.zip(row.get(6)?),
-            })
-        });
-        Ok(found.optional()?)
-    }
-}
-
-/// Writes the mark of a transaction, which is removed before its commit.
-pub(super) fn mark(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
-    let key = key_of(token);
-    let mut insert = connection.prepare_cached(
-        "INSERT INTO main.queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3)",
-    )?;
-    let ends_at = after(now, RECORD_RETENTION);
-    insert.execute(params![key.scope(), key.key().as_bytes(), ends_at])?;
-    Ok(())
-}
-
-/// Removes the mark of a transaction. Returns whether it was there.
-pub(super) fn unmark(connection: &Connection, token: Token) -> rusqlite::Result<bool> {
-    let key = key_of(token);
-    let mut delete = connection
-        .prepare_cached("DELETE FROM main.queue_results WHERE scope = ?1 AND key = ?2")?;
-    Ok(delete.execute(params![key.scope(), key.key().as_bytes()])? == 1)
-}
-
-fn key_of(token: Token) -> WorkKey {
-    WorkKey::new(TRANSACTIONS, format!("{:016x}", token.to_u64()))
-}
-
-/// Returns an owner's number as SQLite stores it.
-fn number(owner: Owner) -> i64 {
-    owner.to_u64().cast_signed()
 }

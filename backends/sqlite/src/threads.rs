@@ -8,13 +8,13 @@ use queue_core::Clock;
 use queue_core::store_clock::StoreClock;
 use tokio::sync::oneshot;
 
-use super::command::{Answer, Command};
-use super::connection::{self, Settings};
-use super::failure::{Failure, Result};
-use super::files::Identity;
-use super::reader::{Query, Reader};
-use super::wakeups::Peers;
-use super::writer::Writer;
+use crate::command::{Answer, Command};
+use crate::failure::{Failure, Result};
+use crate::file::connection::{self, Settings};
+use crate::file::files::Identity;
+use crate::reader::{Query, Reader};
+use crate::wake::Peers;
+use crate::writer::Writer;
 
 /// The channels to the threads, and what they share. The threads end when the channels are dropped.
 pub(super) struct Threads {

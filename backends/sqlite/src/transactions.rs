@@ -20,15 +20,14 @@ use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
-use super::connection::{self, Settings, Synchronous};
-use super::failure::{Failure, Result};
-use super::files::Identity;
-use super::results;
-use super::schema;
-use super::space::{self, Change};
-use super::store_time::StoreTime;
-use super::tables::Tables;
+use crate::command::{Answer, Change, Command, Request, ask, mismatched};
+use crate::failure::{Failure, Result};
+use crate::file::connection::{self, Settings, Synchronous};
+use crate::file::disk;
+use crate::file::files::Identity;
+use crate::rows::tables::{Step, StepDone, Tables};
+use crate::rows::{results, schema};
+use crate::time::StoreTime;
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;
@@ -79,7 +78,7 @@ impl SqliteTransactions {
         let min_free = self.settings.min_free_space;
         let written = self.within(connection, |guest| {
             change.check(
-                space::left(connection, &self.settings.path, min_free)?,
+                disk::left(connection, &self.settings.path, min_free)?,
                 min_free,
             )?;
             let put = guest.put_all(&steps, writes)?;

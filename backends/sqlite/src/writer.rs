@@ -15,22 +15,19 @@ use queue_core::backend::{Swap, Token};
 use queue_core::store_clock::StoreClock;
 use rusqlite::{Connection, Statement};
 
-use super::attachments::Staging;
-use super::batch::{Answers, Pace, Pending};
-use super::command::{Answer, Command, Request, Step, StepDone};
-use super::connection::Settings;
-use super::failure::{Failure, Result};
-use super::files::Files;
-use super::log::Log;
-use super::probe::Probe;
-use super::purge::Purge;
-use super::schema;
-use super::shrink::Shrink;
-use super::store_time::StoreTime;
-use super::sync::Sync;
-use super::tables::Tables;
-use super::turn::{self, Turn};
-use super::wakeups::{Consumers, Peers};
+use crate::batch::{Answers, Pace, Pending};
+use crate::command::{Answer, Command, Request};
+use crate::failure::{Failure, Result};
+use crate::file::connection::{self, Settings};
+use crate::file::files::Files;
+use crate::file::log::{Log, Sync};
+use crate::file::turn::{self, Turn};
+use crate::rows::attachments::Staging;
+use crate::rows::schema;
+use crate::rows::stored::Probe;
+use crate::rows::tables::{Step, StepDone, Tables};
+use crate::time::StoreTime;
+use crate::wake::{Consumers, Peers};
 
 /// The longest pause between two attempts to take the write lock, or the turn to do so.
 const MAX_PAUSE: Duration = Duration::from_micros(250);
@@ -38,7 +35,7 @@ const MAX_PAUSE: Duration = Duration::from_micros(250);
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 
-use upkeep::Chore;
+use upkeep::{Space, Upkeep};
 
 /// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
@@ -49,24 +46,23 @@ pub(super) struct Writer<'c> {
     turn: Turn,
     log: Log,
     sync: Sync<'c>,
-    shrink: Shrink<'c>,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
-    min_free_space: u64,
-    space_is_low: bool,
-    has_made_room: bool,
+    space: Space,
     pace: Pace,
     tables: Tables<'c>,
-    purge: Purge<'c>,
-    purged_at: Instant,
-    attachments: Chore,
-    results: Chore,
+    upkeep: Upkeep<'c>,
     probe: Rc<Probe>,
     begin: Statement<'c>,
     commit: Statement<'c>,
+    store_time: StoreTime<'c>,
+    others: Others<'c>,
+}
+
+/// What other processes change.
+struct Others<'c> {
     version: Statement<'c>,
     any_dropped: Statement<'c>,
-    store_time: StoreTime<'c>,
     consumers: Consumers<'c>,
     peers: Arc<Peers>,
 }
@@ -81,7 +77,7 @@ impl<'c> Writer<'c> {
     ) -> Result<Self> {
         let (busy_timeout, min_free_space) = (settings.busy_timeout, settings.min_free_space);
         let synchronous = settings.synchronous;
-        let probe = Probe::new(settings);
+        let probe = Probe::new(move || connection::open_reader(&settings));
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
@@ -91,26 +87,22 @@ impl<'c> Writer<'c> {
             is_astray: false,
             log: Log::default(),
             sync: Sync::new(connection, synchronous),
-            shrink: Shrink::prepare(connection)?,
             store_clock,
             busy_timeout,
-            min_free_space,
-            space_is_low: false,
-            has_made_room: false,
+            space: Space::new(min_free_space),
             pace: Pace::default(),
             tables: Tables::new(connection),
-            purge: Purge::prepare(connection)?,
-            purged_at: Instant::now(),
-            attachments: Chore::default(),
-            results: Chore::default(),
+            upkeep: Upkeep::prepare(connection)?,
             probe: Rc::new(probe),
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
-            version: connection.prepare(schema::VERSION)?,
-            any_dropped: connection.prepare("SELECT 1 FROM queue_dropped LIMIT 1")?,
             store_time: StoreTime::new(connection),
-            consumers: Consumers::prepare(connection)?,
-            peers,
+            others: Others {
+                version: connection.prepare(schema::VERSION)?,
+                any_dropped: connection.prepare("SELECT 1 FROM queue_dropped LIMIT 1")?,
+                consumers: Consumers::prepare(connection)?,
+                peers,
+            },
         };
         // Detects what an earlier process left to purge.
         writer.refresh()?;
@@ -160,7 +152,7 @@ impl<'c> Writer<'c> {
                 self.pace.begin(&pending);
                 let batch = self.admit(pending.take_batch());
                 let unfinished = self.run(batch);
-                if self.space_is_low {
+                if self.space.is_low {
                     self.lengthen();
                 }
                 pending.put_back(unfinished);
@@ -171,8 +163,8 @@ impl<'c> Writer<'c> {
                 continue;
             }
             let now = self.store_clock.now();
-            if (self.has_work() || self.purge.is_due(now))
-                && (pending.is_empty() || self.purged_at.elapsed() >= PURGE_INTERVAL)
+            if (self.has_work() || self.upkeep.purge.is_due(now))
+                && (pending.is_empty() || self.upkeep.purged_at.elapsed() >= PURGE_INTERVAL)
             {
                 self.purge();
                 if pending.is_empty() && self.has_work() {
@@ -293,7 +285,7 @@ impl<'c> Writer<'c> {
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
-            locked::fail(late, &self.files, self.busy_timeout);
+            upkeep::fail_locked(late, &self.files, self.busy_timeout);
             batch = waiting;
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
@@ -363,7 +355,7 @@ impl<'c> Writer<'c> {
                 .create(queue, metadata)
                 .map(Answer::Created),
             Request::Remove { queue } => {
-                self.purge.expect_work();
+                self.upkeep.purge.expect_work();
                 self.tables.queues.remove(queue).map(|()| Answer::Done)
             }
             Request::SetMetadata { queue, metadata } => self
@@ -372,7 +364,7 @@ impl<'c> Writer<'c> {
                 .set_metadata(queue, metadata)
                 .map(|()| Answer::Done),
             Request::Clear { queue } => {
-                self.purge.expect_work();
+                self.upkeep.purge.expect_work();
                 self.tables.clear(queue).map(|()| Answer::Done)
             }
             Request::Step(step) => self.tables.step(step, None, now).map(Answer::Step),
@@ -389,10 +381,14 @@ impl<'c> Writer<'c> {
             }
             Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
             Request::Ended { token } => self.is_committed(*token, now).map(Answer::Ended),
-            Request::Register { port } => {
-                self.consumers.register(*port, now).map(|()| Answer::Done)
+            Request::Register { port } => self
+                .others
+                .consumers
+                .register(*port, now)
+                .map(|()| Answer::Done),
+            Request::Withdraw { port } => {
+                self.others.consumers.remove(*port).map(|()| Answer::Done)
             }
-            Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
             Request::Results(request) => self.tables.results(now).execute(request),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
@@ -437,17 +433,19 @@ impl<'c> Writer<'c> {
             return Err(failure);
         }
         let now = self.store_clock.now();
-        if changed || self.consumers.is_outdated(now) {
-            self.peers.set(self.consumers.read_or_none(now));
+        if changed || self.others.consumers.is_outdated(now) {
+            self.others
+                .peers
+                .set(self.others.consumers.read_or_none(now));
         }
         Ok(now)
     }
 
     fn read_changes(&mut self) -> Result<()> {
-        schema::check_version(self.version.query_row([], |row| row.get(0))?)?;
+        schema::check_version(self.others.version.query_row([], |row| row.get(0))?)?;
         self.store_time.follow(&self.store_clock)?;
-        if self.any_dropped.exists([])? {
-            self.purge.expect_work();
+        if self.others.any_dropped.exists([])? {
+            self.upkeep.purge.expect_work();
         }
         Ok(())
     }
@@ -495,8 +493,6 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
     }
 }
 
-mod full_disk;
-mod locked;
 #[cfg(test)]
 mod tests;
 mod upkeep;

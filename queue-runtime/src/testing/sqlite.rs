@@ -2,15 +2,18 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use queue_clock::SystemClock;
-use queue_core::backend::{Backend, NewMessage, QueueProperties};
+use queue_core::backend::{Attachment, Backend, NewMessage, QueueProperties, TimeToLive};
 use queue_core::internal::{LockExt as _, debug_fields, forward_backend};
 use queue_core::{Clock, QueueName, Result};
-use queue_sqlite::rusqlite::Connection;
-use queue_sqlite::{SqliteBackend, Synchronous, history};
+use queue_sqlite::rusqlite::types::Type;
+use queue_sqlite::rusqlite::{self, Connection, Row};
+use queue_sqlite::{SqliteBackend, Synchronous};
 
 use super::service::{Record, TestService, connect};
 
@@ -75,7 +78,7 @@ pub async fn service_on_sqlite() -> TestService {
     let file = file.unwrap_or_else(|error| panic!("{error}"));
     let queues = Arc::new(Temporary { file, folder });
     let connection = queue_sqlite::connect(&*queues).expect("the file was just opened");
-    history::begin(&connection).expect("the file is new");
+    connection.execute_batch(RECORD).expect("the file is new");
     connect(queues, Arc::new(Recorded(Mutex::new(connection))), clock).await
 }
 
@@ -131,13 +134,79 @@ impl Drop for Temporary {
 
 debug_fields!(Temporary { folder });
 
+/// Has a file record what is put on its queues, whether or not it is still on a queue.
+///
+/// Triggers record it in the transaction that puts it, whoever that is: the writer, a connection of the application's, the
+/// outbox, or another process. A message that was only moved is known by its odd salt, and not recorded. An attachment is put
+/// with its message, right after it, and is kept as if one more message had it. Times are in microseconds.
+const RECORD: &str = "
+CREATE TABLE queue_history (
+    number INTEGER PRIMARY KEY,
+    queue TEXT NOT NULL,
+    body BLOB NOT NULL,
+    delay INTEGER NOT NULL,
+    time_to_live INTEGER,
+    attachment INTEGER
+) STRICT;
+
+CREATE TRIGGER queue_history_put AFTER INSERT ON queue_schedule WHEN NEW.dequeue_count = 0 BEGIN
+    INSERT INTO queue_history (queue, body, delay, time_to_live)
+        SELECT name, body, NEW.visible_at - inserted_at, expires_at - inserted_at
+        FROM queue_messages JOIN queue_queues ON queue_queues.id = queue_messages.queue
+        WHERE seq = NEW.seq AND salt & 1 = 0;
+END;
+
+CREATE TRIGGER queue_history_attach AFTER INSERT ON queue_attached
+WHEN (SELECT salt & 1 = 0 FROM queue_messages WHERE seq = NEW.seq) BEGIN
+    UPDATE queue_history SET attachment = NEW.attachment WHERE number = (SELECT max(number) FROM queue_history);
+    UPDATE queue_attachments SET messages = messages + 1 WHERE id = NEW.attachment;
+END;
+";
+
 /// The connection by which a test reads what was put.
 #[derive(Debug)]
 struct Recorded(Mutex<Connection>);
 
 impl Record for Recorded {
     fn puts(&self) -> Result<Vec<(QueueName, NewMessage)>, String> {
-        let puts = history::puts(&self.0.hold());
+        let puts = puts(&self.0.hold());
         puts.map_err(|error| format!("what was submitted cannot be read from the file: {error}"))
     }
+}
+
+/// Returns what was put, and not only moved, in the order in which it was stored.
+fn puts(connection: &Connection) -> rusqlite::Result<Vec<(QueueName, NewMessage)>> {
+    let all =
+        "SELECT queue, body, delay, time_to_live, attachment FROM queue_history ORDER BY number";
+    let mut all = connection.prepare(all)?;
+    let read = |row: &Row<'_>| {
+        let queue = QueueName::new(&row.get::<_, String>(0)?);
+        let queue = queue.map_err(|invalid| {
+            rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(invalid))
+        })?;
+        let mut message =
+            NewMessage::new(row.get::<_, Vec<u8>>(1)?).with_delay(micros(row.get(2)?));
+        if let Some(lifetime) = row.get(3)? {
+            message.time_to_live = TimeToLive::After(micros(lifetime));
+        }
+        if let Some(id) = row.get(4)? {
+            message.attachment = Some(Attachment::New(attached(connection, id)?));
+        }
+        Ok((queue, message))
+    };
+    let puts = all.query_map([], read)?;
+    puts.collect()
+}
+
+/// Returns the data of an attachment, whose parts have its id, times 65,536, and their numbers.
+fn attached(connection: &Connection, id: i64) -> rusqlite::Result<Bytes> {
+    let parts = "SELECT data FROM queue_attachment_parts WHERE id / 65536 = ?1 ORDER BY id";
+    let mut parts = connection.prepare_cached(parts)?;
+    let parts = parts.query_map([id], |row| row.get(0))?;
+    let parts = parts.collect::<rusqlite::Result<Vec<Vec<u8>>>>()?;
+    Ok(parts.concat().into())
+}
+
+fn micros(time: i64) -> Duration {
+    Duration::from_micros(time.unsigned_abs())
 }

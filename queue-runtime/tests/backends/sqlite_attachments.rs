@@ -222,7 +222,7 @@ fn a_salvaged_message_has_its_attachment() {
 
 #[test]
 fn a_file_of_the_version_before_attachments_gets_them() {
-    const VERSION_1: &str = include_str!("../../../backends/sqlite/src/version_1.sql");
+    const VERSION_1: &str = include_str!("../../../backends/sqlite/src/rows/version_1.sql");
 
     threads::block_on(async {
         let place = Place::new();

@@ -76,9 +76,9 @@ async fn two_processes_and_a_reopened_file_have_the_same_totals() {
 #[tokio::test]
 async fn a_file_of_version_3_starts_with_the_messages_that_it_has() {
     const VERSIONS: [&str; 3] = [
-        include_str!("../../../backends/sqlite/src/version_1.sql"),
-        include_str!("../../../backends/sqlite/src/version_2.sql"),
-        include_str!("../../../backends/sqlite/src/version_3.sql"),
+        include_str!("../../../backends/sqlite/src/rows/version_1.sql"),
+        include_str!("../../../backends/sqlite/src/rows/version_2.sql"),
+        include_str!("../../../backends/sqlite/src/rows/version_3.sql"),
     ];
 
     let bank = Bank::open().await;

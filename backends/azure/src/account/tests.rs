@@ -283,3 +283,32 @@ fn the_blobs_are_in_the_same_account() {
         assert_eq!(blobs.as_ref().map(Url::as_str), expected, "{text}");
     }
 }
+
+fn problem_of(text: &str) -> String {
+    let problem = Settings::parse(text).expect_err("it is rejected");
+    let text = format!("{problem} {problem:?}");
+    assert!(!text.contains("s3cret"), "{text}");
+    text
+}
+
+#[test]
+fn settings_are_parsed_in_any_case_and_order() {
+    let settings = Settings::parse(
+        "accountkey=a2V5PT0=; AccountName=acct ;;DefaultEndpointsProtocol=HTTPS;\
+         TableEndpoint=https://t/;EndpointSuffix=core.windows.net;",
+    );
+    let settings = settings.expect("allowed");
+    assert_eq!(settings.account.as_deref(), Some("acct"));
+    assert_eq!(settings.key, Some(Secret::new("a2V5PT0=")));
+    assert_eq!(settings.protocol.as_deref(), Some("https"));
+    assert_eq!(settings.suffix.as_deref(), Some("core.windows.net"));
+}
+
+#[test]
+fn errors_name_the_position_and_no_value() {
+    assert!(problem_of("AccountName=a;s3cret").contains("setting 2"));
+    assert!(problem_of("AccountName=a;s3cret=b").contains("setting 2"));
+    assert!(problem_of("AccountKey=s3cret;accountkey=s3cret").contains("setting 2"));
+    assert!(problem_of("DefaultEndpointsProtocol=s3cret").contains("must be"));
+    assert!(problem_of("UseDevelopmentStorage=s3cret").contains("must be"));
+}

@@ -3,8 +3,7 @@ use queue_core::QueueName;
 use queue_core::backend::{ItemSet, NewMessage};
 
 use super::*;
-use crate::receipt::Handle;
-use crate::stored::{Placed, Stored};
+use crate::rows::stored::{Handle, Placed, Stored};
 
 fn orders() -> QueueName {
     "orders".parse().expect("a name")

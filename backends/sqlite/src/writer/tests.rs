@@ -8,10 +8,10 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::command::{Step, StepDone};
-use crate::receipt::Handle;
-use crate::results::Results;
-use crate::{connection, files};
+use crate::file::{connection, files};
+use crate::rows::results::Results;
+use crate::rows::stored::Handle;
+use crate::rows::tables::{Step, StepDone};
 
 type Reply = oneshot::Receiver<Result<Answer>>;
 

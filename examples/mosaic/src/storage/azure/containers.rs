@@ -332,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn a_container_is_created_although_requests_fail_for_a_while() {
         let port = serve(|method, before| match (method, before) {
-            ("HEAD", _) => Some("404 Not Found"),
+            ("HEAD", _) => Some("404 Not Found\r\nx-ms-error-code: ContainerNotFound"),
             (_, 0) => Some("503 Server Busy"),
             (_, 1) => None,
             _ => Some("201 Created"),
@@ -343,7 +343,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_denied_is_not_tried_again() {
         let port = serve(|_, before| match before {
-            0 => Some("403 Forbidden"),
+            0 => Some("403 Forbidden\r\nx-ms-error-code: AuthorizationFailure"),
             _ => Some("201 Created"),
         });
         let refused = open(port).await.expect_err("denied");

@@ -1,0 +1,15 @@
+//! The file, as SQLite and the file system have it.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `connection` | opening it: settings and pragmas |
+//! | `files` | the database and its log on the disk: creating them, and noticing that the path leads to others |
+//! | `log` | which commits wait for the log, and when it is moved into the database |
+//! | `turn` | the order in which processes write, and who keeps the others from writing |
+//! | `disk` | network file systems, mounts of a single file, and free space |
+
+pub(crate) mod connection;
+pub(crate) mod disk;
+pub(crate) mod files;
+pub(crate) mod log;
+pub(crate) mod turn;

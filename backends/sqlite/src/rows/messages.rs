@@ -1,0 +1,440 @@
+//! The SQL statements on messages.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{Completion, ItemSet, PackItem};
+use queue_core::store_clock::{after, lifespan};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::failure::{Failure, Result};
+use crate::rows::attachments::{Attachments, Items};
+use crate::rows::queues::Counts;
+use crate::rows::schema::Lazy;
+use crate::rows::stored::{Handle, Parcel, Placed, Probe, Stored};
+
+/// The number of expired messages that one claim removes before it gives up.
+const MAX_EXPIRED: usize = 4096;
+
+/// The statements that change messages, within a transaction.
+pub(crate) struct Messages<'c> {
+    pub(crate) counts: Counts<'c>,
+    pub(crate) attachments: Attachments<'c>,
+    items: Items<'c>,
+    /// Set while a transaction reads around damage.
+    pub(crate) probe: Option<Rc<Probe>>,
+    /// The number of the message that was put last, if any was.
+    last_put: Option<i64>,
+    insert: Lazy<'c>,
+    schedule: Lazy<'c>,
+    any_visible: Lazy<'c>,
+    first_visible: Lazy<'c>,
+    unschedule_all: Lazy<'c>,
+    unschedule: Lazy<'c>,
+    reschedule: Lazy<'c>,
+    release: Lazy<'c>,
+    remove: Lazy<'c>,
+    discard: Lazy<'c>,
+    set_body: Lazy<'c>,
+    find: Lazy<'c>,
+    inserted: Lazy<'c>,
+    held: Lazy<'c>,
+    renewed: Lazy<'c>,
+}
+
+/// The key of a message in the schedule.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) queue: i64,
+    pub(crate) visible_at: i64,
+    pub(crate) seq: i64,
+}
+
+impl<'c> Messages<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Self {
+        let prepare = |sql| Lazy::new(connection, sql);
+        Self {
+            counts: Counts::new(connection),
+            attachments: Attachments::new(connection),
+            items: Items::new(connection),
+            probe: None,
+            last_put: None,
+            insert: prepare(
+                "INSERT INTO queue_messages (queue, salt, inserted_at, expires_at, body, checksum) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            ),
+            schedule: prepare("INSERT INTO queue_schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),
+            any_visible: prepare(
+                "SELECT 1 FROM queue_schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
+            ),
+            first_visible: prepare(
+                "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \
+                 salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
+                 WHERE queue_schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
+            ),
+            unschedule_all: prepare(
+                "DELETE FROM queue_schedule WHERE queue = ?1 \
+                 AND (visible_at, seq) >= (?2, ?3) AND (visible_at, seq) <= (?4, ?5)",
+            ),
+            unschedule: prepare(
+                "DELETE FROM queue_schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
+            ),
+            reschedule: prepare(
+                "UPDATE queue_schedule SET visible_at = ?5, nonce = ?6 \
+                 WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
+                 AND (expires_at IS NULL OR expires_at > ?7)",
+            ),
+            release: prepare(
+                "DELETE FROM queue_schedule \
+                 WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
+                 AND (expires_at IS NULL OR expires_at > ?5)",
+            ),
+            remove: prepare("DELETE FROM queue_messages WHERE seq = ?1"),
+            discard: prepare("INSERT OR IGNORE INTO queue_discarded VALUES (?1)"),
+            set_body: prepare(
+                "UPDATE queue_messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
+            ),
+            find: prepare(
+                "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
+            ),
+            inserted: prepare(
+                "SELECT inserted_at FROM queue_messages WHERE seq = ?1 AND salt = ?2",
+            ),
+            held: prepare(
+                "SELECT 1 FROM queue_schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4",
+            ),
+            renewed: prepare(
+                "SELECT visible_at, nonce FROM queue_schedule JOIN queue_messages USING (seq) \
+                 WHERE queue_schedule.queue = ?1 AND visible_at BETWEEN ?2 AND ?3 \
+                 AND seq = ?4 AND salt = ?5 AND dequeue_count = ?6",
+            ),
+        }
+    }
+
+    pub(crate) fn put(&mut self, queue: i64, parcel: &Parcel, now: i64) -> Result<Placed> {
+        let Parcel {
+            message, checksum, ..
+        } = parcel;
+        let (visible_at, expires_at) = lifespan(now, message);
+        let mut placed = Placed {
+            seq: 0,
+            salt: parcel.salt,
+            nonce: rand::random(),
+            inserted_at: now,
+            visible_at,
+            expires_at,
+        };
+        let Placed {
+            salt, expires_at, ..
+        } = placed;
+        let body = &message.body[..];
+        let row = params![queue, salt, now, expires_at, body, checksum];
+        placed.seq = self.insert.insert(row)?;
+        self.check_number(queue, placed.seq, salt)?;
+        self.schedule.execute(params![
+            queue,
+            placed.visible_at,
+            placed.seq,
+            placed.nonce,
+            0,
+            expires_at
+        ])?;
+        self.counts.put(queue);
+        if expires_at.is_some() {
+            self.counts.expect_expiry(queue)?;
+        }
+        Ok(placed)
+    }
+
+    /// Checks that a new message is found by its number. SQLite numbers it after the last row; if that row is
+    /// damaged, the number can be one that another message has.
+    fn check_number(&mut self, queue: i64, seq: i64, salt: i64) -> Result<()> {
+        let follows = self.last_put.is_some_and(|last| seq == last + 1);
+        if !follows && !self.find.exists(params![seq, salt, queue])? {
+            return Err(Failure::Corrupt("the last message is damaged"));
+        }
+        self.last_put = Some(seq);
+        Ok(())
+    }
+
+    /// Whether any message is visible, including expired ones.
+    pub(crate) fn any_visible(&mut self, queue: i64, now: i64) -> Result<bool> {
+        Ok(self.any_visible.exists(params![queue, now])?)
+    }
+
+    /// Leases the first visible messages, each until the next time of `leases`. Returns as many as requested, or all
+    /// visible ones; `None` if the first [`MAX_EXPIRED`] have all expired, so that it is not known yet.
+    pub(crate) fn claim(
+        &mut self,
+        queue: i64,
+        leases: &mut dyn Iterator<Item = i64>,
+        max: usize,
+        now: i64,
+    ) -> Result<Option<Vec<Stored>>> {
+        let mut claimed = Vec::new();
+        let mut expired = 0;
+        loop {
+            let wanted = max - claimed.len();
+            let found = self.first_visible(queue, now, wanted)?;
+            let all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
+            self.unschedule_all(queue, &found)?;
+            for mut message in found {
+                if message.placed.expires_at.is_some_and(|at| at <= now) {
+                    self.counts.removed(queue);
+                    self.remove_body(message.placed.seq)?;
+                    expired += 1;
+                } else {
+                    let until = leases.next().expect("a lease for each of `max` messages");
+                    self.lease(queue, &mut message, until)?;
+                    // Only of a message that was received before.
+                    if message.dequeue_count > 1 {
+                        message.deleted_items = self.deleted_items(&message)?;
+                    }
+                    claimed.push(message);
+                }
+            }
+            if all || claimed.len() == max {
+                return Ok(Some(claimed));
+            }
+            // The probe does not see what this transaction has changed.
+            if expired >= MAX_EXPIRED || self.probe.is_some() {
+                return Ok((!claimed.is_empty()).then_some(claimed));
+            }
+        }
+    }
+
+    /// Returns the deleted items of a message. Around damage, none: what cannot be read is handled again.
+    fn deleted_items(&mut self, message: &Stored) -> Result<ItemSet> {
+        let Placed { seq, salt, .. } = message.placed;
+        match self.items.deleted(seq, salt) {
+            Err(failure) if failure.is_damage() && self.probe.is_some() => Ok(ItemSet::default()),
+            deleted => deleted,
+        }
+    }
+
+    fn first_visible(&mut self, queue: i64, now: i64, max: usize) -> Result<Vec<Stored>> {
+        if let Some(probe) = &self.probe {
+            return probe.first_visible(queue, now, max);
+        }
+        let mut rows = self.first_visible.query(params![queue, now, max as i64])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(Stored::read(row, now)?);
+        }
+        Ok(found)
+    }
+
+    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each is
+    /// removed by itself, because this would read on after the last one.
+    fn unschedule_all(&mut self, queue: i64, found: &[Stored]) -> Result<()> {
+        let (Some(first), Some(last)) = (found.first(), found.last()) else {
+            return Ok(());
+        };
+        let removed = if self.probe.is_some() {
+            let mut removed = 0;
+            for (visible_at, seq) in found.iter().map(Stored::position) {
+                removed += self.unschedule.execute([queue, visible_at, seq])?;
+            }
+            removed
+        } else {
+            let (first, last) = (first.position(), last.position());
+            let range = [queue, first.0, first.1, last.0, last.1];
+            self.unschedule_all.execute(range)?
+        };
+        if removed != found.len() {
+            return Err(Failure::Corrupt("the schedule is not in order"));
+        }
+        Ok(())
+    }
+
+    /// Puts a received message back into the schedule, hidden until then.
+    fn lease(&mut self, queue: i64, message: &mut Stored, until: i64) -> Result<()> {
+        message.dequeue_count = message.dequeue_count.saturating_add(1);
+        message.placed.visible_at = until;
+        message.placed.nonce = rand::random();
+        let (placed, count) = (&message.placed, message.dequeue_count);
+        self.schedule.execute(params![
+            queue,
+            until,
+            placed.seq,
+            placed.nonce,
+            count,
+            placed.expires_at
+        ])?;
+        Ok(())
+    }
+
+    /// Makes a message visible after `visibility`, or at once in its place. Returns the time and the new nonce.
+    pub(crate) fn update(
+        &mut self,
+        queue: i64,
+        handle: Handle,
+        visibility: Option<Duration>,
+        body: Option<&(Bytes, i64)>,
+        now: i64,
+    ) -> Result<(i64, i64)> {
+        let visible_at = match visibility {
+            Some(visibility) => after(now, visibility),
+            None => self.place(handle, now)?,
+        };
+        let nonce = rand::random();
+        let changed = self.reschedule.execute(params![
+            queue,
+            handle.visible_at,
+            handle.seq,
+            handle.nonce,
+            visible_at,
+            nonce,
+            now
+        ])?;
+        if changed == 0 {
+            return Err(self.why_not(queue, handle, now)?);
+        }
+        if let Some((body, checksum)) = body {
+            let row = params![handle.seq, handle.salt, &body[..], checksum];
+            if self.set_body.execute(row)? == 0 {
+                return Err(Failure::Corrupt("a scheduled message has no body"));
+            }
+        }
+        Ok((visible_at, nonce))
+    }
+
+    /// Returns since when a message is visible that is in the place of its insertion. One that cannot be read has none.
+    fn place(&mut self, handle: Handle, now: i64) -> Result<i64> {
+        let of = params![handle.seq, handle.salt];
+        let inserted = self.inserted.query_row(of, |row| row.get(0)).optional();
+        match inserted.map_err(Failure::from) {
+            Ok(inserted_at) => Ok(now.min(inserted_at.unwrap_or(now))),
+            Err(failure) if failure.is_damage() => Ok(now),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(crate) fn delete(&mut self, queue: i64, handle: Handle, now: i64) -> Result<()> {
+        let changed = self.release.execute(params![
+            queue,
+            handle.visible_at,
+            handle.seq,
+            handle.nonce,
+            now
+        ])?;
+        if changed == 0 {
+            return Err(self.why_not(queue, handle, now)?);
+        }
+        self.counts.removed(queue);
+        self.remove_body(handle.seq)
+    }
+
+    /// Deletes a message that has not been received again since this receive, even if an update has changed its
+    /// receipt.
+    pub(crate) fn complete(
+        &mut self,
+        queue: i64,
+        completion: &Completion<'_>,
+        now: i64,
+    ) -> Result<()> {
+        let settle = |this: &mut Self, handle| match completion.item {
+            Some(PackItem { number, of }) => {
+                let items = ItemSet::from_iter([number]);
+                this.delete_items(queue, handle, (&items, of), now)
+            }
+            None => this.delete(queue, handle, now),
+        };
+        let handle = Handle::parse(completion.id, &completion.receipt);
+        match settle(self, handle) {
+            Err(Failure::ReceiptMismatch) => {}
+            deleted => return deleted,
+        }
+        let grant = after(0, completion.visibility);
+        let (earliest, latest) = (
+            handle.visible_at.saturating_sub(grant),
+            now.saturating_add(grant),
+        );
+        let Handle { seq, salt, .. } = handle;
+        let found = self.renewed.query_row(
+            params![queue, earliest, latest, seq, salt, completion.dequeue_count],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        );
+        let (visible_at, nonce) = found.optional()?.ok_or(Failure::ReceiptMismatch)?;
+        let renewed = Handle {
+            visible_at,
+            nonce,
+            ..handle
+        };
+        settle(self, renewed)
+    }
+
+    /// Deletes items of a message that has `of` of them, and the message with the last of them.
+    pub(super) fn delete_items(
+        &mut self,
+        queue: i64,
+        handle: Handle,
+        (items, of): (&ItemSet, u32),
+        now: i64,
+    ) -> Result<()> {
+        let Handle {
+            seq,
+            salt,
+            visible_at,
+            nonce,
+        } = handle;
+        // Of a message that is gone, all items are.
+        if let gone @ Failure::MessageNotFound = self.why_not(queue, handle, now)? {
+            return Err(gone);
+        }
+        let mut deleted = self.items.deleted(seq, salt)?;
+        if !deleted.insert_all(items) {
+            return Err(Failure::MessageNotFound);
+        }
+        if !self.held.exists(params![queue, visible_at, seq, nonce])? {
+            return Err(Failure::ReceiptMismatch);
+        }
+        if deleted.len() >= of {
+            return self.delete(queue, handle, now);
+        }
+        self.items.set(seq, salt, &deleted)
+    }
+
+    /// Forgets what another connection or a rollback may have changed.
+    pub(crate) fn forget(&mut self) {
+        self.attachments.forget();
+        self.items.forget();
+    }
+
+    /// Removes a body, and detaches what is attached. Around damage, the body stays where it is and is recorded as
+    /// discarded: to remove it may read a damaged page.
+    fn remove_body(&mut self, seq: i64) -> Result<()> {
+        if self.probe.is_some() {
+            self.discard.execute([seq])?;
+            return Ok(());
+        }
+        self.remove.execute([seq])?;
+        self.items.remove(seq)?;
+        self.attachments.detach(seq)
+    }
+
+    /// Removes the message at a place, if there still is one.
+    pub(crate) fn drop_at(&mut self, place: &Place) -> Result<()> {
+        let key = params![place.queue, place.visible_at, place.seq];
+        if self.unschedule.execute(key)? > 0 {
+            self.counts.removed(place.queue);
+            self.remove_body(place.seq)?;
+        }
+        Ok(())
+    }
+
+    /// Finds out why no message has this handle.
+    fn why_not(&mut self, queue: i64, handle: Handle, now: i64) -> Result<Failure> {
+        let mut rows = self.find.query(params![handle.seq, handle.salt, queue])?;
+        let lives = match rows.next()? {
+            Some(row) => row.get::<_, Option<i64>>(0)?.is_none_or(|at| at > now),
+            None => false,
+        };
+        Ok(if lives {
+            Failure::ReceiptMismatch
+        } else {
+            Failure::MessageNotFound
+        })
+    }
+}

@@ -1,0 +1,258 @@
+//! The layout of the queues' tables in a file: its version, its creation, and migrations; and statements on them.
+
+use rusqlite::{
+    CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row, Rows, Statement,
+    TransactionBehavior, params_from_iter,
+};
+
+use crate::failure::{Failure, Result};
+
+/// The migrations from each version to the next; the first creates version 1. What they create is in [`NAMES`].
+///
+/// | table | contents |
+/// |---|---|
+/// | `queue_layout` | a view of one row, the version: it marks a file in which there are queues, and no damaged page hides it |
+/// | `queue_queues` | names and metadata; ids are never reused |
+/// | `queue_messages` | what does not change with a receive; `checksum` is that of salt and body; `salt` is random, and odd if the message was moved here from another queue |
+/// | `queue_schedule` | what a receive changes, in small rows. Its key is the order in which messages are received: a receive reads the start of the queue's range, independent of the backlog. |
+/// | `queue_counts` | the number of messages of each queue, whether any had a time to live, and how many were ever put (version 4), updated once per transaction |
+/// | `queue_dropped` | ids of deleted and cleared queues, whose messages are removed in small steps |
+/// | `queue_store` | the highest store time that any process has seen, exact to one second, and the anchor from which all processes of one boot compute it |
+/// | `queue_discarded` | removed messages whose bodies stay, because the transaction that removed them met damage |
+/// | `queue_consumers` | the processes that wait for messages, each with the port where it receives datagrams |
+/// | `queue_outbox` | a view by which other drivers put messages: see `docs/sqlite.md` |
+/// | `queue_attachments` | the attachments of messages (version 2): how many messages have each, and until when one without any may become a message's |
+/// | `queue_attachment_parts` | their data, in parts of 1 MiB; the id is that of the attachment, times 65,536, and the number of the part |
+/// | `queue_attached` | the messages that have one |
+/// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
+/// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards; a value that ends with a message names it (version 5) |
+const VERSIONS: &[&str] = &[
+    include_str!("version_1.sql"),
+    include_str!("version_2.sql"),
+    include_str!("version_3.sql"),
+    include_str!("version_4.sql"),
+    include_str!("version_5.sql"),
+];
+
+/// The names of the tables, views, triggers and indexes, which nothing else of a file or connection may have.
+pub(crate) const NAMES: &[&str] = &[
+    "queue_layout",
+    "queue_queues",
+    "queue_messages",
+    "queue_schedule",
+    "queue_counts",
+    "queue_dropped",
+    "queue_store",
+    "queue_discarded",
+    "queue_consumers",
+    "queue_results",
+    "queue_results_by_end",
+    "queue_outbox",
+    "queue_outbox_put",
+    "queue_attachments",
+    "queue_attachments_unused",
+    "queue_attachment_parts",
+    "queue_attached",
+    "queue_deleted_items",
+];
+
+/// Reads the version of a file in which there are queues.
+pub(crate) const VERSION: &str = "SELECT version FROM main.queue_layout";
+
+/// Refuses a file that a newer version of this library has written, and one of another application in which there are
+/// no queues, unless it is to be adopted. Changes nothing.
+pub(crate) fn check(connection: &Connection, adopt: bool) -> Result<()> {
+    inspect_alone(connection, VERSIONS, adopt).map(drop)
+}
+
+/// Whether a file has all that this version creates, as far as its mark says.
+pub(crate) fn is_current(connection: &Connection) -> Result<bool> {
+    let version: i64 = connection.query_row(VERSION, [], |row| row.get(0))?;
+    Ok(version == VERSIONS.len() as i64)
+}
+
+/// Refuses a file that a newer version of this library has migrated since it was opened.
+pub(crate) fn check_version(version: i64) -> Result<()> {
+    known(version, VERSIONS).map(drop)
+}
+
+/// Creates the tables, or migrates them to the current version, in one transaction.
+pub(crate) fn migrate(connection: &mut Connection, adopt: bool) -> Result<()> {
+    migrate_to(connection, VERSIONS, adopt)
+}
+
+/// Returns the name of a table or view in this schema of the connection that has a name of ours, if there is one.
+pub(crate) fn taken(connection: &Connection, schema: &str) -> Result<Option<String>> {
+    let marks = vec!["?"; NAMES.len()].join(", ");
+    let taken =
+        format!("SELECT name FROM {schema}.sqlite_schema WHERE lower(name) IN ({marks}) LIMIT 1");
+    let taken = connection
+        .prepare_cached(&taken)?
+        .query_row(params_from_iter(NAMES), |row| row.get(0));
+    Ok(taken.optional()?)
+}
+
+fn migrate_to(connection: &mut Connection, versions: &[&str], adopt: bool) -> Result<()> {
+    if inspect_alone(connection, versions, adopt)? == versions.len() {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have migrated the file before this one got the lock.
+    let present = inspect(&transaction, versions, adopt)?;
+    for step in &versions[present..] {
+        transaction.execute_batch(step)?;
+    }
+    let mark = format!(
+        "DROP VIEW IF EXISTS queue_layout; CREATE VIEW queue_layout (version) AS SELECT {}",
+        versions.len()
+    );
+    transaction.execute_batch(&mark)?;
+    Ok(transaction.commit()?)
+}
+
+/// Inspects the file in a read transaction: while another process creates the tables, all are seen together or none.
+fn inspect_alone(connection: &Connection, versions: &[&str], adopt: bool) -> Result<usize> {
+    let transaction = connection.unchecked_transaction()?;
+    inspect(&transaction, versions, adopt)
+}
+
+/// Returns the version of the tables, or zero if there are none and they can be created.
+fn inspect(connection: &Connection, versions: &[&str], adopt: bool) -> Result<usize> {
+    let count = |condition: &str| -> Result<i64> {
+        let count = format!("SELECT count(*) FROM main.sqlite_schema WHERE {condition}");
+        Ok(connection.query_row(&count, [], |row| row.get(0))?)
+    };
+    // By its text: the application may have something of that name.
+    if count("name = 'queue_layout' AND sql LIKE 'CREATE VIEW queue_layout (version) AS SELECT %'")?
+        > 0
+    {
+        let version = connection.query_row(VERSION, [], |row| row.get(0));
+        return match version {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
+                Err(Failure::Corrupt("the list of its tables is damaged"))
+            }
+            version => known(version?, versions),
+        };
+    }
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    let untouched = application == 0 && version == 0 && count("true")? == 0;
+    if !untouched && !adopt {
+        return Err(Failure::Foreign);
+    }
+    match taken(connection, "main")? {
+        Some(name) => Err(Failure::NameTaken(name)),
+        None => Ok(0),
+    }
+}
+
+fn known(version: i64, versions: &[&str]) -> Result<usize> {
+    match usize::try_from(version) {
+        Ok(present) if (1..=versions.len()).contains(&present) => Ok(present),
+        _ => Err(Failure::Newer {
+            found: version,
+            known: versions.len() as i64,
+        }),
+    }
+}
+
+/// A statement that is prepared when it is first used. A transaction of the application's uses few of them, which its
+/// connection keeps for the next one.
+pub(crate) struct Lazy<'c> {
+    connection: &'c Connection,
+    sql: &'static str,
+    statement: Option<CachedStatement<'c>>,
+}
+
+impl<'c> Lazy<'c> {
+    pub(crate) fn new(connection: &'c Connection, sql: &'static str) -> Self {
+        Self {
+            connection,
+            sql,
+            statement: None,
+        }
+    }
+
+    pub(crate) fn execute(&mut self, params: impl Params) -> rusqlite::Result<usize> {
+        self.prepared()?.execute(params)
+    }
+
+    pub(crate) fn insert(&mut self, params: impl Params) -> rusqlite::Result<i64> {
+        self.prepared()?.insert(params)
+    }
+
+    pub(crate) fn exists(&mut self, params: impl Params) -> rusqlite::Result<bool> {
+        self.prepared()?.exists(params)
+    }
+
+    pub(crate) fn query(&mut self, params: impl Params) -> rusqlite::Result<Rows<'_>> {
+        self.prepared()?.query(params)
+    }
+
+    pub(crate) fn query_row<T>(
+        &mut self,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.prepared()?.query_row(params, read)
+    }
+
+    fn prepared(&mut self) -> rusqlite::Result<&mut Statement<'c>> {
+        let statement = match self.statement.take() {
+            Some(statement) => statement,
+            None => self.connection.prepare_cached(self.sql)?,
+        };
+        Ok(self.statement.insert(statement))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXT: &str = "ALTER TABLE queue_queues ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody'";
+
+    fn created() -> Connection {
+        let mut connection = Connection::open_in_memory().expect("open");
+        migrate(&mut connection, false).expect("create");
+        connection
+    }
+
+    #[test]
+    fn an_older_file_is_migrated_as_a_whole_and_a_newer_one_refused() {
+        let mut connection = created();
+        let insert = "INSERT INTO queue_queues (name, metadata) VALUES ('orders', '{}')";
+        connection.execute(insert, []).expect("insert");
+        let owner = "SELECT owner FROM queue_queues WHERE name = 'orders'";
+
+        let broken = [VERSIONS, &[NEXT, "SELECT nonsense"]].concat();
+        migrate_to(&mut connection, &broken, false).expect_err("the second step fails");
+        let version = inspect(&connection, VERSIONS, false).expect("inspect");
+        assert_eq!(version, VERSIONS.len());
+        let first = connection.prepare(owner);
+        first.expect_err("the first step was rolled back");
+
+        let next = [VERSIONS, &[NEXT]].concat();
+        migrate_to(&mut connection, &next, false).expect("migrate");
+        let owner = connection.query_row(owner, [], |row| row.get(0));
+        assert_eq!(owner, Ok("nobody".to_owned()));
+        let refused = migrate(&mut connection, true).expect_err("newer now");
+        assert!(matches!(refused, Failure::Newer { found: 6, known: 5 }));
+    }
+
+    #[test]
+    fn everything_has_a_name_of_ours_and_strict_columns() {
+        let connection = created();
+        let named = "SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'";
+        let mut named = connection.prepare(named).expect("prepare");
+        let names = named.query_map([], |row| row.get(0));
+        let mut names: Vec<String> = names.and_then(Iterator::collect).expect("names");
+        let mut expected = NAMES.to_vec();
+        names.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        let lax = "SELECT count(*) FROM pragma_table_list WHERE type = 'table' AND NOT strict \
+            AND name NOT LIKE 'sqlite!_%' ESCAPE '!'";
+        assert_eq!(connection.query_row(lax, [], |row| row.get(0)), Ok(0));
+    }
+}

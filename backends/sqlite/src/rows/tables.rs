@@ -1,0 +1,304 @@
+//! A change to one message, and the tables of a transaction, on whichever connection it is.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::QueueName;
+use queue_core::backend::{
+    Attachment, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap,
+};
+use rusqlite::Connection;
+
+use crate::failure::{Failure, Result};
+use crate::rows::messages::Messages;
+use crate::rows::queues::Queues;
+use crate::rows::results::Results;
+use crate::rows::stored::{self, Attaching, Handle, MessageRef, Parcel, Placed, checksum};
+
+/// A change to one message, or to a recorded value.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Put {
+        queue: QueueName,
+        parcel: Parcel,
+    },
+    Update {
+        queue: QueueName,
+        handle: Handle,
+        /// `None` if it goes back to its place.
+        visibility: Option<Duration>,
+        /// The new body and its checksum.
+        body: Option<(Bytes, i64)>,
+    },
+    Delete {
+        queue: QueueName,
+        handle: Handle,
+    },
+    DeleteItems {
+        queue: QueueName,
+        handle: Handle,
+        items: ItemSet,
+        of: u32,
+    },
+    Swap {
+        queue: QueueName,
+        swap: Swap,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) enum StepDone {
+    Put(Placed),
+    Updated { visible_at: i64, nonce: i64 },
+    Deleted,
+    Swapped,
+}
+
+/// The statements on the tables of a connection, within its transaction.
+pub(crate) struct Tables<'c> {
+    pub(crate) connection: &'c Connection,
+    pub(crate) queues: Queues<'c>,
+    pub(crate) messages: Messages<'c>,
+}
+
+impl<'c> Tables<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Self {
+        Self {
+            connection,
+            queues: Queues::new(connection),
+            messages: Messages::new(connection),
+        }
+    }
+
+    pub(crate) fn results(&self, now: i64) -> Results<'c> {
+        let connection = self.connection;
+        Results { connection, now }
+    }
+
+    pub(crate) fn clear(&mut self, queue: &QueueName) -> Result<()> {
+        // Otherwise what this transaction has put before would be counted for nothing.
+        self.messages.counts.write()?;
+        self.queues.clear(queue)
+    }
+
+    /// Executes a step, after the put of a message.
+    pub(crate) fn step(
+        &mut self,
+        step: &Step,
+        put: Option<MessageRef>,
+        now: i64,
+    ) -> Result<StepDone> {
+        match step {
+            Step::Put { queue, parcel } => {
+                let queue = self.queues.id(queue)?;
+                let attachment = match &parcel.attachment {
+                    Some(attaching) => self.attachment(attaching, now)?,
+                    None => None,
+                };
+                let placed = self.messages.put(queue, parcel, now)?;
+                if let Some(attachment) = attachment {
+                    self.messages.attachments.attach(placed.seq, attachment)?;
+                }
+                Ok(StepDone::Put(placed))
+            }
+            Step::Update {
+                queue,
+                handle,
+                visibility,
+                body,
+            } => {
+                let queue = self.queues.id(queue)?;
+                self.messages
+                    .update(queue, *handle, *visibility, body.as_ref(), now)
+                    .map(|(visible_at, nonce)| StepDone::Updated { visible_at, nonce })
+            }
+            Step::Delete { queue, handle } => {
+                let queue = self.queues.id(queue)?;
+                let deleted = self.messages.delete(queue, *handle, now);
+                deleted.map(|()| StepDone::Deleted)
+            }
+            Step::DeleteItems {
+                queue,
+                handle,
+                items,
+                of,
+            } => {
+                let queue = self.queues.id(queue)?;
+                let deleted = self
+                    .messages
+                    .delete_items(queue, *handle, (items, *of), now);
+                deleted.map(|()| StepDone::Deleted)
+            }
+            Step::Swap { swap, .. } => {
+                let swapped = self.results(now).swap_in_step(swap, put);
+                swapped.map(|()| StepDone::Swapped)
+            }
+        }
+    }
+
+    fn attachment(&mut self, attaching: &Attaching, now: i64) -> Result<Option<i64>> {
+        let of = match attaching {
+            Attaching::Of { queue, .. } => match self.queues.id(queue) {
+                Err(Failure::QueueNotFound) => return Ok(None),
+                id => Some(id?),
+            },
+            Attaching::Whole(_) | Attaching::Staged(_) => None,
+        };
+        self.messages.attachments.take(attaching, of, now)
+    }
+
+    /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those
+    /// before it.
+    pub(crate) fn steps(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
+        let connection = self.connection;
+        connection.execute_batch("SAVEPOINT apply")?;
+        let saved = self.messages.counts.save();
+        let mut done = Vec::with_capacity(steps.len());
+        let mut put = None;
+        for (index, step) in steps.iter().enumerate() {
+            match self.step(step, put, now) {
+                Ok(step) => {
+                    put = step.put().or(put);
+                    done.push(step);
+                }
+                Err(failure) if failure.is_refusal() => {
+                    connection.execute_batch("ROLLBACK TO apply; RELEASE apply")?;
+                    self.messages.counts.roll_back(saved);
+                    let queue = step.queue().clone();
+                    return Err(Failure::Step(index, queue, Box::new(failure)));
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        connection.execute_batch("RELEASE apply")?;
+        Ok(done)
+    }
+}
+
+impl Step {
+    pub(crate) fn put(queue: QueueName, mut message: NewMessage) -> Self {
+        // By the last bit, a test that asks what was submitted knows what was only moved.
+        let salt = rand::random::<i64>() & !1 | i64::from(message.moved);
+        let attachment = message
+            .attachment
+            .take()
+            .map(|attachment| match attachment {
+                Attachment::New(data) => Attaching::Whole(data),
+                Attachment::Of { queue, id } => {
+                    let (seq, salt) = stored::parse_id(&id);
+                    Attaching::Of { queue, seq, salt }
+                }
+            });
+        let parcel = Parcel {
+            salt,
+            checksum: checksum(salt, &message.body),
+            message,
+            attachment,
+        };
+        Self::Put { queue, parcel }
+    }
+
+    pub(crate) fn update(
+        queue: QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Option<Duration>,
+        body: Option<Bytes>,
+    ) -> Self {
+        let handle = Handle::parse(id, receipt);
+        Self::Update {
+            queue,
+            handle,
+            visibility,
+            body: body.map(|body| {
+                let checksum = checksum(handle.salt, &body);
+                (body, checksum)
+            }),
+        }
+    }
+
+    pub(crate) fn from_op(op: Op) -> Self {
+        match op {
+            Op::Put { queue, message } => Self::put(queue, message),
+            Op::Update {
+                queue,
+                id,
+                receipt,
+                visibility,
+                body,
+            } => Self::update(queue, &id, &receipt, Some(visibility), body),
+            Op::PutBack {
+                queue,
+                id,
+                receipt,
+                body,
+            } => Self::update(queue, &id, &receipt, None, body),
+            Op::Delete {
+                queue, id, receipt, ..
+            } => Self::Delete {
+                queue,
+                handle: Handle::parse(&id, &receipt),
+            },
+            Op::DeleteItems {
+                queue,
+                id,
+                receipt,
+                items,
+                of,
+            } => Self::DeleteItems {
+                queue,
+                handle: Handle::parse(&id, &receipt),
+                items,
+                of,
+            },
+            Op::Swap { queue, swap } => Self::Swap { queue, swap },
+            _ => unreachable!("`apply` checks the operations before it sends them"),
+        }
+    }
+
+    /// The attachment that is staged for the message that is put, if one is.
+    pub(crate) fn staged(&self) -> Option<i64> {
+        match self {
+            Self::Put { parcel, .. } => match parcel.attachment {
+                Some(Attaching::Staged(id)) => Some(id),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_put(&self) -> bool {
+        matches!(self, Self::Put { .. })
+    }
+
+    pub(crate) fn queue(&self) -> &QueueName {
+        match self {
+            Self::Put { queue, .. }
+            | Self::Update { queue, .. }
+            | Self::Delete { queue, .. }
+            | Self::DeleteItems { queue, .. }
+            | Self::Swap { queue, .. } => queue,
+        }
+    }
+}
+
+impl StepDone {
+    /// The message that was put, if it was a put.
+    pub(crate) fn put(&self) -> Option<MessageRef> {
+        match self {
+            Self::Put(placed) => Some((placed.seq, placed.salt)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_outcome(self) -> OpOutcome {
+        match self {
+            Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),
+            Self::Updated { visible_at, nonce } => {
+                OpOutcome::Updated(stored::lease(visible_at, nonce))
+            }
+            Self::Deleted => OpOutcome::Deleted,
+            Self::Swapped => OpOutcome::Swapped,
+        }
+    }
+}
