@@ -12,7 +12,6 @@ use tokio::sync::broadcast;
 use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
-use super::observer::{Observer, Observers};
 use super::routing::Part;
 use crate::kernel::context::Context;
 use crate::kernel::policy::{IdlePolicy, Objective, ScalePolicy};
@@ -61,7 +60,6 @@ pub struct ListenerBuilder<M> {
     pub(super) until_empty: bool,
     pub(super) start_thread: StartThread,
     pub(super) events: Events,
-    pub(super) observers: Observers,
     pub(super) message: PhantomData<fn(M)>,
 }
 
@@ -89,7 +87,6 @@ impl<M> ListenerBuilder<M> {
             until_empty: false,
             start_thread: threads::start_thread(),
             events: Events::default(),
-            observers: Observers::default(),
             message: PhantomData,
         }
     }
@@ -154,19 +151,6 @@ impl<M> ListenerBuilder<M> {
     /// [`QueueMissing`](super::DrainEnd::QueueMissing).
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
-        self
-    }
-
-    /// Sets whether messages are received with a visibility timeout that follows the handler, so that those of a
-    /// process that crashed are delivered again sooner. It is off by default: a process that stands still for
-    /// longer than the visibility timeout loses its leases, and the messages are handled twice.
-    ///
-    /// Once a hundred runs have succeeded, a receive asks for three times the time that 99 of 100 recent ones did not
-    /// exceed, at least 5 seconds and at most the configured visibility timeout. Renewals and the handler timeout
-    /// keep to the configured one. A visibility timeout that the builder or the queue's metadata sets is not
-    /// adapted.
-    pub fn adaptive_visibility(mut self, on: bool) -> Self {
-        self.options.config.adaptive_visibility = Some(on);
         self
     }
 
@@ -283,11 +267,6 @@ impl<M> ListenerBuilder<M> {
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.events.subscribe()
-    }
-
-    /// Subscribes to the messages that the listener handles, starting with the first. See [`Observer`].
-    pub fn observe(&self) -> Observer {
-        self.observers.subscribe()
     }
 }
 

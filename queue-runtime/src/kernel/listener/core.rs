@@ -11,7 +11,6 @@ use super::handling::Handling;
 use super::info::ListenerInfo;
 use super::intake::Intake;
 use super::latency::Latency;
-use super::observer::Observers;
 use super::phase::{ListenerPhase, Phase};
 use crate::extensions::meter::TransactionCounts;
 use crate::kernel::context::Context;
@@ -39,7 +38,6 @@ pub(super) struct Core {
     /// The storage transactions on the queue before the listener was started.
     pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
-    pub(super) observers: Observers,
     /// If there is an objective.
     pub(super) latency: Option<Arc<Latency>>,
 }

@@ -12,7 +12,6 @@ use super::event::ListenerEvent;
 use super::health::ListenerHealth;
 use super::info::ListenerInfo;
 use super::intake;
-use super::observer::Observer;
 use super::phase::{DrainReport, ListenerPhase, ShutdownReport, Stopping};
 use crate::kernel::policy::TaskRange;
 use crate::kernel::settings::InvalidSetting;
@@ -154,11 +153,6 @@ impl ListenerHandle {
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.core.events.subscribe()
-    }
-
-    /// Subscribes to the messages that the listener handles from now on. See [`Observer`].
-    pub fn observe(&self) -> Observer {
-        self.core.observers.subscribe()
     }
 
     /// Stops receiving. Handlers continue.

@@ -15,7 +15,6 @@
 //! | `gate` | when a message of a type may be handled whose type has limits |
 //! | `transacting` | when a handler's transaction may begin |
 //! | `turns` | when a message may be handled that has a key |
-//! | `run_times` | how long runs take, and so the visibility timeout that follows them |
 
 mod attempt_counts;
 mod executor;
@@ -24,7 +23,6 @@ mod gate;
 mod prepare;
 mod routes;
 mod run;
-mod run_times;
 mod task_pool;
 mod transacting;
 mod turns;
@@ -39,7 +37,6 @@ pub(super) use executor::handle;
 pub(super) use gate::Gate;
 pub(super) use routes::{NeedsThread, Route, Routes};
 use run::Watchlist;
-pub(super) use run_times::RunTimes;
 use task_pool::TaskPool;
 pub(super) use turns::{KeyOf, Keyed, Turn, Turns, key_of};
 
@@ -51,17 +48,15 @@ pub(super) struct Handling {
     pool: TaskPool<Arrival>,
     /// The running handlers, for the watchdog.
     watchlist: Arc<Watchlist>,
-    pub(super) times: RunTimes,
 }
 
 impl Handling {
     /// Keeps up to `max_idle` tasks that have nothing to do.
-    pub(super) fn new(routes: Routes, runtime: Handle, max_idle: usize, times: RunTimes) -> Self {
+    pub(super) fn new(routes: Routes, runtime: Handle, max_idle: usize) -> Self {
         Self {
             routes,
             pool: TaskPool::new(runtime, max_idle, executor::run),
             watchlist: Arc::default(),
-            times,
         }
     }
 

@@ -19,7 +19,7 @@
 //! | `router`, `routing` | nothing: they build a listener of several types |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
-//! | `counters`, `event`, `observer` | what the listener tells about itself, and shows of its messages |
+//! | `counters`, `event` | what the listener tells about itself |
 //! | `latency` | how old messages are when they are completed, for an objective |
 //! | `sampling`, `sweeping` | nothing: they read depths for metrics, and remove old results of an idempotency store |
 //! | `listeners` | which listeners of a service run |
@@ -41,7 +41,6 @@ mod intake;
 mod lanes;
 mod latency;
 mod listeners;
-mod observer;
 mod phase;
 mod router;
 mod routing;
@@ -63,6 +62,5 @@ pub use lanes::{Lanes, LanesHandle};
 pub use latency::ObjectiveState;
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
-pub use observer::{Observed, Observer};
 pub use phase::{DrainEnd, DrainReport, ListenerPhase, ShutdownReport};
 pub use router::{Route, Router, Several};

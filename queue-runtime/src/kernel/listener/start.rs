@@ -10,7 +10,7 @@ use super::core::Core;
 use super::counters::Counters;
 use super::error::StartError;
 use super::handle::ListenerHandle;
-use super::handling::{Handling, RunTimes, watchdog};
+use super::handling::{Handling, watchdog};
 use super::intake::{self, Intake};
 use super::latency::{self, Latency};
 use super::phase::Phase;
@@ -82,17 +82,15 @@ impl<M> ListenerBuilder<M> {
         let capacity = Capacity::new(&bounds, capabilities, limits);
         let batch = capacity.batch();
         let wakeups = context.wakeups(&consumer.queue, batch);
-        let times = RunTimes::new(config.adaptive_visibility.unwrap_or(false));
         let core = Arc::new(Core {
             phase: Phase::running(self.until_empty),
             intake: Intake::new(bounds.tasks, wakeups, idle, scale),
             capacity,
-            handling: Handling::new(routes, runtime.clone(), batch as usize, times),
+            handling: Handling::new(routes, runtime.clone(), batch as usize),
             counters: Counters::default(),
             measures: Arc::clone(context.meter.measures(&consumer.queue)),
             transactions_before: context.meter.of(&consumer.queue),
             events: self.events,
-            observers: self.observers,
             latency: config
                 .objective
                 .map(|objective| Latency::new(objective, clock)),

@@ -8,7 +8,6 @@ mod instances;
 mod objective;
 mod outage;
 mod rate;
-mod receive_visibility;
 mod retry;
 mod scale;
 mod storage_retry;
@@ -24,9 +23,8 @@ pub use objective::Objective;
 pub(crate) use objective::{Change, RESOLUTION, Settlement, Unfinished, Window};
 pub(crate) use outage::{Outage, outage_pause};
 pub use rate::Rate;
-pub(crate) use receive_visibility::receive_visibility;
 pub use retry::RetryPolicy;
-pub use scale::{DepthRules, LatencyTarget, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
+pub use scale::{DepthRules, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;
 pub(crate) use throttling::{Throttled, Throttling};
 

@@ -20,7 +20,6 @@ use super::watchdog;
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::capacity::{Reserved, Room};
 use crate::kernel::listener::core::Core;
-use crate::kernel::listener::observer::Observed;
 use crate::kernel::panic::{catch, catch_async};
 use crate::kernel::receive::{Call, End, Fetched, Incoming, Refusal, Seat, Settling};
 
@@ -151,7 +150,6 @@ impl Task {
             return;
         };
         let run = &self.run;
-        show(run);
         let timeout = run.incoming.settings.handler_timeout;
         let longest = match &call {
             Call::Batched(_) => {
@@ -211,26 +209,10 @@ impl Drop for Task {
     }
 }
 
-/// Shows a message to the listener's observers.
-fn show(run: &Run) {
-    let (core, incoming) = (run.core(), &run.incoming);
-    let (queue, attempt) = (&core.consumer.queue, incoming.attempt());
-    core.observers.show(|| {
-        let now = core.context.clock.now();
-        Observed::new(now, queue, &incoming.envelope, &incoming.body, attempt)
-    });
-}
-
-/// Records the duration of a run for the metrics and, if it succeeded, for the policies that adapt to it.
+/// Records the duration of a run for the metrics.
 fn record_time(run: &Run, started: Duration) {
-    let core = run.core();
-    let took = core.context.clock.monotonic().saturating_sub(started);
-    run.route.measures.processed(took);
-    let succeeded = |ended| matches!(ended, &Ended::Returned(Disposition::Complete(_)));
-    let times = &core.handling.times;
-    if times.are_recorded() && run.ended().is_some_and(succeeded) {
-        times.record(took);
-    }
+    let took = run.core().context.clock.monotonic();
+    run.route.measures.processed(took.saturating_sub(started));
 }
 
 /// What the end of a future means.

@@ -58,7 +58,6 @@ async fn run(core: Arc<Core>) {
             core.serving.end();
             core.phase.stopped();
             core.publish(|| ListenerEventKind::Stopped);
-            core.observers.close();
         }
         ((), ()) = async { tokio::join!(stopping, watching) } => {}
     }

@@ -302,9 +302,8 @@ struct Found {
 async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
     let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
-        let visibility = core.handling.times.visibility(settings);
-        core.counters.receives_for(visibility);
-        visibility
+        core.counters.receives_for(settings.visibility);
+        settings.visibility
     })
     .await;
     observe(core, fetched.as_ref().err());

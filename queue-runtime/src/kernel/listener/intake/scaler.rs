@@ -24,7 +24,6 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// Starts the scaler if there is something to choose and it does not run yet.
 pub(super) fn start(core: &Arc<Core>) {
     if has_questions(core) && core.intake.workload.start_scaler() {
-        core.handling.times.enable();
         let task = run(Arc::clone(core));
         drop(core.runtime.spawn(core.phase.track(task)));
     }
@@ -117,7 +116,6 @@ fn load(core: &Core, reason: ScaleReason, depth: u64, processor_load: Option<f64
         in_flight: core.counters.in_flight(),
         depth,
         longest_wait: recent.longest_wait,
-        handler_time: core.handling.times.mean(),
         throttled: recent.throttled,
         processor_load,
         ..Load::new(reason, tasks.range, tasks.wanted)
