@@ -1,13 +1,10 @@
 //! Policies for the number of dequeue tasks and the delay before the next poll or retry. They are pure functions:
 //! random numbers and measurements are arguments.
 
-mod backoff;
-mod circuit_breaker;
+mod flow;
 mod idle;
 mod instances;
 mod objective;
-mod outage;
-mod rate;
 mod retry;
 mod scale;
 mod storage_retry;
@@ -15,17 +12,15 @@ mod throttling;
 
 use std::time::Duration;
 
-pub(crate) use backoff::{Backoff, SHORTEST};
-pub use circuit_breaker::CircuitBreaker;
+pub use flow::{CircuitBreaker, Rate};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub use instances::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};
 pub use objective::Objective;
 pub(crate) use objective::{Change, RESOLUTION, Settlement, Unfinished, Window};
-pub(crate) use outage::{Outage, outage_pause};
-pub use rate::Rate;
 pub use retry::RetryPolicy;
 pub use scale::{DepthRules, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;
+pub(crate) use storage_retry::{Backoff, Outage, SHORTEST, outage_pause};
 pub(crate) use throttling::{Throttled, Throttling};
 
 /// Returns a random number from 0 up to but not including 1.
