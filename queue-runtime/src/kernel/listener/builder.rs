@@ -45,14 +45,14 @@ use crate::kernel::settings::ConsumerConfig;
 /// ```
 #[must_use = "a listener does nothing until `start`"]
 pub struct ListenerBuilder<M> {
-    pub(super) context: Arc<Context>,
+    pub(crate) context: Arc<Context>,
     pub(super) listeners: Arc<Listeners>,
     /// One for each type of messages.
-    pub(super) parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
     /// Whether events of other kinds are left to newer programs.
     pub(super) is_router: bool,
-    pub(super) queue: Result<QueueName, InvalidName>,
-    pub(super) options: Options,
+    pub(crate) queue: Result<QueueName, InvalidName>,
+    pub(crate) options: Options,
     /// Around all handlers, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,

@@ -9,21 +9,17 @@
 //! |---|---|---|
 //! | `limit` | messages in flight | [`Capacity::observe`]: throttling |
 //! | `bytes` | bytes in flight | nobody |
-//! | `shared_room` | messages in flight of several listeners | the lanes that wait |
 //! | `threads` | blocking handlers | nobody: the pool grows to what is reserved |
-//! | `rate` | how many handlers start in a time | nobody |
 //! | `throttle` | the share of all that is used | receives, by [`Capacity::observe`] |
-//! | `breaker` | anything but probes | the ends of attempts |
 //! | `bounds` | what a builder may ask for | |
+//!
+//! Lanes, rates and the circuit breaker, which limit receives too, are in [`flow`](crate::extensions::flow).
 
 mod bounds;
-mod breaker;
 mod bytes;
 mod grant;
 mod limit;
-mod rate;
 mod room;
-mod shared_room;
 pub(super) mod threads;
 mod throttle;
 
@@ -35,15 +31,14 @@ use queue_core::backend::{Capabilities, MAX_ITEMS};
 use queue_core::clock::Clock;
 use tokio::sync::Semaphore;
 
+use crate::extensions::flow::breaker::Breaker;
+use crate::extensions::flow::rate::RateLimit;
+use crate::extensions::flow::shared_room::Lane;
 pub(super) use bounds::{Bounds, check_tasks};
-pub use breaker::CircuitState;
-pub(super) use breaker::{Breaker, Change, Probed};
 use bytes::ByteLimit;
 pub(super) use grant::Grant;
 use limit::Limit;
-pub(super) use rate::RateLimit;
 pub(super) use room::Room;
-pub(super) use shared_room::{Lane, SharedRoom};
 pub(super) use threads::{HandlerThreads, Reserved};
 pub(super) use throttle::{Throttle, is_throttled};
 

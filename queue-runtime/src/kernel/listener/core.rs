@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use queue_core::MessageId;
 use tokio::runtime::Handle;
 
-use super::capacity::{Breaker, Capacity};
+use super::capacity::Capacity;
 use super::counters::Counters;
 use super::event::{Events, ListenerEvent, ListenerEventKind};
 use super::handling::Handling;
@@ -12,6 +12,7 @@ use super::info::ListenerInfo;
 use super::intake::Intake;
 use super::latency::Latency;
 use super::phase::{ListenerPhase, Phase};
+use crate::extensions::flow::breaker::Breaker;
 use crate::extensions::meter::TransactionCounts;
 use crate::kernel::context::Context;
 use crate::kernel::observe::Measures;

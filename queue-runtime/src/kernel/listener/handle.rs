@@ -231,7 +231,7 @@ impl ListenerHandle {
     }
 
     /// Stops the listener at once.
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.core.phase.abort();
     }
 }

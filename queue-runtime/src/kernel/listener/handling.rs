@@ -14,7 +14,6 @@
 //! | `prepare` | what a message has to have before its handler is called |
 //! | `gate` | when a message of a type may be handled whose type has limits |
 //! | `transacting` | when a handler's transaction may begin |
-//! | `turns` | when a message may be handled that has a key |
 
 mod attempt_counts;
 mod executor;
@@ -25,7 +24,6 @@ mod routes;
 mod run;
 mod task_pool;
 mod transacting;
-mod turns;
 pub(super) mod watchdog;
 
 use std::sync::Arc;
@@ -38,9 +36,6 @@ pub(super) use gate::Gate;
 pub(super) use routes::{NeedsThread, Route, Routes};
 use run::Watchlist;
 use task_pool::TaskPool;
-pub(super) use turns::{KeyOf, Keyed, Turn, Turns, key_of};
-
-use super::{capacity, core, event};
 
 /// What runs the handlers of a listener.
 pub(super) struct Handling {

@@ -5,11 +5,11 @@ use queue_core::internal::error_chain;
 use queue_core::{Error, QueueName, Timestamp};
 use serde::{Serialize as _, Serializer};
 
-use super::capacity::CircuitState;
 use super::core::Core;
 use super::intake::ReceiveFailure;
 use super::latency::ObjectiveState;
 use super::phase::ListenerPhase;
+use crate::extensions::flow::breaker::CircuitState;
 use crate::kernel::lease::OverdueRenewal;
 use crate::kernel::settings::Paused;
 

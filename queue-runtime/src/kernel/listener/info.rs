@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use queue_core::Timestamp;
 
-use super::capacity::CircuitState;
 use super::intake::ReceiveFailure;
 use super::latency::ObjectiveState;
+use crate::extensions::flow::breaker::CircuitState;
 use crate::extensions::meter::TransactionCounts;
 use crate::kernel::settings::Paused;
 

@@ -6,7 +6,8 @@ use queue_core::{MessageType, QueueName};
 use tokio::sync::Semaphore;
 
 use super::error::StartError;
-use super::handling::{Gate, KeyOf, Keyed, Route, Routes, Turns};
+use super::handling::{Gate, Route, Routes};
+use crate::extensions::flow::keys::{KeyOf, Keyed, Turns};
 use crate::kernel::context::Context;
 use crate::kernel::observe::{KindMeasures, OTHER_KIND};
 use crate::kernel::receive::{
@@ -15,10 +16,10 @@ use crate::kernel::receive::{
 use crate::kernel::settings::{InvalidSetting, check_rate};
 
 /// What a builder of a listener has for each type of message.
-pub(super) struct Part {
-    pub(super) handler: ErasedHandler,
+pub(crate) struct Part {
+    pub(crate) handler: ErasedHandler,
     /// What differs from those of the listener.
-    pub(super) options: Options,
+    pub(crate) options: Options,
     /// Around this handler alone, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
     /// If its messages of one key are handled one at a time.

@@ -3,9 +3,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::builder::ListenerBuilder;
-use super::capacity::{
-    Bounds, Breaker, Capacity, HandlerThreads, Lane, Limits, RateLimit, Throttle,
-};
+use super::capacity::{Bounds, Capacity, HandlerThreads, Limits, Throttle};
 use super::core::Core;
 use super::counters::Counters;
 use super::error::StartError;
@@ -16,6 +14,9 @@ use super::latency::{self, Latency};
 use super::phase::Phase;
 use super::routing::Routing;
 use super::{sampling, sweeping};
+use crate::extensions::flow::breaker::Breaker;
+use crate::extensions::flow::rate::RateLimit;
+use crate::extensions::flow::shared_room::Lane;
 use crate::kernel::clock::has_timer;
 use crate::kernel::policy::{DepthRules, ExponentialIdle};
 use crate::kernel::served::Kinds;
@@ -34,7 +35,7 @@ impl<M> ListenerBuilder<M> {
     }
 
     /// Starts the listener, which shares its room in flight if it has a lane.
-    pub(super) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
+    pub(crate) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
         let config = self.options.config.clone();
         let batch = self

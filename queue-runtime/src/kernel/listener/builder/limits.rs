@@ -4,7 +4,7 @@ use std::sync::Arc;
 use queue_core::Message;
 
 use super::ListenerBuilder;
-use crate::kernel::listener::handling::key_of;
+use crate::extensions::flow::keys::key_of;
 use crate::kernel::policy::{CircuitBreaker, Rate, TaskRange};
 
 /// How much is received and handled at a time.

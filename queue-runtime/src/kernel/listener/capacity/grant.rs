@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 
-use super::breaker::Probe;
-use super::rate::Allowance;
 use super::room::Room;
 use super::threads::Reserved;
+use crate::extensions::flow::breaker::Probe;
+use crate::extensions::flow::rate::Allowance;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::handling::NeedsThread;
 use crate::kernel::listener::intake::ReceiveError;

@@ -8,10 +8,10 @@ use queue_core::internal::LockExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::breaker::Probe;
 use super::threads::Reserved;
+use crate::extensions::flow::breaker::Probe;
+use crate::extensions::flow::keys::Turn;
 use crate::kernel::listener::core::Core;
-use crate::kernel::listener::handling::Turn;
 use crate::kernel::receive::Ready;
 
 /// The room of one message.

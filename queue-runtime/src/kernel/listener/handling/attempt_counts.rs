@@ -1,10 +1,10 @@
 //! What the ends of handlers tell the circuit breaker, and which attempts count.
 
-use super::capacity::{Change, Probed};
-use super::core::Core;
-use super::event::ListenerEventKind;
 use super::run::{Ended, Run};
+use crate::extensions::flow::breaker::{Change, Probed};
 use crate::kernel::lease::Promise;
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::receive::End;
 
 /// What the end of a handler tells about the systems that it depends on.

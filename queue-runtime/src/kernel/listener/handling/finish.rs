@@ -8,10 +8,10 @@ use queue_core::{Disposition, MessageId};
 use tracing::Instrument as _;
 
 use super::attempt_counts::attempt_counts;
-use super::core::Core;
-use super::event::ListenerEventKind;
 use super::run::{Ended, HandlerState, Run};
 use crate::kernel::lease::Cause;
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::observe;
 use crate::kernel::panic::{CaughtPanic, catch_async};
 use crate::kernel::policy::Settlement;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use queue_core::Failure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::capacity::RateLimit;
-use super::core::Core;
-use super::event::ListenerEventKind;
-use super::turns::Keyed;
+use crate::extensions::flow::keys::Keyed;
+use crate::extensions::flow::rate::RateLimit;
 use crate::kernel::context::Context;
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::policy::Rate;
 use crate::kernel::receive::{Readiness, Ready};
 

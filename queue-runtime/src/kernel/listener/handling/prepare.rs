@@ -8,7 +8,7 @@ use queue_core::{Error, RetryAdvice};
 
 use super::gate::until_ready;
 use super::routes::Route;
-use super::turns::Keyed;
+use crate::extensions::flow::keys::Keyed;
 use crate::kernel::listener::capacity::{Reserved, Room};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;

@@ -9,11 +9,11 @@ use queue_core::Disposition;
 use queue_core::internal::LockExt as _;
 use tracing::Span;
 
-use super::capacity::Room;
-use super::core::Core;
 use super::routes::Route;
 use crate::kernel::delay_queue::{DelayQueue, Ticket};
 use crate::kernel::lease::{Cancellation, Cause};
+use crate::kernel::listener::capacity::Room;
+use crate::kernel::listener::core::Core;
 use crate::kernel::listener::latency::Known;
 use crate::kernel::observe;
 use crate::kernel::panic::CaughtPanic;

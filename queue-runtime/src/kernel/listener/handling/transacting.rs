@@ -8,12 +8,12 @@ use queue_core::Disposition;
 use queue_core::internal::LockExt as _;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::capacity::Reserved;
 use super::executor::{Step, drop_caught, must_not_start, run_on_thread, run_task};
 use super::prepare::thread;
 use super::run::{Ended, HandlerState, Run, Taken};
 use super::watchdog;
 use crate::kernel::lease::Cause;
+use crate::kernel::listener::capacity::Reserved;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::panic::log_caught;
 use crate::kernel::receive::{Prepared, Transact, put_back_after};

@@ -57,7 +57,7 @@ impl Keyed {
     ///
     /// # Errors
     /// The panic of the application's function.
-    pub(super) fn take(&self, body: &Body) -> Result<Option<Turn>, CaughtPanic> {
+    pub(crate) fn take(&self, body: &Body) -> Result<Option<Turn>, CaughtPanic> {
         let key = catch(|| (self.key)(body))?;
         Ok(key.map(|key| self.turns.take(key)))
     }
