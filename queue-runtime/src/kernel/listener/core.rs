@@ -5,12 +5,12 @@ use queue_core::MessageId;
 use tokio::runtime::Handle;
 
 use super::capacity::Capacity;
-use super::counters::Counters;
 use super::event::{Events, ListenerEvent, ListenerEventKind};
 use super::handling::Handling;
+use super::info::Counters;
 use super::info::ListenerInfo;
 use super::intake::Intake;
-use super::latency::Latency;
+use super::jobs::Latency;
 use super::phase::{ListenerPhase, Phase};
 use crate::extensions::flow::breaker::Breaker;
 use crate::extensions::meter::TransactionCounts;

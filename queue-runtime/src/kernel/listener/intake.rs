@@ -7,23 +7,14 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `dequeue` | when to receive, and how many messages: never more than there is [`Capacity`](super::capacity) for |
-//! | `tasks`, `presence` | how many dequeue tasks run |
-//! | `receiving` | what the last receives found, or why they fail and since when |
-//! | `idling` | what the idle policy is asked |
-//! | `standby` | whether no task polls at all, and until when |
-//! | `queue_pause` | what a mark in the queue's metadata, which pauses it for everybody, does to the tasks |
+//! | `tasks` | how many dequeue tasks run, what the last receives found, or why they fail and since when |
+//! | `pauses` | whether no task polls at all, and until when: while the queue is paused for everybody, or empty |
 //! | `scaler` | when to ask the scale policy how many tasks there should be |
-//! | `workload` | what the tasks tell the scaler |
 
 mod dequeue;
-mod idling;
-mod presence;
-mod queue_pause;
-mod receiving;
+mod pauses;
 mod scaler;
-mod standby;
 mod tasks;
-mod workload;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,19 +22,16 @@ use std::time::Duration;
 use queue_core::clock::Clock;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use presence::Presence;
-use queue_pause::QueuePause;
-use receiving::Receiving;
-pub use receiving::{ReceiveError, ReceiveFailure};
-use tasks::{TaskCounts, Tasks};
-use workload::Workload;
+use pauses::QueuePause;
+pub use tasks::{ReceiveError, ReceiveFailure};
+use tasks::{Receiving, TaskCounts, Tasks, Workload};
 
 use super::core::Core;
 use super::event::ListenerEventKind;
 use super::info::ListenerInfo;
 use crate::kernel::notify::Wakeups;
-use crate::kernel::panic::{CaughtPanic, log_caught};
-use crate::kernel::policy::{IdlePolicy, ScalePolicy, TaskRange};
+use crate::kernel::panic::{CaughtPanic, catch, log_caught};
+use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy, ScalePolicy, TaskRange, jitter};
 use crate::kernel::receive::open;
 
 /// What receives the messages of a listener.
@@ -153,4 +141,111 @@ fn report_panic(core: &Core, panic: CaughtPanic, after: Duration) {
 async fn open_once(core: &Core) -> queue_core::Result<()> {
     let open = || async { open(&core.context, &core.consumer).await.map(drop) };
     core.intake.opened.get_or_try_init(open).await.copied()
+}
+
+/// A dequeue task. Stops the listener if the runtime drops the task.
+pub(super) struct Presence {
+    pub(super) core: Arc<Core>,
+    state: Status,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// It is counted.
+    Counted,
+    /// It waits until there is work, as the only task.
+    StandingBy,
+    /// It ends.
+    Left,
+}
+
+impl Presence {
+    pub(super) fn of(core: &Arc<Core>) -> Self {
+        let core = Arc::clone(core);
+        core.measures.tasks(1.0);
+        let state = Status::Counted;
+        Self { core, state }
+    }
+
+    /// Takes the task out of the count, if more run than are wanted. It must end then.
+    pub(super) fn leave_if_surplus(&mut self) -> bool {
+        self.leave(Tasks::leave_if_surplus, Status::Left)
+    }
+
+    /// Takes the task, which found the queue empty, out of the count if more than the minimum run. It
+    /// must end then.
+    pub(super) fn leave_if_spare(&mut self) -> bool {
+        self.leave(Tasks::leave_if_spare, Status::Left)
+    }
+
+    /// Takes the task, which found the queue empty, out of the count if it is the last one and none is needed. It
+    /// stands by then, until it [rejoins](Self::rejoin) or ends.
+    pub(super) fn stand_by(&mut self) -> bool {
+        self.leave(Tasks::stand_by, Status::StandingBy)
+    }
+
+    /// Counts the task again if it stands by, as after a panic. If others run instead, it must end.
+    pub(super) fn is_needed(&mut self) -> bool {
+        self.state != Status::StandingBy || self.rejoin()
+    }
+
+    /// Counts the task, which stood by, again. If others run instead, it must end.
+    pub(super) fn rejoin(&mut self) -> bool {
+        let joins = self.core.intake.tasks.rejoin();
+        self.state = if joins { Status::Counted } else { Status::Left };
+        if joins {
+            self.core.measures.tasks(1.0);
+            report_scaled(&self.core, 0, 1);
+        }
+        joins
+    }
+
+    fn leave(&mut self, leave: impl FnOnce(&Tasks) -> bool, state: Status) -> bool {
+        let tasks = &self.core.intake.tasks;
+        let from = tasks.counts().wanted;
+        let leaves = leave(tasks);
+        if leaves {
+            self.core.measures.tasks(-1.0);
+            self.state = state;
+            report_scaled(&self.core, from, tasks.counts().wanted);
+        }
+        leaves
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        match self.state {
+            Status::Left => return,
+            Status::StandingBy => {}
+            Status::Counted => {
+                self.core.measures.tasks(-1.0);
+                self.core.intake.tasks.ended();
+            }
+        }
+        if !self.core.phase.is_stopping() {
+            self.core.task_dropped();
+        }
+    }
+}
+
+/// Returns what the idle policy is told by a task that has found the queue empty `count` times in a row.
+pub(super) fn idleness(core: &Core, count: u32) -> Idle {
+    Idle {
+        depth: core.counters.depth(),
+        active_tasks: core.intake.tasks.counts().active,
+        in_flight: core.counters.in_flight(),
+        ..Idle::new(count, jitter())
+    }
+}
+
+/// Asks the idle policy. If it panics, the default policy answers.
+pub(super) fn ask<T>(core: &Core, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
+    catch(|| question(&*core.intake.idle)).unwrap_or_else(|panic| {
+        let queue = &core.consumer.queue;
+        tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
+        core.publish(|| ListenerEventKind::PolicyPanicked { panic });
+        let idle_cap = core.context.backend.capabilities().idle_cap;
+        question(&ExponentialIdle::up_to(idle_cap))
+    })
 }

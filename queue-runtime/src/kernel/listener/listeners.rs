@@ -12,9 +12,9 @@ use tokio::sync::watch;
 
 use super::core::Core;
 use super::error::StartError;
-use super::handle::ListenerHandle;
-use super::health::Health;
-use super::phase::{ListenerPhase, ShutdownReport, Stopping};
+use super::handle::{ListenerHandle, ShutdownReport, Stopping};
+use super::info::Health;
+use super::phase::ListenerPhase;
 use crate::extensions::recurring::{ScheduleHandle, Schedules};
 use crate::kernel::context::Context;
 use crate::kernel::lease::OverdueRenewal;

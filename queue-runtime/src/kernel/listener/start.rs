@@ -1,25 +1,31 @@
 use std::sync::Arc;
 
+use queue_core::{MessageType, QueueName};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
-use super::builder::ListenerBuilder;
+use super::builder::{ListenerBuilder, Part};
 use super::capacity::{Bounds, Capacity, HandlerThreads, Limits, Throttle};
 use super::core::Core;
-use super::counters::Counters;
 use super::error::StartError;
 use super::handle::ListenerHandle;
-use super::handling::{Handling, watchdog};
-use super::intake::{self, Intake};
-use super::latency::{self, Latency};
+use super::handling::{Gate, Handling, Route, Routes, watchdog};
+use super::info::Counters;
+use super::intake::Intake;
+use super::jobs::Latency;
 use super::phase::Phase;
-use super::routing::Routing;
-use super::{sampling, sweeping};
+use super::{intake, jobs};
 use crate::extensions::flow::breaker::Breaker;
+use crate::extensions::flow::keys::{Keyed, Turns};
 use crate::extensions::flow::rate::RateLimit;
 use crate::extensions::flow::shared_room::Lane;
 use crate::kernel::clock::has_timer;
+use crate::kernel::context::Context;
+use crate::kernel::observe::{KindMeasures, OTHER_KIND};
 use crate::kernel::policy::{DepthRules, ExponentialIdle};
+use crate::kernel::receive::{Around, Caller, Consumer, Options, Readiness, Serves, Unfit};
 use crate::kernel::served::Kinds;
+use crate::kernel::settings::{InvalidSetting, check_rate};
 
 impl<M> ListenerBuilder<M> {
     /// Starts the listener on the current Tokio runtime. It runs until it is stopped, its service is shut down, or the runtime
@@ -102,10 +108,136 @@ impl<M> ListenerBuilder<M> {
         });
         self.listeners.add(&core)?;
         watchdog::start(&core);
-        sweeping::start(&core);
+        jobs::sweep_stores(&core);
         intake::start(&core);
-        sampling::start(&core);
-        latency::start(&core);
+        jobs::sample_depths(&core);
+        jobs::judge_objective(&core);
         Ok(ListenerHandle::new(core))
     }
+}
+
+/// What all routes of a listener share.
+pub(super) struct Routing<'a> {
+    pub(super) context: &'a Context,
+    pub(super) queue: &'a QueueName,
+    pub(super) options: &'a Options,
+    pub(super) layers: &'a [Arc<dyn Around>],
+    pub(super) is_router: bool,
+}
+
+impl Routing<'_> {
+    /// Returns the consumer of the queue, its routes, and what is awaited before messages are received.
+    pub(super) fn build(
+        &self,
+        parts: Vec<Part>,
+    ) -> Result<(Arc<Consumer>, Routes, Readiness), StartError> {
+        let types: Vec<_> = parts.iter().map(Part::message_type).collect();
+        check(self.queue, &types)?;
+        let consumer = self.consumer(self.options.clone(), &types)?;
+        // The handlers of a router are asked when one of their messages has come.
+        let only = parts.first().filter(|_| !self.is_router);
+        let ready = Readiness::new(self.layers.to_vec(), only.map(|part| &part.handler));
+        let turns = Arc::default();
+        let typed = parts.into_iter().map(|part| self.route(part, &turns));
+        let typed = typed.collect::<Result<_, _>>()?;
+        let others = self.is_router.then(|| Route {
+            consumer: Arc::clone(&consumer),
+            handler: None,
+            gate: Gate::default(),
+            measures: self.measures(OTHER_KIND),
+        });
+        let routes = Routes::new(consumer.serves.clone(), typed, others);
+        Ok((consumer, routes, ready))
+    }
+
+    fn measures(&self, kind: &'static str) -> Arc<KindMeasures> {
+        self.context.meter.measures(self.queue).of_kind(kind)
+    }
+
+    fn consumer(
+        &self,
+        options: Options,
+        types: &[MessageType],
+    ) -> Result<Arc<Consumer>, StartError> {
+        let capabilities = self.context.backend.capabilities();
+        let serves = Serves::Types(types.into());
+        let built =
+            Box::new(options).build(self.queue.clone(), serves, Caller::Listener, capabilities);
+        Ok(Arc::new(built?))
+    }
+
+    fn route(&self, part: Part, turns: &Arc<Turns>) -> Result<Route, StartError> {
+        let Part {
+            handler,
+            mut options,
+            layers,
+            key,
+        } = part;
+        let handled = handler.message_type();
+        let has_layers = !layers.is_empty() || !self.layers.is_empty();
+        if has_layers && !handler.takes_layers() {
+            return Err(StartError::Layers {
+                queue: self.queue.clone(),
+                kind: handled.kind(),
+            });
+        }
+        handler.check(self.context).map_err(|unfit| match unfit {
+            Unfit::Setting(error) => error.into(),
+            Unfit::Transactions(error) => StartError::Transactions {
+                queue: self.queue.clone(),
+                kind: handled.kind(),
+                error,
+            },
+        })?;
+        options.ordered = key.is_some();
+        let config = &options.config;
+        if let Some(messages) = config.max_in_flight {
+            let setting = "number of messages of one type in flight";
+            let least = handler.batch().unwrap_or(1);
+            InvalidSetting::within(setting, messages, least, Semaphore::MAX_PERMITS)?;
+        }
+        if let Some(rate) = &config.rate {
+            check_rate(rate)?;
+        }
+        let ready = Readiness::new(layers, self.is_router.then_some(&handler));
+        let keyed = key.map(|key| Keyed {
+            key,
+            turns: Arc::clone(turns),
+        });
+        let (most, rate) = (config.max_in_flight, config.rate.as_ref());
+        Ok(Route {
+            gate: Gate::new(self.context, keyed, most, rate, ready),
+            measures: self.measures(handled.kind()),
+            consumer: self.consumer(options.within(self.options), &[handled])?,
+            handler: Some(handler),
+        })
+    }
+}
+
+/// Checks that there are handlers, and one for each message.
+///
+/// # Errors
+/// If there is none, two handlers take one kind or alias, or both take bodies that are not events.
+fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
+    if types.is_empty() {
+        return Err(StartError::NoHandler(queue.clone()));
+    }
+    for (at, one) in types.iter().enumerate() {
+        for other in &types[..at] {
+            let mut kinds = one.aliases().iter().copied().chain([one.kind()]);
+            let shared = kinds.find(|kind| other.accepts(kind));
+            let shared = shared.map(|kind| format!("messages of kind `{kind}`"));
+            let neither_event = !one.wire().is_event() && !other.wire().is_event();
+            let bodies = neither_event.then(|| "bodies that are not events".to_owned());
+            if let Some(messages) = shared.or(bodies) {
+                return Err(StartError::TwoHandlers {
+                    queue: queue.clone(),
+                    messages,
+                    first: other.kind(),
+                    second: one.kind(),
+                });
+            }
+        }
+    }
+    Ok(())
 }

@@ -8,7 +8,6 @@ mod objective;
 mod retry;
 mod scale;
 mod storage_retry;
-mod throttling;
 
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ pub use retry::RetryPolicy;
 pub use scale::{DepthRules, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;
 pub(crate) use storage_retry::{Backoff, Outage, SHORTEST, outage_pause};
-pub(crate) use throttling::{Throttled, Throttling};
 
 /// Returns a random number from 0 up to but not including 1.
 pub(crate) fn jitter() -> f64 {

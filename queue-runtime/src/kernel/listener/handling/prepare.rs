@@ -6,8 +6,8 @@ use futures_util::FutureExt as _;
 use queue_core::envelope::PoisonReason;
 use queue_core::{Error, RetryAdvice};
 
-use super::gate::until_ready;
 use super::routes::Route;
+use super::routes::until_ready;
 use crate::extensions::flow::keys::Keyed;
 use crate::kernel::listener::capacity::{Reserved, Room};
 use crate::kernel::listener::core::Core;

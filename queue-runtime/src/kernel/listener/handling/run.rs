@@ -14,7 +14,7 @@ use crate::kernel::delay_queue::{DelayQueue, Ticket};
 use crate::kernel::lease::{Cancellation, Cause};
 use crate::kernel::listener::capacity::Room;
 use crate::kernel::listener::core::Core;
-use crate::kernel::listener::latency::Known;
+use crate::kernel::listener::jobs::Known;
 use crate::kernel::observe;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::receive::{Consumer, End, Ending, Incoming};

@@ -8,18 +8,16 @@ use std::time::Duration;
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, RetryAdvice};
 
-use super::idling::{self, idleness};
-use super::presence::Presence;
-use super::receiving::ReceiveError;
-use super::{queue_pause, report_panic, standby};
-use crate::kernel::listener::capacity::{Capacity, Grant, is_throttled};
+use super::tasks::ReceiveError;
+use super::{Presence, ask, idleness, pauses, report_panic};
+use crate::kernel::listener::capacity::{Capacity, Grant, Throttled, is_throttled};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::handling::handle;
 use crate::kernel::listener::phase::{DrainEnd, ListenerPhase};
 use crate::kernel::notify::Wakeup;
 use crate::kernel::panic::catch_async;
-use crate::kernel::policy::{Idle, Throttled, jitter, outage_pause};
+use crate::kernel::policy::{Idle, jitter, outage_pause};
 use crate::kernel::receive::fetch;
 
 /// The numbers of consecutive empty and failed receives of one task.
@@ -122,7 +120,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            () = queue_pause::lifted(core, &mut woken) => {}
+            () = pauses::lifted(core, &mut woken) => {}
         }
         let in_order = tokio::select! {
             biased;
@@ -132,13 +130,13 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         let granted = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            () = queue_pause::begins(core) => continue,
+            () = pauses::begins(core) => continue,
             granted = Capacity::acquire(core) => granted,
         };
         let opened = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            opened = queue_pause::opened(core, has_found || woken.is_some()) => opened,
+            opened = pauses::opened(core, has_found || woken.is_some()) => opened,
         };
         if matches!(opened, Ok(false)) {
             continue;
@@ -172,7 +170,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                 }
                 match idle(core, presence, streak).await {
                     Next::Sleep(pause) => pause,
-                    Next::StandBy(unsettled) => match standby::wait(presence, unsettled).await {
+                    Next::StandBy(unsettled) => match pauses::wait(presence, unsettled).await {
                         Some(wakeup) => {
                             woken = wakeup;
                             streak.known_empty = wakeup.map(|_| unsettled);
@@ -200,7 +198,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             biased;
             // Paused, it must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => None,
-            () = queue_pause::begins(core) => None,
+            () = pauses::begins(core) => None,
             wakeup = core.intake.wakeups.wait(1) => Some(wakeup),
             () = core.context.clock.sleep(pause) => None,
         };
@@ -231,7 +229,7 @@ const CHECK_DEPTH_EVERY: u32 = 10;
 /// Asks the idle policy what to do while the queue is empty.
 async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next {
     let idle = idleness(core, streak.empty.max(1));
-    let ends = || streak.empty > 0 && idling::ask(core, |policy| policy.ends(idle));
+    let ends = || streak.empty > 0 && ask(core, |policy| policy.ends(idle));
     if core.intake.tasks.has_spare() {
         if ends() && presence.leave_if_spare() {
             return Next::End;
@@ -243,7 +241,7 @@ async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next
     {
         // In this order: what is not settled after that is noticed.
         let unsettled = core.counters.unsettled();
-        let is_safe = streak.is_known_empty(core) || standby::is_safe(core).await;
+        let is_safe = streak.is_known_empty(core) || pauses::is_safe(core).await;
         if is_safe && presence.stand_by() {
             return Next::StandBy(unsettled);
         }
@@ -257,7 +255,7 @@ async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next
 }
 
 fn idle_pause(core: &Core, idle: Idle) -> Duration {
-    let pause = idling::ask(core, |policy| policy.delay(idle));
+    let pause = ask(core, |policy| policy.delay(idle));
     aligned(pause.max(SHORTEST_IDLE), core.context.clock.monotonic())
 }
 
@@ -285,7 +283,7 @@ fn missing(core: &Core, error: ReceiveError) {
 async fn stop_if_empty(core: &Core) {
     // The messages in flight are still on the queue, and their handlers may submit others.
     let may_be_empty = core.phase.drains() && core.counters.in_flight() == 0;
-    if may_be_empty && standby::is_empty(core).await {
+    if may_be_empty && pauses::is_empty(core).await {
         core.phase.drained(DrainEnd::Empty);
     }
 }

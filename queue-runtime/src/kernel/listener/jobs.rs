@@ -1,17 +1,23 @@
-//! Measures how long messages take from their insertion to their completion, for a listener with an objective.
+//! What a listener does beside its messages, in the background, until it stops: it judges its objective, reads depths for
+//! metrics, and sweeps its idempotency stores.
+//!
+//! One listener of a service reads the depths of a queue. When it stops, another one of the queue takes over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::clock::Clock;
-use queue_core::internal::{LockExt as _, between};
+use queue_core::internal::{LockExt as _, between, error_chain};
+use queue_core::{ErrorKind, QueueName};
+use queue_core::idempotency::IdempotencyStore;
 
 use super::core::Core;
 use super::event::ListenerEventKind;
 use crate::kernel::context::Context;
-use crate::kernel::policy::{Change, Objective, RESOLUTION, Settlement, Unfinished, Window};
-use crate::kernel::receive::Incoming;
+use crate::kernel::policy::{Change, Objective, RESOLUTION, Settlement, Unfinished, Window, jitter, spread};
+use crate::kernel::receive::{Idempotency, Incoming};
+use crate::kernel::settings::read_in_time;
 
 /// How a listener keeps its [objective](super::ListenerBuilder::objective): the figures of the last five minutes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -34,10 +40,10 @@ pub struct ObjectiveState {
 pub(super) struct Latency {
     clock: Arc<dyn Clock>,
     within: Duration,
-    state: Mutex<State>,
+    state: Mutex<Timings>,
 }
 
-struct State {
+struct Timings {
     window: Window,
     /// By when they were inserted, on the monotonic clock, in milliseconds: that may be before the clock began.
     in_flight: BTreeMap<i64, usize>,
@@ -54,7 +60,7 @@ impl Latency {
         Arc::new(Self {
             clock: Arc::clone(clock),
             within: objective.within,
-            state: Mutex::new(State {
+            state: Mutex::new(Timings {
                 window: Window::new(objective),
                 in_flight: BTreeMap::new(),
             }),
@@ -84,7 +90,7 @@ impl Latency {
         (change, self.describe(&state, unfinished))
     }
 
-    fn describe(&self, state: &State, unfinished: Unfinished) -> ObjectiveState {
+    fn describe(&self, state: &Timings, unfinished: Unfinished) -> ObjectiveState {
         let counts = state.window.counts(unfinished);
         ObjectiveState {
             is_broken: state.window.is_broken(),
@@ -94,7 +100,7 @@ impl Latency {
         }
     }
 
-    fn unfinished(&self, state: &State) -> Unfinished {
+    fn unfinished(&self, state: &Timings) -> Unfinished {
         let now = self.now_millis();
         let age = |inserted_at: &i64| Duration::from_millis(now.abs_diff(*inserted_at));
         let in_flight = &state.in_flight;
@@ -145,7 +151,7 @@ impl Drop for Known {
 }
 
 /// Judges the objective from time to time until the listener stops, if it has one.
-pub(super) fn start(core: &Arc<Core>) {
+pub(super) fn judge_objective(core: &Arc<Core>) {
     if core.latency.is_some() {
         core.keep_running("objective", judge);
     }
@@ -176,5 +182,100 @@ async fn judge(core: Arc<Core>) {
                 core.publish(|| ListenerEventKind::ObjectiveKept(state));
             }
         }
+    }
+}
+
+/// Reads the depths from time to time until the listener stops, if the service does that and the application has
+/// installed a recorder of metrics. Then they are not known any more.
+pub(super) fn sample_depths(core: &Arc<Core>) {
+    if core.context.depth_interval.is_none() || !core.measures.is_recorded() {
+        return;
+    }
+    core.keep_running("depths", sample);
+}
+
+async fn sample(core: Arc<Core>) {
+    let Some(interval) = core.context.depth_interval else {
+        return;
+    };
+    let consumers = core.handling.routes.consumers().chain([&core.consumer]);
+    let poison_queues: BTreeSet<_> = consumers.map(|consumer| consumer.poison_queue()).collect();
+    let mut claim = None;
+    // The first time soon, and not of all listeners at once.
+    let mut pause = interval.mul_f64(jitter() / 10.0);
+    loop {
+        core.context.clock.sleep(pause).await;
+        pause = spread(interval, jitter());
+        claim = claim.or_else(|| core.measures.claim_sampling());
+        if claim.is_none() {
+            continue;
+        }
+        let depth = read_depth(&core, &core.consumer.queue).await.ok();
+        depth.inspect(|depth| core.counters.measured(*depth));
+        core.measures.depth(depth);
+        let mut poison_depth = Some(0);
+        for poison_queue in &poison_queues {
+            let depth = match read_depth(&core, poison_queue).await {
+                // It is created with its first message.
+                Err(ErrorKind::QueueNotFound) => Some(0),
+                depth => depth.ok(),
+            };
+            poison_depth = poison_depth.zip(depth).map(|(sum, depth)| sum + depth);
+        }
+        core.measures.poison_depth(poison_depth);
+    }
+}
+
+async fn read_depth(core: &Core, queue: &QueueName) -> Result<u64, ErrorKind> {
+    let properties = core.context.backend.properties(queue);
+    match read_in_time(&*core.context.clock, queue, properties).await {
+        Ok(properties) => Ok(properties.approximate_count),
+        Err(error) => {
+            if error.kind() != ErrorKind::QueueNotFound {
+                let error = error_chain(&error);
+                tracing::debug!(%queue, error, "failed to read the depth of a queue for metrics");
+            }
+            Err(error.kind())
+        }
+    }
+}
+
+/// The pause between two sweeps, of which a random half is taken off at most, so that the processes of a fleet do not
+/// sweep at the same time.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(20 * 60);
+/// The pause between two sweeps if one did not remove everything.
+const NEXT_SWEEP: Duration = Duration::from_secs(1);
+/// The pause before the first sweep, so that programs that run for a short time sweep, too.
+const FIRST_SWEEP: Duration = Duration::from_secs(10);
+
+/// Sweeps each store of the listener until the listener stops.
+pub(super) fn sweep_stores(core: &Arc<Core>) {
+    let mut stores: Vec<Arc<dyn IdempotencyStore>> = Vec::new();
+    for consumer in core.handling.routes.consumers() {
+        if let Some(Idempotency { store, .. }) = &consumer.options.idempotency
+            && !stores.iter().any(|other| Arc::ptr_eq(other, store))
+        {
+            stores.push(Arc::clone(store));
+        }
+    }
+    for store in stores {
+        core.keep_running("sweep", move |core| sweep(core, Arc::clone(&store)));
+    }
+}
+
+async fn sweep(core: Arc<Core>, store: Arc<dyn IdempotencyStore>) {
+    let mut pause = FIRST_SWEEP;
+    loop {
+        let share = 0.5 + 0.5 * jitter();
+        core.context.clock.sleep(pause.mul_f64(share)).await;
+        pause = match store.sweep().await {
+            Ok(swept) if swept.more => NEXT_SWEEP,
+            Ok(_) => SWEEP_INTERVAL,
+            Err(error) => {
+                let (queue, error) = (&core.consumer.queue, error_chain(&error));
+                tracing::warn!(%queue, error, "failed to sweep the idempotency store; will retry");
+                SWEEP_INTERVAL
+            }
+        };
     }
 }
