@@ -28,11 +28,10 @@ use tokio::sync::Semaphore;
 use limits::{ByteLimit, Limit};
 pub(super) use limits::{Throttle, Throttled, is_throttled};
 pub(super) use room::{Grant, Room};
-pub(super) use threads::{HandlerThreads, Reserved};
+pub(super) use threads::{HandlerThreads, NeedsThread, Reserved};
 
 use super::core::Core;
-use super::handling::NeedsThread;
-use super::intake::ReceiveError;
+use super::info::ReceiveError;
 use super::phase::ListenerPhase;
 use crate::extensions::flow::breaker::Breaker;
 use crate::extensions::flow::rate::RateLimit;
@@ -43,6 +42,7 @@ use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
 
 /// What limits the receives of a listener.
 pub(super) struct Capacity {
+    core: Arc<Core>,
     /// The maximum number of messages per receive.
     batch: u32,
     max_in_flight: usize,
@@ -66,7 +66,7 @@ pub(super) struct Capacity {
 }
 
 /// What limits the receives of a listener, besides its [`Bounds`].
-pub(super) struct Limits {
+pub(super) struct ReceiveLimits {
     pub(super) lane: Option<Lane>,
     pub(super) threads: Option<(HandlerThreads, NeedsThread)>,
     pub(super) throttle: Throttle,
@@ -76,9 +76,15 @@ pub(super) struct Limits {
 }
 
 impl Capacity {
-    pub(super) fn new(bounds: &Bounds, capabilities: &Capabilities, limits: Limits) -> Self {
+    pub(super) fn new(
+        core: Arc<Core>,
+        bounds: &Bounds,
+        capabilities: &Capabilities,
+        limits: ReceiveLimits,
+    ) -> Self {
         let shared = limits.lane.as_ref().map_or(usize::MAX, Lane::shared);
         Self {
+            core,
             batch: bounds.batch(capabilities),
             max_in_flight: bounds.max_in_flight,
             permits: Limit::new(bounds.max_in_flight),
@@ -101,27 +107,26 @@ impl Capacity {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn acquire(core: &Arc<Core>) -> Result<Grant, ReceiveError> {
-        let capacity = &core.capacity;
+    pub(super) async fn acquire(self: &Arc<Self>) -> Result<Grant, ReceiveError> {
         loop {
-            core.phase.not_paused().await;
-            let probe = match &capacity.breaker {
+            self.core.phase.not_paused().await;
+            let probe = match &self.breaker {
                 Some(breaker) => breaker.pass().await,
                 None => None,
             };
             let most = match probe {
                 Some(_) => 1,
-                None => capacity.batch as usize,
+                None => self.batch as usize,
             };
-            let allowance = match &capacity.rate {
+            let allowance = match &self.rate {
                 Some(rate) => Some(rate.acquire().await),
                 None => None,
             };
-            let grant = Grant::acquire(core, most, allowance).await?;
+            let grant = Grant::acquire(self, most, allowance).await?;
             // It may have been paused, or the circuit breaker opened, while there was no room.
-            let is_open = capacity.breaker().is_some_and(Breaker::is_open);
+            let is_open = self.breaker().is_some_and(Breaker::is_open);
             let still = probe.is_some() || !is_open;
-            if still && core.phase.current() != ListenerPhase::Paused {
+            if still && self.core.phase.current() != ListenerPhase::Paused {
                 let grant = grant.with_threads(probe);
                 return grant.map_err(|error| ReceiveError::NoThread(Arc::new(error)));
             }
@@ -135,6 +140,11 @@ impl Capacity {
         // Of several calls, the last one to read it wins.
         self.permits.set(|| self.throttle.of(self.max_in_flight));
         Some(throttled)
+    }
+
+    /// Returns what the parts of the listener share.
+    pub(super) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// Returns the maximum number of messages per receive.

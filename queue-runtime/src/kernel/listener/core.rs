@@ -4,16 +4,9 @@ use std::sync::atomic::Ordering;
 use queue_core::MessageId;
 use tokio::runtime::Handle;
 
-use super::capacity::Capacity;
 use super::event::{Events, ListenerEvent, ListenerEventKind};
-use super::handling::Handling;
 use super::info::Counters;
-use super::info::ListenerInfo;
-use super::intake::Intake;
-use super::jobs::Latency;
 use super::phase::{ListenerPhase, Phase};
-use crate::extensions::flow::breaker::Breaker;
-use crate::extensions::meter::TransactionCounts;
 use crate::kernel::context::Context;
 use crate::kernel::observe::Measures;
 use crate::kernel::panic::log_caught;
@@ -21,7 +14,7 @@ use crate::kernel::receive::Consumer;
 use crate::kernel::served::Serving;
 use crate::kernel::settings::{Paused, read_in_time};
 
-/// One listener: what its parts share, and the parts. Each owns its state, which others change by its methods only.
+/// What the parts of a listener share. It knows none of them.
 pub(super) struct Core {
     pub(super) context: Arc<Context>,
     pub(super) consumer: Arc<Consumer>,
@@ -30,17 +23,10 @@ pub(super) struct Core {
     /// The claim to the queue for this kind of message.
     pub(super) serving: Serving,
     pub(super) phase: Phase,
-    pub(super) intake: Intake,
-    pub(super) capacity: Capacity,
-    pub(super) handling: Handling,
     pub(super) counters: Counters,
     /// The queue's metrics.
     pub(super) measures: Arc<Measures>,
-    /// The storage transactions on the queue before the listener was started.
-    pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
-    /// If there is an objective.
-    pub(super) latency: Option<Arc<Latency>>,
 }
 
 impl Core {
@@ -91,22 +77,6 @@ impl Core {
             }
         };
         self.context.background.keep_running(name, clock, run);
-    }
-
-    /// Returns the listener's current figures.
-    pub(super) fn info(&self) -> ListenerInfo {
-        let transactions = self.context.meter.of(&self.consumer.queue);
-        let mut info = ListenerInfo {
-            in_flight_limit: self.capacity.in_flight_limit(),
-            parked: self.capacity.parking().count(),
-            queue_paused: self.queue_paused().map(Arc::unwrap_or_clone),
-            circuit: self.capacity.breaker().map(Breaker::state),
-            objective: self.latency.as_deref().map(Latency::current),
-            transactions: transactions.since(&self.transactions_before),
-            ..self.counters.snapshot()
-        };
-        self.intake.fill(&mut info, &*self.context.clock);
-        info
     }
 
     /// Stops the listener because the application's runtime dropped one of its tasks.

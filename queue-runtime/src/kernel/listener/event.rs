@@ -5,7 +5,7 @@ use queue_core::envelope::PoisonReason;
 use queue_core::{Error, Failure, MessageId, QueueName, Timestamp};
 use tokio::sync::broadcast;
 
-use super::jobs::ObjectiveState;
+use super::info::ObjectiveState;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::receive::SettleProblem;
 use crate::kernel::settings::Paused;

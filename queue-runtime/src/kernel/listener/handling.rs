@@ -1,6 +1,6 @@
 //! Running the handler of each message in flight.
 //!
-//! [`Handling`] owns the handler and the tasks that run it. Whoever receives messages [hands them over](handle); each
+//! [`Handling`] owns the handler and the tasks that run it. Whoever receives messages [hands them over](Handling::handle); each
 //! has a [`Run`](run::Run) of its own from then on, which decides who settles it. [`TaskPool`] decides when the task of a message
 //! starts and ends: an idle one takes another message.
 //!
@@ -20,7 +20,7 @@ mod prepare;
 mod routes;
 mod run;
 mod transacting;
-pub(super) mod watchdog;
+mod watchdog;
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -33,28 +33,57 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
 use executor::Arrival;
-pub(super) use executor::handle;
-pub(super) use routes::{Gate, NeedsThread, Route, Routes};
-use run::Watchlist;
+pub(super) use routes::{Gate, Route, Routes};
+use run::{Handlers, Watchlist};
 
+use super::capacity::Room;
+use super::core::Core;
+use super::jobs::Latency;
 use crate::kernel::panic::{catch, log_caught};
+use crate::kernel::receive::Fetched;
 
 /// What runs the handlers of a listener.
 pub(super) struct Handling {
-    pub(super) routes: Routes,
+    handlers: Arc<Handlers>,
     pool: TaskPool<Arrival>,
-    /// The running handlers, for the watchdog.
-    watchlist: Arc<Watchlist>,
 }
 
 impl Handling {
     /// Keeps up to `max_idle` tasks that have nothing to do.
-    pub(super) fn new(routes: Routes, runtime: Handle, max_idle: usize) -> Self {
+    pub(super) fn new(
+        routes: Routes,
+        latency: Option<Arc<Latency>>,
+        runtime: Handle,
+        max_idle: usize,
+    ) -> Self {
         Self {
-            routes,
+            handlers: Arc::new(Handlers {
+                routes,
+                watchlist: Watchlist::default(),
+                latency,
+            }),
             pool: TaskPool::new(runtime, max_idle, executor::run),
-            watchlist: Arc::default(),
         }
+    }
+
+    /// Has a task handle each message.
+    pub(super) fn handle(&self, messages: impl Iterator<Item = (Fetched, Room)>) {
+        let has_keys = self.routes().have_keys();
+        let arrival = |(message, room)| Arrival::new(message, room, &self.handlers, has_keys);
+        self.pool.work_on(messages.map(arrival).collect());
+    }
+
+    pub(super) fn routes(&self) -> &Routes {
+        &self.handlers.routes
+    }
+
+    pub(super) fn latency(&self) -> Option<&Arc<Latency>> {
+        self.handlers.latency.as_ref()
+    }
+
+    /// Enforces the handlers' timeouts until the listener has stopped.
+    pub(super) async fn watch(&self, core: &Core) {
+        watchdog::run(core, &self.handlers, || self.pool.close()).await;
     }
 
     /// Ends the tasks that have nothing to do.

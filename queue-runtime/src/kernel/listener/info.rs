@@ -1,19 +1,17 @@
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::internal::{LockExt as _, error_chain};
-use queue_core::{Error, QueueName, Timestamp};
+use queue_core::{Error, Failure, QueueName, Timestamp};
 use serde::{Serialize as _, Serializer};
 
-use super::core::Core;
-use super::intake::ReceiveFailure;
-use super::jobs::ObjectiveState;
 use super::phase::ListenerPhase;
 use crate::extensions::flow::breaker::CircuitState;
 use crate::extensions::meter::TransactionCounts;
 use crate::kernel::lease::OverdueRenewal;
+use crate::kernel::panic::CaughtPanic;
 use crate::kernel::settings::Paused;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
@@ -102,6 +100,66 @@ pub struct ListenerInfo {
     /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
     /// that uses the queue through the same service.
     pub transactions: TransactionCounts,
+}
+
+/// Why, and since when, a listener cannot receive. In [`ListenerInfo`](crate::listener::ListenerInfo) and
+/// [`Health`](crate::listener::Health).
+#[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
+pub struct ReceiveFailure {
+    /// When the first of the failed receives in a row ended, by this machine's clock.
+    pub since: Timestamp,
+    /// How long ago that was. Not affected by changes of the clock.
+    #[serde(
+        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required::serialize"
+    )]
+    pub lasted: Duration,
+    /// The error of the last receive.
+    pub error: ReceiveError,
+}
+
+/// Why a receive of a listener failed.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The storage failed, or the queue does not exist.
+    #[error(transparent)]
+    Storage(Error),
+    /// No thread could be started for a blocking handler.
+    #[error("failed to start a thread for a handler: {0}")]
+    NoThread(Arc<std::io::Error>),
+    /// A [layer or service](super::ListenerEventKind::NotReady) failed to become ready.
+    #[error("a layer or service failed to become ready: {0}")]
+    NotReady(Failure),
+    /// The dequeue task panicked, for example in a custom backend.
+    #[error("failed to receive messages: the dequeue task panicked: {0}")]
+    Panicked(CaughtPanic),
+}
+
+queue_core::debug_as_text!(ReceiveError);
+
+/// As its text and its causes.
+impl serde::Serialize for ReceiveError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
+}
+
+/// How a listener keeps its [objective](super::ListenerBuilder::objective): the figures of the last five minutes.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct ObjectiveState {
+    /// Whether it is broken, as the last event said.
+    pub is_broken: bool,
+    /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
+    pub messages: u64,
+    /// How many of them are late. One that is moved to the poison queue is.
+    pub late: u64,
+    /// The time since the oldest message in flight was inserted.
+    #[serde(
+        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
+    )]
+    pub oldest: Option<Duration>,
 }
 
 /// What a listener counts, for its [figures](ListenerInfo).
@@ -340,27 +398,6 @@ impl fmt::Display for Health {
 }
 
 impl ListenerHealth {
-    pub(super) fn of(core: &Core) -> Self {
-        let info = core.info();
-        let shards = core.context.shards.as_ref();
-        Self {
-            queue: core.consumer.queue.clone(),
-            phase: core.phase.current(),
-            queue_paused: info.queue_paused,
-            last_success: info.last_success,
-            failure: info.failure,
-            shards: shards.map_or_else(Vec::new, |shards| shards.failing(&core.consumer.queue)),
-            in_flight: info.in_flight,
-            parked: info.parked,
-            stuck: info.stuck,
-            stuck_transactions: core.counters.stuck_transactions.load(Ordering::Relaxed),
-            max_in_flight: core.capacity.max_in_flight(),
-            circuit: info.circuit,
-            objective: info.objective,
-            is_armed: core.intake.is_armed(),
-        }
-    }
-
     /// Whether stuck handlers hold all the room in flight, or the file.
     fn is_blocked(&self) -> bool {
         self.stuck >= self.max_in_flight || self.stuck_transactions > 0

@@ -8,33 +8,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::clock::Clock;
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::{LockExt as _, between, error_chain};
 use queue_core::{ErrorKind, QueueName};
-use queue_core::idempotency::IdempotencyStore;
 
 use super::core::Core;
 use super::event::ListenerEventKind;
+use super::handling::Routes;
+use super::info::ObjectiveState;
 use crate::kernel::context::Context;
-use crate::kernel::policy::{Change, Objective, RESOLUTION, Settlement, Unfinished, Window, jitter, spread};
+use crate::kernel::policy::{
+    Change, Objective, RESOLUTION, Settlement, Unfinished, Window, jitter, spread,
+};
 use crate::kernel::receive::{Idempotency, Incoming};
 use crate::kernel::settings::read_in_time;
-
-/// How a listener keeps its [objective](super::ListenerBuilder::objective): the figures of the last five minutes.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct ObjectiveState {
-    /// Whether it is broken, as the last event said.
-    pub is_broken: bool,
-    /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
-    pub messages: u64,
-    /// How many of them are late. One that is moved to the poison queue is.
-    pub late: u64,
-    /// The time since the oldest message in flight was inserted.
-    #[serde(
-        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
-    )]
-    pub oldest: Option<Duration>,
-}
 
 /// The completions of the last minutes, and the messages in flight.
 pub(super) struct Latency {
@@ -150,17 +137,13 @@ impl Drop for Known {
     }
 }
 
-/// Judges the objective from time to time until the listener stops, if it has one.
-pub(super) fn judge_objective(core: &Arc<Core>) {
-    if core.latency.is_some() {
-        core.keep_running("objective", judge);
-    }
+/// Judges the objective from time to time until the listener stops.
+pub(super) fn judge_objective(core: &Arc<Core>, latency: &Arc<Latency>) {
+    let latency = Arc::clone(latency);
+    core.keep_running("objective", move |core| judge(core, Arc::clone(&latency)));
 }
 
-async fn judge(core: Arc<Core>) {
-    let Some(latency) = &core.latency else {
-        return;
-    };
+async fn judge(core: Arc<Core>, latency: Arc<Latency>) {
     let queue = &core.consumer.queue;
     loop {
         core.context.clock.sleep(RESOLUTION).await;
@@ -187,19 +170,22 @@ async fn judge(core: Arc<Core>) {
 
 /// Reads the depths from time to time until the listener stops, if the service does that and the application has
 /// installed a recorder of metrics. Then they are not known any more.
-pub(super) fn sample_depths(core: &Arc<Core>) {
-    if core.context.depth_interval.is_none() || !core.measures.is_recorded() {
-        return;
-    }
-    core.keep_running("depths", sample);
-}
-
-async fn sample(core: Arc<Core>) {
+pub(super) fn sample_depths(core: &Arc<Core>, routes: &Routes) {
     let Some(interval) = core.context.depth_interval else {
         return;
     };
-    let consumers = core.handling.routes.consumers().chain([&core.consumer]);
+    if !core.measures.is_recorded() {
+        return;
+    }
+    let consumers = routes.consumers().chain([&core.consumer]);
     let poison_queues: BTreeSet<_> = consumers.map(|consumer| consumer.poison_queue()).collect();
+    let poison_queues: Vec<_> = poison_queues.into_iter().collect();
+    core.keep_running("depths", move |core| {
+        sample(core, interval, poison_queues.clone())
+    });
+}
+
+async fn sample(core: Arc<Core>, interval: Duration, poison_queues: Vec<QueueName>) {
     let mut claim = None;
     // The first time soon, and not of all listeners at once.
     let mut pause = interval.mul_f64(jitter() / 10.0);
@@ -249,9 +235,9 @@ const NEXT_SWEEP: Duration = Duration::from_secs(1);
 const FIRST_SWEEP: Duration = Duration::from_secs(10);
 
 /// Sweeps each store of the listener until the listener stops.
-pub(super) fn sweep_stores(core: &Arc<Core>) {
+pub(super) fn sweep_stores(core: &Arc<Core>, routes: &Routes) {
     let mut stores: Vec<Arc<dyn IdempotencyStore>> = Vec::new();
-    for consumer in core.handling.routes.consumers() {
+    for consumer in routes.consumers() {
         if let Some(Idempotency { store, .. }) = &consumer.options.idempotency
             && !stores.iter().any(|other| Arc::ptr_eq(other, store))
         {

@@ -49,9 +49,9 @@ pub use error::StartError;
 pub(crate) use event::EVENTS_KEPT;
 pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::{ListenerHandle, ShutdownReport};
-pub use info::{Health, ListenerHealth, ListenerInfo};
-pub use intake::{ReceiveError, ReceiveFailure};
-pub use jobs::ObjectiveState;
+pub use info::{
+    Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveFailure,
+};
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
 pub use phase::{DrainEnd, DrainReport, ListenerPhase};

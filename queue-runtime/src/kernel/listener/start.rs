@@ -5,16 +5,15 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::builder::{ListenerBuilder, Part};
-use super::capacity::{Bounds, Capacity, HandlerThreads, Limits, Throttle};
+use super::capacity::{Bounds, Capacity, HandlerThreads, ReceiveLimits, Throttle};
 use super::core::Core;
 use super::error::StartError;
-use super::handle::ListenerHandle;
-use super::handling::{Gate, Handling, Route, Routes, watchdog};
+use super::handle::{Listener, ListenerHandle};
+use super::handling::{Gate, Handling, Route, Routes};
 use super::info::Counters;
-use super::intake::Intake;
-use super::jobs::Latency;
+use super::intake::{Intake, scaler};
+use super::jobs::{self, Latency};
 use super::phase::Phase;
-use super::{intake, jobs};
 use crate::extensions::flow::breaker::Breaker;
 use crate::extensions::flow::keys::{Keyed, Turns};
 use crate::extensions::flow::rate::RateLimit;
@@ -78,7 +77,7 @@ impl<M> ListenerBuilder<M> {
         let (context, clock) = (&self.context, &self.context.clock);
         let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
         let threads = routes.threads();
-        let limits = Limits {
+        let limits = ReceiveLimits {
             lane,
             threads: threads.map(|needs| (HandlerThreads::new(self.start_thread), needs)),
             throttle: Throttle::new(config.adaptive_concurrency.unwrap_or(true)),
@@ -86,33 +85,70 @@ impl<M> ListenerBuilder<M> {
             rate: config.rate.map(|rate| RateLimit::new(&rate, clock)),
             ready,
         };
-        let capacity = Capacity::new(&bounds, capabilities, limits);
-        let batch = capacity.batch();
-        let wakeups = context.wakeups(&consumer.queue, batch);
+        let latency = config.objective.map(|one| Latency::new(one, clock));
+        let transactions_before = context.meter.of(&queue);
         let core = Arc::new(Core {
             phase: Phase::running(self.until_empty),
-            intake: Intake::new(bounds.tasks, wakeups, idle, scale),
-            capacity,
-            handling: Handling::new(routes, runtime.clone(), batch as usize),
             counters: Counters::default(),
-            measures: Arc::clone(context.meter.measures(&consumer.queue)),
-            transactions_before: context.meter.of(&consumer.queue),
+            measures: Arc::clone(context.meter.measures(&queue)),
             events: self.events,
-            latency: config
-                .objective
-                .map(|objective| Latency::new(objective, clock)),
             consumer,
             runtime,
             serving,
             context: self.context,
         });
-        self.listeners.add(&core)?;
-        watchdog::start(&core);
-        jobs::sweep_stores(&core);
-        intake::start(&core);
-        jobs::sample_depths(&core);
-        jobs::judge_objective(&core);
-        Ok(ListenerHandle::new(core))
+        let capacity = Arc::new(Capacity::new(
+            Arc::clone(&core),
+            &bounds,
+            core.context.backend.capabilities(),
+            limits,
+        ));
+        let batch = capacity.batch();
+        let wakeups = core.context.wakeups(&queue, batch);
+        let handling = Handling::new(routes, latency, core.runtime.clone(), batch as usize);
+        let handling = Arc::new(handling);
+        let intake = Arc::new(Intake::new(
+            Arc::clone(&core),
+            Arc::clone(&capacity),
+            Arc::clone(&handling),
+            bounds.tasks,
+            wakeups,
+            idle,
+            scale,
+        ));
+        let listener = Arc::new(Listener {
+            core,
+            capacity,
+            handling,
+            intake,
+            transactions_before,
+        });
+        if !self.listeners.add(&listener) {
+            return Err(StartError::ShutDown(queue));
+        }
+        run(&listener);
+        Ok(ListenerHandle::new(listener))
+    }
+}
+
+/// Starts what runs until the listener has stopped. The watchdog keeps the listener, also without a handle.
+fn run(listener: &Arc<Listener>) {
+    let core = &listener.core;
+    let watched = Arc::clone(listener);
+    let watch = move || {
+        let listener = Arc::clone(&watched);
+        async move { listener.handling.watch(&listener.core).await }
+    };
+    let clock = Arc::clone(&core.context.clock);
+    core.context
+        .background
+        .keep_running("watchdog", clock, watch);
+    let routes = listener.handling.routes();
+    jobs::sweep_stores(core, routes);
+    scaler::start(&listener.intake);
+    jobs::sample_depths(core, routes);
+    if let Some(latency) = listener.handling.latency() {
+        jobs::judge_objective(core, latency);
     }
 }
 

@@ -10,18 +10,18 @@ use queue_core::internal::LockExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::threads::Reserved;
+use super::Capacity;
+use super::threads::{NeedsThread, Reserved};
 use crate::extensions::flow::breaker::Probe;
 use crate::extensions::flow::keys::Turn;
 use crate::extensions::flow::rate::Allowance;
 use crate::kernel::listener::core::Core;
-use crate::kernel::listener::handling::NeedsThread;
-use crate::kernel::listener::intake::ReceiveError;
+use crate::kernel::listener::info::ReceiveError;
 use crate::kernel::receive::{Fetched, Ready};
 
 /// The right to receive messages. What is not split off is given back when this is dropped.
 pub(crate) struct Grant {
-    core: Arc<Core>,
+    capacity: Arc<Capacity>,
     /// Permits for messages in flight.
     permits: usize,
     /// The bytes acquired for messages, if they are limited.
@@ -47,16 +47,15 @@ impl Grant {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn acquire(
-        core: &Arc<Core>,
+        capacity: &Arc<Capacity>,
         max: usize,
         allowance: Option<Allowance>,
     ) -> Result<Self, ReceiveError> {
-        let capacity = &core.capacity;
         let allowed = allowance.as_ref().map_or(max, Allowance::count);
         let max = max.min(allowed);
         capacity.permits.acquire().await;
         let mut grant = Self {
-            core: Arc::clone(core),
+            capacity: Arc::clone(capacity),
             permits: 1,
             bytes: 0,
             shared: 0,
@@ -96,7 +95,7 @@ impl Grant {
 
     /// Gives back what was acquired for more messages than these.
     fn keep(&mut self, messages: usize) {
-        let capacity = &self.core.capacity;
+        let capacity = &self.capacity;
         capacity.permits.release(self.permits - messages);
         self.permits = messages;
         let bytes = messages * capacity.largest_message();
@@ -114,7 +113,7 @@ impl Grant {
     /// If there is none.
     pub(super) fn with_threads(mut self, probe: Option<Probe>) -> io::Result<Self> {
         self.probe = probe;
-        if let Some((threads, NeedsThread::EachMessage)) = &self.core.capacity.threads {
+        if let Some((threads, NeedsThread::EachMessage)) = &self.capacity.threads {
             self.threads = Some(threads.reserve(self.permits)?);
         }
         Ok(self)
@@ -144,9 +143,9 @@ impl Grant {
         if let Some(allowance) = self.allowance.take() {
             allowance.spend(count);
         }
-        self.core.counters.received(count);
-        self.core.measures.in_flight(count as f64);
-        let largest = self.core.capacity.largest_message();
+        self.capacity.core.counters.received(count);
+        self.capacity.core.measures.in_flight(count as f64);
+        let largest = self.capacity.largest_message();
         messages.into_iter().map(move |fetched| {
             self.permits -= 1;
             self.shared = self.shared.saturating_sub(1);
@@ -154,7 +153,7 @@ impl Grant {
             let bytes = fetched.message.body.len().min(largest);
             self.bytes -= bytes;
             let thread = self.threads.as_mut().and_then(Reserved::split);
-            let room = Room::new(&self.core, bytes, thread, self.probe.take());
+            let room = Room::new(&self.capacity, bytes, thread, self.probe.take());
             if let Some(ready) = self.ready.pop() {
                 room.keep_ready(ready);
             }
@@ -165,7 +164,7 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let capacity = &self.core.capacity;
+        let capacity = &self.capacity;
         capacity.permits.release(self.permits);
         capacity.release_bytes(self.bytes);
         if let Some(lane) = &capacity.lane {
@@ -176,11 +175,11 @@ impl Drop for Grant {
 
 /// The room of one message.
 pub(crate) struct Room {
-    core: Arc<Core>,
-    held: Mutex<Held>,
+    capacity: Arc<Capacity>,
+    held: Mutex<Occupied>,
 }
 
-struct Held {
+struct Occupied {
     /// While the message is unsettled. The listener does not stop before.
     unsettled: Option<TaskTrackerToken>,
     /// For a blocking handler, until it runs.
@@ -200,15 +199,15 @@ struct Held {
 
 impl Room {
     pub(super) fn new(
-        core: &Arc<Core>,
+        capacity: &Arc<Capacity>,
         bytes: usize,
         thread: Option<Reserved>,
         probe: Option<Probe>,
     ) -> Self {
         Self {
-            core: Arc::clone(core),
-            held: Mutex::new(Held {
-                unsettled: Some(core.phase.token()),
+            capacity: Arc::clone(capacity),
+            held: Mutex::new(Occupied {
+                unsettled: Some(capacity.core.phase.token()),
                 thread,
                 permit: true,
                 bytes,
@@ -220,8 +219,12 @@ impl Room {
         }
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(crate) fn core(&self) -> &Core {
+        &self.capacity.core
+    }
+
+    pub(crate) fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
     /// Waits until there is room for so many bytes in place of the message's body, or for as many as may be in flight. The
@@ -230,7 +233,7 @@ impl Room {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn grow(&self, bytes: usize) {
-        let Some(limit) = &self.core.capacity.bytes else {
+        let Some(limit) = &self.capacity.bytes else {
             return;
         };
         limit.release(self.with(|held| take(&mut held.bytes)));
@@ -295,8 +298,8 @@ impl Room {
     pub(crate) fn settled(&self) -> Option<TaskTrackerToken> {
         let unsettled = self.with(|held| held.unsettled.take());
         if unsettled.is_some() {
-            self.core.counters.settled();
-            self.core.measures.in_flight(-1.0);
+            self.capacity.core.counters.settled();
+            self.capacity.core.measures.in_flight(-1.0);
         }
         unsettled
     }
@@ -309,7 +312,7 @@ impl Room {
             (take(permit), take(bytes), (others, held.turn.take()))
         });
         drop(others);
-        let capacity = &self.core.capacity;
+        let capacity = &self.capacity;
         capacity.release_bytes(bytes);
         if permit {
             capacity.permits.release(1);
@@ -320,13 +323,13 @@ impl Room {
     /// Releases what the message occupies while it waits to be settled together with others, unless too many do. Only what
     /// this returns is to be kept until it is settled.
     pub(crate) fn step_aside(&self) -> Option<OwnedSemaphorePermit> {
-        let aside = Arc::clone(&self.core.capacity.aside);
+        let aside = Arc::clone(&self.capacity.aside);
         let permit = aside.try_acquire_owned().ok()?;
         self.vacate();
         Some(permit)
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut Occupied) -> T) -> T {
         change(&mut self.held.hold())
     }
 }

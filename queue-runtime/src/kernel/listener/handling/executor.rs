@@ -14,27 +14,13 @@ use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
 use super::prepare::{prepare, take_turn_early};
-use super::run::{Ended, HandlerState, Run, Taken};
+use super::run::{Ended, HandlerState, Handlers, Run, Taken};
 use super::transacting::run_in_transaction;
 use super::watchdog;
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::capacity::{Reserved, Room};
-use crate::kernel::listener::core::Core;
 use crate::kernel::panic::{catch, catch_async};
 use crate::kernel::receive::{Call, End, Fetched, Incoming, Refusal, Seat, Settling};
-
-/// Has a task handle each message.
-pub(crate) fn handle(core: &Core, messages: impl Iterator<Item = (Fetched, Room)>) {
-    let has_keys = core.handling.routes.have_keys();
-    let arrival = |(message, room)| {
-        Arrival(Some(if has_keys {
-            Message::Read(Task::with_turn(message, room))
-        } else {
-            Message::Unread(message, room)
-        }))
-    };
-    core.handling.pool.work_on(messages.map(arrival).collect());
-}
 
 /// Handles one message, from its receive to its settlement.
 pub(super) async fn run(arrival: Arrival) {
@@ -58,12 +44,27 @@ pub(super) struct Arrival(Option<Message>);
 )]
 enum Message {
     /// The task that handles it reads it, so that the messages of a batch are read side by side.
-    Unread(Fetched, Room),
+    Unread(Fetched, Room, Arc<Handlers>),
     /// If there are keys, whose turns are taken in the order of the receive.
     Read(Task),
 }
 
 impl Arrival {
+    /// `has_keys` is whether messages of the listener have keys.
+    pub(super) fn new(
+        message: Fetched,
+        room: Room,
+        handlers: &Arc<Handlers>,
+        has_keys: bool,
+    ) -> Self {
+        let handlers = Arc::clone(handlers);
+        Self(Some(if has_keys {
+            Message::Read(Task::with_turn(message, room, handlers))
+        } else {
+            Message::Unread(message, room, handlers)
+        }))
+    }
+
     fn read(mut self) -> Task {
         let message = self.0.take();
         message.expect("it is taken here and in `drop` only").read()
@@ -79,7 +80,7 @@ impl Drop for Arrival {
 impl Message {
     fn read(self) -> Task {
         match self {
-            Self::Unread(message, room) => Task::of(message, room),
+            Self::Unread(message, room, handlers) => Task::of(message, room, handlers),
             Self::Read(task) => task,
         }
     }
@@ -102,23 +103,21 @@ enum Stage {
 }
 
 impl Task {
-    fn of(message: Fetched, room: Room) -> Self {
-        let core = room.core();
-        let watchlist = Arc::clone(&core.handling.watchlist);
+    fn of(message: Fetched, room: Room, handlers: Arc<Handlers>) -> Self {
         let mut route = None;
-        let incoming = Incoming::read_by(&core.context, message, |body| {
-            &route.insert(core.handling.routes.of(body)).consumer
+        let incoming = Incoming::read_by(&room.core().context, message, |body| {
+            &route.insert(handlers.routes.of(body)).consumer
         });
         let route = Arc::clone(route.expect("it is chosen when the message is read"));
         Self {
-            run: Arc::new(Run::new(incoming, room, route, watchlist)),
+            run: Arc::new(Run::new(incoming, room, route, handlers)),
             stage: Stage::Handling,
         }
     }
 
     /// Has the message take its turn among those of its key, in the order of the calls.
-    fn with_turn(message: Fetched, room: Room) -> Self {
-        let task = Self::of(message, room);
+    fn with_turn(message: Fetched, room: Room, handlers: Arc<Handlers>) -> Self {
+        let task = Self::of(message, room, handlers);
         let run = &task.run;
         take_turn_early(&run.room, &run.route, &run.incoming);
         task
@@ -276,7 +275,7 @@ fn seat(run: &Arc<Run>) -> Seat {
         patience: settings.visibility / 4,
         alone: run.incoming.alone,
         may_start: Box::new(move || must_not_start(&watched).is_none()),
-        parked: core.capacity.parking().enter_anyway(),
+        parked: run.room.capacity().parking().enter_anyway(),
         kept: Box::new(run.room.take_turn()),
     }
 }

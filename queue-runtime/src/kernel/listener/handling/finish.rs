@@ -205,7 +205,7 @@ enum Sign {
 /// last one, which would move the message to the poison queue.
 pub(super) fn attempt_counts(run: &Run, ended: &Ended, end: &End, transaction: Promise) -> bool {
     let core = run.core();
-    let Some(breaker) = core.capacity.breaker() else {
+    let Some(breaker) = run.room.capacity().breaker() else {
         return true;
     };
     // Without a result, the next probe is due.

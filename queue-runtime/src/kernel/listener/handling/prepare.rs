@@ -9,7 +9,7 @@ use queue_core::{Error, RetryAdvice};
 use super::routes::Route;
 use super::routes::until_ready;
 use crate::extensions::flow::keys::Keyed;
-use crate::kernel::listener::capacity::{Reserved, Room};
+use crate::kernel::listener::capacity::{Capacity, Reserved, Room};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
@@ -148,10 +148,10 @@ async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Re
     let turn = async {
         comes.await;
         if given_up {
-            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+            room.keep_ready(until_ready(core, room.capacity().ready()).await);
         }
     };
-    let parking = core.capacity.parking();
+    let parking = room.capacity().parking();
     let place = || (before <= parking.most()).then(|| parking.enter_anyway());
     let patience = incoming.settings.handler_timeout;
     let settling = Settling::new(&core.context, consumer, incoming);
@@ -168,9 +168,9 @@ async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Re
         Some(at_once) => at_once,
         None => {
             // A message that waits does not keep what others are ready for.
-            let common = room.take_ready().map(|_| core.capacity.ready());
+            let common = room.take_ready().map(|_| room.capacity().ready());
             let passed = route.gate.pass(core, common);
-            let parked = park(core.capacity.parking(), settling, passed);
+            let parked = park(room.capacity().parking(), settling, passed);
             let parked = unless_stopping(core, parked).await;
             parked.unwrap_or(Err(Refusal::Ends(End::Released)))?
         }
@@ -227,11 +227,11 @@ async fn grow(
     let grown = async {
         room.grow(bytes).await;
         if given_up {
-            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+            room.keep_ready(until_ready(core, room.capacity().ready()).await);
         }
     };
     let settling = Settling::new(&core.context, consumer, incoming);
-    park(core.capacity.parking(), settling, grown).await
+    park(room.capacity().parking(), settling, grown).await
 }
 
 /// Reserves a thread for a message that was received without one. It waits while none can be started.
@@ -241,9 +241,9 @@ async fn reserve_thread(
     incoming: &Incoming,
 ) -> Result<(), Refusal> {
     let core = room.core();
-    let reserved = async { room.keep_thread(thread(core).await) };
+    let reserved = async { room.keep_thread(thread(room.capacity()).await) };
     let settling = Settling::new(&core.context, consumer, incoming);
-    let parked = park(core.capacity.parking(), settling, reserved);
+    let parked = park(room.capacity().parking(), settling, reserved);
     let parked = unless_stopping(core, parked).await;
     parked.unwrap_or(Err(Refusal::Ends(End::Released)))
 }
@@ -252,10 +252,11 @@ async fn reserve_thread(
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(super) async fn thread(core: &Core) -> Reserved {
+pub(super) async fn thread(capacity: &Capacity) -> Reserved {
+    let core = capacity.core();
     let mut failures = 0;
     loop {
-        let error = match core.capacity.reserve_thread() {
+        let error = match capacity.reserve_thread() {
             Ok(thread) => return thread,
             Err(error) => Arc::new(error),
         };

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::extensions::flow::keys::Keyed;
 use crate::extensions::flow::rate::RateLimit;
 use crate::kernel::context::Context;
+use crate::kernel::listener::capacity::NeedsThread;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::observe::KindMeasures;
@@ -33,14 +34,6 @@ impl Route {
         let batch = self.handler.as_ref().and_then(ErasedHandler::batch);
         longest(batch.unwrap_or(1), timeout)
     }
-}
-
-/// Which messages of a listener need a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NeedsThread {
-    EachMessage,
-    /// Those of some types, which is known only once they are received, or one at a time.
-    SomeMessages,
 }
 
 /// The routes of a listener. There is at least one.

@@ -9,12 +9,12 @@ use queue_core::Disposition;
 use queue_core::internal::LockExt as _;
 use tracing::Span;
 
-use super::routes::Route;
+use super::routes::{Route, Routes};
 use crate::kernel::delay_queue::{DelayQueue, Ticket};
 use crate::kernel::lease::{Cancellation, Cause};
 use crate::kernel::listener::capacity::Room;
 use crate::kernel::listener::core::Core;
-use crate::kernel::listener::jobs::Known;
+use crate::kernel::listener::jobs::{Known, Latency};
 use crate::kernel::observe;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::receive::{Consumer, End, Ending, Incoming};
@@ -37,8 +37,8 @@ pub(super) struct Run {
     pub(super) route: Arc<Route>,
     /// The span of handling and settling the message.
     pub(super) span: Span,
-    /// The watchdog's list, and the entry there, which is closed once the handler has ended.
-    watchlist: Arc<Watchlist>,
+    handlers: Arc<Handlers>,
+    /// The entry in the watchdog's list, which is closed once the handler has ended.
     ticket: Ticket,
     progress: AtomicU8,
     /// Counts the polls of the handler.
@@ -124,11 +124,11 @@ impl Run {
         incoming: Incoming,
         room: Room,
         route: Arc<Route>,
-        watchlist: Arc<Watchlist>,
+        handlers: Arc<Handlers>,
     ) -> Self {
         let core = room.core();
         let queue = &core.consumer.queue;
-        let latency = core.latency.as_ref();
+        let latency = handlers.latency.as_ref();
         let known = latency.map(|latency| latency.received(&core.context, &incoming));
         Self {
             known: Mutex::new(known),
@@ -136,7 +136,7 @@ impl Run {
             span: observe::process(queue, &incoming.envelope, incoming.attempt()),
             incoming,
             room,
-            watchlist,
+            handlers,
             ticket: Ticket::default(),
             progress: AtomicU8::new(READY),
             polls: AtomicU32::new(0),
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(super) fn core(&self) -> &Core {
         self.room.core()
     }
 
@@ -193,16 +193,16 @@ impl Run {
     /// Has the watchdog check the run at `due`, on the monotonic clock, in place of an earlier time. Does nothing
     /// after [`unwatch`](Self::unwatch).
     pub(super) fn watch_at(self: &Arc<Self>, due: Duration, watched: Watched) {
-        self.watchlist.schedule(&self.ticket, due, watched);
+        self.handlers.watchlist.schedule(&self.ticket, due, watched);
     }
 
     /// Takes the run off the watchdog's list for good.
     pub(super) fn unwatch(&self) {
-        self.watchlist.close(&self.ticket);
+        self.handlers.watchlist.close(&self.ticket);
     }
 
     pub(super) fn watchlist(&self) -> &Watchlist {
-        &self.watchlist
+        &self.handlers.watchlist
     }
 
     /// Records that the handler's code starts to run.
@@ -299,6 +299,15 @@ impl Run {
             .map(drop)
             .map_err(|_| Taken)
     }
+}
+
+/// What the messages in flight and the watchdog share.
+pub(super) struct Handlers {
+    pub(super) routes: Routes,
+    /// The running handlers, for the watchdog.
+    pub(super) watchlist: Watchlist,
+    /// If there is an objective.
+    pub(super) latency: Option<Arc<Latency>>,
 }
 
 /// The running handlers, by the time of the watchdog's next check.

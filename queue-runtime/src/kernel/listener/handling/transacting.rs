@@ -82,7 +82,7 @@ async fn turn(run: &Run) -> Result<(OwnedSemaphorePermit, Reserved), Ended> {
         let turn = Arc::clone(&core.context.transacting).acquire_owned();
         let turn = turn.await.expect("the semaphore is never closed");
         // Only the one that has the turn keeps a thread.
-        Ok((turn, thread(core).await))
+        Ok((turn, thread(run.room.capacity()).await))
     };
     tokio::select! {
         biased;

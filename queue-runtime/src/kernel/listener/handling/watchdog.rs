@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::finish::finish_in_background;
-use super::run::{Ended, HandlerState, Run, Watched};
+use super::run::{Ended, HandlerState, Handlers, Run, Watched};
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
@@ -25,18 +25,9 @@ use crate::kernel::panic::log_caught;
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Starts the watchdog in the background.
-pub(crate) fn start(core: &Arc<Core>) {
-    let (clock, background) = (&core.context.clock, &core.context.background);
-    let core = Arc::clone(core);
-    background.keep_running("watchdog", Arc::clone(clock), move || {
-        run(Arc::clone(&core))
-    });
-}
-
-/// Watches the running handlers until the listener has stopped, and then gives up its queue.
-async fn run(core: Arc<Core>) {
-    let (clock, watchlist) = (&core.context.clock, &core.handling.watchlist);
+/// Watches the running handlers until the listener has stopped. Then ends the idle tasks, and gives up its queue.
+pub(super) async fn run(core: &Core, handlers: &Handlers, end_tasks: impl Fn()) {
+    let (clock, watchlist) = (&core.context.clock, &handlers.watchlist);
     let stopping = async {
         core.phase.reached(ListenerPhase::Aborting).await;
         for watched in watchlist.take_all() {
@@ -52,7 +43,7 @@ async fn run(core: Arc<Core>) {
     };
     tokio::select! {
         () = core.phase.all_settled() => {
-            core.handling.pool.close();
+            end_tasks();
             let packs = &core.context.packs;
             packs.give_back_waiting(&core.consumer.queue).await;
             core.serving.end();
@@ -163,7 +154,7 @@ fn report_stuck(run: &Run, stuck: usize) {
     // A panic of a subscriber would lose the message that was just taken over.
     log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
     core.publish(|| ListenerEventKind::HandlerStuck { id });
-    if stuck >= core.capacity.in_flight_limit() {
+    if stuck >= run.room.capacity().in_flight_limit() {
         log_caught(
             || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
         );

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use queue_core::internal::{LockExt as _, error_chain};
 
-use super::{Presence, ask, open_once};
+use super::{Intake, Presence, ask, open_once};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::{DrainEnd, ListenerPhase};
@@ -64,11 +64,12 @@ fn next(is_paused: bool, age: Option<Duration>, fresh: Duration, expects: bool) 
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(super) async fn lifted(core: &Core, woken: &mut Option<Wakeup>) {
-    tell(core);
+pub(super) async fn lifted(intake: &Intake, woken: &mut Option<Wakeup>) {
+    let core = &*intake.core;
+    tell(intake);
     while is_paused(core) {
         if let Some(wakeup) = woken.take() {
-            core.intake.wakeups.give_back(wakeup);
+            intake.wakeups.give_back(wakeup);
         }
         core.phase.drained(DrainEnd::QueuePaused);
         tokio::select! {
@@ -76,7 +77,7 @@ pub(super) async fn lifted(core: &Core, woken: &mut Option<Wakeup>) {
             () = becomes(core, false) => {}
             () = look_again(core) => {}
         }
-        tell(core);
+        tell(intake);
     }
 }
 
@@ -98,8 +99,9 @@ async fn look_again(core: &Core) {
 ///
 /// # Errors
 /// If the queue cannot be opened.
-pub(super) async fn opened(core: &Core, expects: bool) -> queue_core::Result<bool> {
-    open_once(core).await?;
+pub(super) async fn opened(intake: &Intake, expects: bool) -> queue_core::Result<bool> {
+    let core = &*intake.core;
+    open_once(intake).await?;
     if step(core, expects) == Step::Read {
         // If that fails, what is known holds; and a receive tells why.
         let _ = refresh(&core.context, &core.consumer).await;
@@ -131,10 +133,11 @@ async fn becomes(core: &Core, is_paused: bool) {
 }
 
 /// Reports once when the queue is paused, and once when it is not any more.
-fn tell(core: &Core) {
+fn tell(intake: &Intake) {
+    let core = &intake.core;
     let queue = &core.consumer.queue;
     // Held until the event is published, so that the events are in order.
-    let mut told = core.intake.queue_pause.0.hold();
+    let mut told = intake.queue_pause.0.hold();
     let paused = core.queue_paused();
     if *told == paused.is_some() {
         return;
@@ -162,9 +165,9 @@ const SHORTEST_SAFETY_POLL: Duration = Duration::from_secs(1);
 
 /// Returns whether no task needs to poll: all puts are announced, and the queue has no messages, invisible ones
 /// included.
-pub(super) async fn is_safe(core: &Core) -> bool {
+pub(super) async fn is_safe(intake: &Intake) -> bool {
     // In this order: what was put before the notifier was armed is seen in the depth.
-    core.intake.wakeups.is_armed() && is_empty(core).await
+    intake.wakeups.is_armed() && is_empty(&intake.core).await
 }
 
 /// Returns whether the queue is known to have no messages, invisible ones included.
@@ -184,29 +187,30 @@ pub(super) async fn is_empty(core: &Core) -> bool {
 /// `unsettled`, so that their leases will end. Returns the wake-up that ended it, if one did, or `None`
 /// if the task must end.
 pub(super) async fn wait(presence: &mut Presence, unsettled: u64) -> Option<Option<Wakeup>> {
-    let core = &*presence.core;
+    let intake = &*presence.intake;
     let woken = tokio::select! {
         biased;
-        _ = core.phase.reached(ListenerPhase::Stopping) => return None,
-        () = core.intake.tasks.started() => None,
-        woken = until_needed(core, unsettled) => woken,
+        _ = intake.core.phase.reached(ListenerPhase::Stopping) => return None,
+        () = intake.tasks.started() => None,
+        woken = until_needed(intake, unsettled) => woken,
     };
     if presence.rejoin() {
         return Some(woken);
     }
     // For the tasks that run instead.
-    let wakeups = &presence.core.intake.wakeups;
+    let wakeups = &presence.intake.wakeups;
     woken.into_iter().for_each(|woken| wakeups.give_back(woken));
     None
 }
 
-async fn until_needed(core: &Core, unsettled: u64) -> Option<Wakeup> {
+async fn until_needed(intake: &Intake, unsettled: u64) -> Option<Wakeup> {
+    let core = &*intake.core;
     let clock = &core.context.clock;
-    let mut safety_poll = clock.monotonic().saturating_add(until_safety_poll(core));
+    let mut safety_poll = clock.monotonic().saturating_add(until_safety_poll(intake));
     loop {
         core.phase.not_paused().await;
-        lifted(core, &mut None).await;
-        if !core.intake.wakeups.is_armed() || core.counters.unsettled() != unsettled {
+        lifted(intake, &mut None).await;
+        if !intake.wakeups.is_armed() || core.counters.unsettled() != unsettled {
             return None;
         }
         let now = clock.monotonic();
@@ -214,7 +218,7 @@ async fn until_needed(core: &Core, unsettled: u64) -> Option<Wakeup> {
             if !is_empty(core).await {
                 return None;
             }
-            safety_poll = now.saturating_add(until_safety_poll(core));
+            safety_poll = now.saturating_add(until_safety_poll(intake));
         }
         let pause = safety_poll.saturating_sub(now).min(CHECK_EVERY);
         tokio::select! {
@@ -222,15 +226,15 @@ async fn until_needed(core: &Core, unsettled: u64) -> Option<Wakeup> {
             // Paused, it must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => {}
             () = begins(core) => {}
-            woken = core.intake.wakeups.wait(1) => return Some(woken),
+            woken = intake.wakeups.wait(1) => return Some(woken),
             () = clock.sleep(pause) => {}
         }
     }
 }
 
-fn until_safety_poll(core: &Core) -> Duration {
+fn until_safety_poll(intake: &Intake) -> Duration {
     let random = jitter();
-    let pause = ask(core, |policy| policy.safety_poll(random));
+    let pause = ask(intake, |policy| policy.safety_poll(random));
     pause.max(SHORTEST_SAFETY_POLL)
 }
 

@@ -1,16 +1,16 @@
 //! Which dequeue tasks run: their number follows the wanted one, within the range. And what their receives have found, for
 //! reports and for the scaler.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_core::Timestamp;
 use queue_core::clock::Clock;
 use queue_core::internal::{LockExt as _, between};
-use queue_core::{Error, Failure, Timestamp};
 use tokio::sync::Notify;
 
-use crate::kernel::panic::CaughtPanic;
+use crate::kernel::listener::info::{ReceiveError, ReceiveFailure};
 use crate::kernel::policy::TaskRange;
 use crate::kernel::receive::Fetched;
 
@@ -143,49 +143,6 @@ impl Tasks {
     /// Counts a task that has ended for another reason.
     pub(super) fn ended(&self) {
         self.state.hold().active -= 1;
-    }
-}
-
-/// Why, and since when, a listener cannot receive. In [`ListenerInfo`](crate::listener::ListenerInfo) and
-/// [`Health`](crate::listener::Health).
-#[derive(Debug, Clone, serde::Serialize)]
-#[non_exhaustive]
-pub struct ReceiveFailure {
-    /// When the first of the failed receives in a row ended, by this machine's clock.
-    pub since: Timestamp,
-    /// How long ago that was. Not affected by changes of the clock.
-    #[serde(
-        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required::serialize"
-    )]
-    pub lasted: Duration,
-    /// The error of the last receive.
-    pub error: ReceiveError,
-}
-
-/// Why a receive of a listener failed.
-#[derive(Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReceiveError {
-    /// The storage failed, or the queue does not exist.
-    #[error(transparent)]
-    Storage(Error),
-    /// No thread could be started for a blocking handler.
-    #[error("failed to start a thread for a handler: {0}")]
-    NoThread(Arc<std::io::Error>),
-    /// A [layer or service](super::super::ListenerEventKind::NotReady) failed to become ready.
-    #[error("a layer or service failed to become ready: {0}")]
-    NotReady(Failure),
-    /// The dequeue task panicked, for example in a custom backend.
-    #[error("failed to receive messages: the dequeue task panicked: {0}")]
-    Panicked(CaughtPanic),
-}
-
-queue_core::debug_as_text!(ReceiveError);
-
-/// As its text and its causes.
-impl serde::Serialize for ReceiveError {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{self:?}"))
     }
 }
 
