@@ -80,7 +80,7 @@ impl Breaker {
     }
 
     /// Records an attempt that was not a probe. Returns whether it counts if it failed.
-    pub(crate) fn record(&self, failed: bool) -> (bool, Option<Change>) {
+    pub(crate) fn record(&self, failed: bool) -> (bool, Option<CircuitChange>) {
         let now = self.clock.monotonic();
         let mut circuit = self.circuit.hold();
         let counts = circuit.state() == CircuitState::Closed;
@@ -89,7 +89,7 @@ impl Breaker {
         (counts, change)
     }
 
-    fn probed(&self, result: Probed) -> Option<Change> {
+    fn probed(&self, result: Probed) -> Option<CircuitChange> {
         let now = self.clock.monotonic();
         let mut circuit = self.circuit.hold();
         let change = circuit.probed(result, now, jitter());
@@ -110,7 +110,7 @@ impl Breaker {
 
 impl Probe {
     /// Records its result.
-    pub(crate) fn end(mut self, result: Probed) -> Option<Change> {
+    pub(crate) fn end(mut self, result: Probed) -> Option<CircuitChange> {
         self.has_result = true;
         self.breaker.probed(result)
     }
@@ -205,7 +205,7 @@ pub(crate) enum Probed {
 
 /// A change that is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum CircuitChange {
     Opened {
         failed: usize,
         attempts: usize,
@@ -252,7 +252,7 @@ impl Circuit {
     }
 
     /// Records an attempt that was not a probe.
-    fn record(&mut self, failed: bool, now: Duration, random: f64) -> Option<Change> {
+    fn record(&mut self, failed: bool, now: Duration, random: f64) -> Option<CircuitChange> {
         let Position::Closed = self.state else {
             return None;
         };
@@ -269,7 +269,7 @@ impl Circuit {
         self.window.clear();
         self.failed = 0;
         let probe_after = self.open(now, now, random);
-        Some(Change::Opened {
+        Some(CircuitChange::Opened {
             failed,
             attempts,
             probe_after,
@@ -277,7 +277,7 @@ impl Circuit {
     }
 
     /// Records the result of the probe.
-    fn probed(&mut self, result: Probed, now: Duration, random: f64) -> Option<Change> {
+    fn probed(&mut self, result: Probed, now: Duration, random: f64) -> Option<CircuitChange> {
         let Position::Probing { since } = self.state else {
             return None;
         };
@@ -285,11 +285,11 @@ impl Circuit {
             Probed::Succeeded => {
                 self.state = Position::Closed;
                 let open_for = now.saturating_sub(since);
-                Some(Change::Closed { open_for })
+                Some(CircuitChange::Closed { open_for })
             }
             Probed::Failed => {
                 let probe_after = self.open(since, now, random);
-                Some(Change::ProbeFailed { probe_after })
+                Some(CircuitChange::ProbeFailed { probe_after })
             }
             Probed::NoResult => {
                 let probe_at = now;
@@ -354,13 +354,13 @@ mod tests {
         assert_eq!(circuit.pass(12 * SECOND), Pass::Probe);
         let failed = circuit.probed(Probed::Failed, 13 * SECOND, 0.0);
         let probe_after = 8 * SECOND;
-        assert_eq!(failed, Some(Change::ProbeFailed { probe_after }));
+        assert_eq!(failed, Some(CircuitChange::ProbeFailed { probe_after }));
         assert_eq!(circuit.pass(14 * SECOND), Pass::Wait(Some(7 * SECOND)));
 
         assert_eq!(circuit.pass(21 * SECOND), Pass::Probe);
         let closed = circuit.probed(Probed::Succeeded, 31 * SECOND, 1.0);
         let open_for = 30 * SECOND;
-        assert_eq!(closed, Some(Change::Closed { open_for }));
+        assert_eq!(closed, Some(CircuitChange::Closed { open_for }));
         assert_eq!(circuit.pass(31 * SECOND), Pass::All);
         // The attempts before are forgotten.
         assert_eq!(open(&mut circuit, |_| true), Some(20));

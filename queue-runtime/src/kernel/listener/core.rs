@@ -5,7 +5,7 @@ use queue_core::MessageId;
 use tokio::runtime::Handle;
 
 use super::event::{Events, ListenerEvent, ListenerEventKind};
-use super::info::Counters;
+use super::info::ListenerCounters;
 use super::phase::{ListenerPhase, Phase};
 use crate::kernel::context::Context;
 use crate::kernel::observe::Measures;
@@ -23,7 +23,7 @@ pub(super) struct Core {
     /// The claim to the queue for this kind of message.
     pub(super) serving: Serving,
     pub(super) phase: Phase,
-    pub(super) counters: Counters,
+    pub(super) counters: ListenerCounters,
     /// The queue's metrics.
     pub(super) measures: Arc<Measures>,
     pub(super) events: Events,

@@ -1,8 +1,8 @@
 //! Running the handler of each message in flight.
 //!
 //! [`Handling`] owns the handler and the tasks that run it. Whoever receives messages [hands them over](Handling::handle); each
-//! has a [`Run`](run::Run) of its own from then on, which decides who settles it. [`TaskPool`] decides when the task of a message
-//! starts and ends: an idle one takes another message.
+//! has a [`HandlerRun`](run::HandlerRun) of its own from then on, which decides who settles it. [`TaskPool`] decides when the
+//! task of a message starts and ends: an idle one takes another message.
 //!
 //! | file | has authority over |
 //! |---|---|
@@ -33,7 +33,7 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
 use executor::Arrival;
-pub(super) use routes::{Gate, Route, Routes};
+pub(super) use routes::{Gate, Routes, TypedRoute};
 use run::{Handlers, Watchlist};
 
 use super::capacity::Room;

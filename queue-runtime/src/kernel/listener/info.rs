@@ -164,7 +164,7 @@ pub struct ObjectiveState {
 
 /// What a listener counts, for its [figures](ListenerInfo).
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct ListenerCounters {
     in_flight: AtomicUsize,
     peak_in_flight: AtomicUsize,
     pub(super) completed: AtomicU64,
@@ -182,7 +182,7 @@ pub(super) struct Counters {
     depth: Mutex<Option<u64>>,
 }
 
-impl Counters {
+impl ListenerCounters {
     /// Returns the figures that are counted here.
     pub(super) fn snapshot(&self) -> ListenerInfo {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -18,7 +18,7 @@ use super::handling::Routes;
 use super::info::ObjectiveState;
 use crate::kernel::context::Context;
 use crate::kernel::policy::{
-    Change, Objective, RESOLUTION, Settlement, Unfinished, Window, jitter, spread,
+    Objective, ObjectiveChange, RESOLUTION, Settlement, Unfinished, Window, jitter, spread,
 };
 use crate::kernel::receive::{Idempotency, Incoming};
 use crate::kernel::settings::read_in_time;
@@ -37,7 +37,7 @@ struct Timings {
 }
 
 /// A message in flight.
-pub(super) struct Known {
+pub(super) struct TimedMessage {
     latency: Arc<Latency>,
     inserted_at: i64,
 }
@@ -55,11 +55,15 @@ impl Latency {
     }
 
     /// Begins to count a message that was received, whose age is the storage's to tell.
-    pub(super) fn received(self: &Arc<Self>, context: &Context, incoming: &Incoming) -> Known {
+    pub(super) fn received(
+        self: &Arc<Self>,
+        context: &Context,
+        incoming: &Incoming,
+    ) -> TimedMessage {
         let age = between(incoming.meta.inserted_at, incoming.storage_now(context));
         let inserted_at = self.now_millis() - millis(age);
         *self.state.hold().in_flight.entry(inserted_at).or_default() += 1;
-        Known {
+        TimedMessage {
             latency: Arc::clone(self),
             inserted_at,
         }
@@ -70,7 +74,7 @@ impl Latency {
         self.describe(&state, self.unfinished(&state))
     }
 
-    fn judge(&self) -> (Option<Change>, ObjectiveState) {
+    fn judge(&self) -> (Option<ObjectiveChange>, ObjectiveState) {
         let mut state = self.state.hold();
         let unfinished = self.unfinished(&state);
         let change = state.window.judge(self.clock.monotonic(), unfinished);
@@ -112,7 +116,7 @@ fn millis(duration: Duration) -> i64 {
         .min(i64::MAX / 2)
 }
 
-impl Known {
+impl TimedMessage {
     /// Records how the message was settled, now.
     pub(super) fn settled(self, settlement: Settlement) {
         let latency = &self.latency;
@@ -124,7 +128,7 @@ impl Known {
     }
 }
 
-impl Drop for Known {
+impl Drop for TimedMessage {
     fn drop(&mut self) {
         let mut state = self.latency.state.hold();
         let in_flight = &mut state.in_flight;
@@ -156,11 +160,11 @@ async fn judge(core: Arc<Core>, latency: Arc<Latency>) {
         } = state;
         match change {
             None => {}
-            Some(Change::Broken) => {
+            Some(ObjectiveChange::Broken) => {
                 tracing::warn!(%queue, messages, late, ?oldest, "the latency objective is broken");
                 core.publish(|| ListenerEventKind::ObjectiveBroken(state));
             }
-            Some(Change::Kept) => {
+            Some(ObjectiveChange::Kept) => {
                 tracing::info!(%queue, messages, late, "the latency objective is kept again");
                 core.publish(|| ListenerEventKind::ObjectiveKept(state));
             }

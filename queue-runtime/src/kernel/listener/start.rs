@@ -8,13 +8,13 @@ use super::builder::{ListenerBuilder, Part};
 use super::capacity::{Bounds, Capacity, HandlerThreads, ReceiveLimits, Throttle};
 use super::core::Core;
 use super::handle::{Listener, ListenerHandle};
-use super::handling::{Gate, Handling, Route, Routes};
-use super::info::Counters;
+use super::handling::{Gate, Handling, Routes, TypedRoute};
+use super::info::ListenerCounters;
 use super::intake::{Intake, scaler};
 use super::jobs::{self, Latency};
 use super::phase::Phase;
 use crate::extensions::flow::breaker::Breaker;
-use crate::extensions::flow::keys::{Keyed, Turns};
+use crate::extensions::flow::keys::{KeyTurns, Keyed};
 use crate::extensions::flow::rate::RateLimit;
 use crate::extensions::flow::shared_room::Lane;
 use crate::kernel::clock::has_timer;
@@ -90,7 +90,7 @@ impl<M> ListenerBuilder<M> {
         let transactions_before = context.meter.of(&queue);
         let core = Arc::new(Core {
             phase: Phase::running(self.until_empty),
-            counters: Counters::default(),
+            counters: ListenerCounters::default(),
             measures: Arc::clone(context.meter.measures(&queue)),
             events: self.events,
             consumer,
@@ -177,7 +177,7 @@ impl Routing<'_> {
         let turns = Arc::default();
         let typed = parts.into_iter().map(|part| self.route(part, &turns));
         let typed = typed.collect::<Result<_, _>>()?;
-        let others = self.is_router.then(|| Route {
+        let others = self.is_router.then(|| TypedRoute {
             consumer: Arc::clone(&consumer),
             handler: None,
             gate: Gate::default(),
@@ -203,7 +203,7 @@ impl Routing<'_> {
         Ok(Arc::new(built?))
     }
 
-    fn route(&self, part: Part, turns: &Arc<Turns>) -> Result<Route, StartError> {
+    fn route(&self, part: Part, turns: &Arc<KeyTurns>) -> Result<TypedRoute, StartError> {
         let Part {
             handler,
             mut options,
@@ -242,7 +242,7 @@ impl Routing<'_> {
             turns: Arc::clone(turns),
         });
         let (most, rate) = (config.max_in_flight, config.rate.as_ref());
-        Ok(Route {
+        Ok(TypedRoute {
             gate: Gate::new(self.context, keyed, most, rate, ready),
             measures: self.measures(handled.kind()),
             consumer: self.consumer(options.within(self.options), &[handled])?,

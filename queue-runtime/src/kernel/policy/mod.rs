@@ -15,7 +15,7 @@ pub use flow::{CircuitBreaker, Rate};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub use instances::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};
 pub use objective::Objective;
-pub(crate) use objective::{Change, RESOLUTION, Settlement, Unfinished, Window};
+pub(crate) use objective::{ObjectiveChange, RESOLUTION, Settlement, Unfinished, Window};
 pub use retry::RetryPolicy;
 pub use scale::{DepthRules, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;

@@ -13,7 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::Capacity;
 use super::threads::{NeedsThread, Reserved};
 use crate::extensions::flow::breaker::Probe;
-use crate::extensions::flow::keys::Turn;
+use crate::extensions::flow::keys::KeyTurn;
 use crate::extensions::flow::rate::Allowance;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::info::ReceiveError;
@@ -190,7 +190,7 @@ struct Occupied {
     bytes: usize,
     probe: Option<Probe>,
     /// Among the messages of its key, until its handler has ended.
-    turn: Option<Turn>,
+    turn: Option<KeyTurn>,
     /// Among the messages of its type that may be handled at a time, until its handler has returned.
     place: Option<OwnedSemaphorePermit>,
     /// Of what is around all handlers, until the handler is called.
@@ -247,7 +247,7 @@ impl Room {
     }
 
     /// Keeps the message's turn among those of its key.
-    pub(crate) fn keep_turn(&self, turn: Turn) {
+    pub(crate) fn keep_turn(&self, turn: KeyTurn) {
         self.with(|held| held.turn = Some(turn));
     }
 
@@ -261,7 +261,7 @@ impl Room {
     }
 
     /// Takes the message's turn, whose end is that of the next message's wait.
-    pub(crate) fn take_turn(&self) -> Option<Turn> {
+    pub(crate) fn take_turn(&self) -> Option<KeyTurn> {
         self.with(|held| held.turn.take())
     }
 

@@ -7,8 +7,8 @@ use queue_core::internal::error_chain;
 use queue_core::{Disposition, MessageId};
 use tracing::Instrument as _;
 
-use super::run::{Ended, HandlerState, Run};
-use crate::extensions::flow::breaker::{Change, Probed};
+use super::run::{HandlerEnd, HandlerRun, HandlerState};
+use crate::extensions::flow::breaker::{CircuitChange, Probed};
 use crate::kernel::lease::{Cause, Promise};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
@@ -18,7 +18,7 @@ use crate::kernel::policy::Settlement;
 use crate::kernel::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
 
 /// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
-pub(super) async fn finish(run: &Run) {
+pub(super) async fn finish(run: &HandlerRun) {
     let packs = &run.core().context.packs;
     let may_wait = packs.settles_together(run.incoming.lease.id()) && !run.is_stuck();
     let aside = may_wait.then(|| run.room.step_aside());
@@ -29,7 +29,7 @@ pub(super) async fn finish(run: &Run) {
 }
 
 /// Runs [`finish`] in the background, for a task that was dropped or does not react.
-pub(super) fn finish_in_background(run: &Arc<Run>) {
+pub(super) fn finish_in_background(run: &Arc<HandlerRun>) {
     let (core, run) = (run.core(), Arc::clone(run));
     run.unwatch();
     core.context.background.spawn(async move {
@@ -42,7 +42,7 @@ pub(super) fn finish_in_background(run: &Arc<Run>) {
 
 /// Leaves a message to its lease, after a panic outside its handler. It is delivered again as after a crash of
 /// the process.
-pub(super) fn abandon(run: &Run) {
+pub(super) fn abandon(run: &HandlerRun) {
     let core = run.core();
     run.unwatch();
     run.incoming.lease.abandon();
@@ -56,7 +56,7 @@ pub(super) fn abandon(run: &Run) {
 }
 
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.
-pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
+pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
     if let Some(known) = run.take_known() {
         known.settled(match settled {
@@ -132,7 +132,7 @@ fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, S
     }
 }
 
-async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
+async fn settle(run: &HandlerRun) -> Result<Settled, SettleProblem> {
     let core = run.core();
     let ended = run
         .ended()
@@ -142,10 +142,10 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     let handled = Handled {
         end,
         follow_ups: match ended {
-            Ended::Returned(Disposition::Complete(follow_ups)) => follow_ups,
+            HandlerEnd::Returned(Disposition::Complete(follow_ups)) => follow_ups,
             _ => &[],
         },
-        still_runs: matches!(ended, Ended::Stopped(_, HandlerState::Blocking)),
+        still_runs: matches!(ended, HandlerEnd::Stopped(_, HandlerState::Blocking)),
     };
     let counts = |transaction| {
         let counts = || attempt_counts(run, ended, end, transaction);
@@ -156,21 +156,23 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
 }
 
 /// Returns how a message ends whose handler has ended like this.
-fn end(run: &Run, ended: &Ended) -> End {
+fn end(run: &HandlerRun, ended: &HandlerEnd) -> End {
     match ended {
-        Ended::Returned(returned) => End::of(returned, &run.consumer().options.classifiers),
-        Ended::Panicked(panic) => {
+        HandlerEnd::Returned(returned) => End::of(returned, &run.consumer().options.classifiers),
+        HandlerEnd::Panicked(panic) => {
             report_panic(run, panic.clone());
             End::failed(format!("the handler panicked: {panic}"))
         }
-        Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => End::Released,
-        Ended::Stopped(Cause::LeaseLost, _) => End::LeaseLost,
-        Ended::Stopped(Cause::TimedOut, HandlerState::Unpolled) => {
+        HandlerEnd::Stopped(Cause::Stopping | Cause::ClaimLost, _) | HandlerEnd::NotStarted => {
+            End::Released
+        }
+        HandlerEnd::Stopped(Cause::LeaseLost, _) => End::LeaseLost,
+        HandlerEnd::Stopped(Cause::TimedOut, HandlerState::Unpolled) => {
             let (queue, id) = (&run.core().consumer.queue, &run.incoming.envelope.id);
             tracing::error!(%queue, %id, "a handler was not polled within its timeout; its runtime is blocked or overloaded");
             End::Released
         }
-        Ended::Stopped(Cause::TimedOut, handler) => {
+        HandlerEnd::Stopped(Cause::TimedOut, handler) => {
             let timeout = run.incoming.settings.handler_timeout;
             let remark = match handler {
                 HandlerState::Blocking => " and blocks its thread",
@@ -181,7 +183,7 @@ fn end(run: &Run, ended: &Ended) -> End {
     }
 }
 
-fn report_panic(run: &Run, panic: CaughtPanic) {
+fn report_panic(run: &HandlerRun, panic: CaughtPanic) {
     let core = run.core();
     let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
     let backtrace = panic.backtrace().map(tracing::field::display);
@@ -203,7 +205,12 @@ enum Sign {
 ///
 /// It does not while the circuit breaker is open, except that of a probe; and that only unless it is the
 /// last one, which would move the message to the poison queue.
-pub(super) fn attempt_counts(run: &Run, ended: &Ended, end: &End, transaction: Promise) -> bool {
+pub(super) fn attempt_counts(
+    run: &HandlerRun,
+    ended: &HandlerEnd,
+    end: &End,
+    transaction: Promise,
+) -> bool {
     let core = run.core();
     let Some(breaker) = run.room.capacity().breaker() else {
         return true;
@@ -233,8 +240,8 @@ pub(super) fn attempt_counts(run: &Run, ended: &Ended, end: &End, transaction: P
 
 /// Returns what the end of a handler tells, if anything: a message that is rejected or postponed, also by a
 /// classifier, tells of the message only.
-fn sign(ended: &Ended, end: &End, transaction: Promise) -> Option<Sign> {
-    let returned = matches!(ended, Ended::Returned(_));
+fn sign(ended: &HandlerEnd, end: &End, transaction: Promise) -> Option<Sign> {
+    let returned = matches!(ended, HandlerEnd::Returned(_));
     match (end, transaction) {
         // What stopped it came after its work was done.
         (_, Promise::Committed) if !returned => None,
@@ -245,11 +252,11 @@ fn sign(ended: &Ended, end: &End, transaction: Promise) -> Option<Sign> {
     }
 }
 
-fn report_change(core: &Core, change: Option<Change>) {
+fn report_change(core: &Core, change: Option<CircuitChange>) {
     let queue = &core.consumer.queue;
     match change {
         None => {}
-        Some(Change::Opened {
+        Some(CircuitChange::Opened {
             failed,
             attempts,
             probe_after,
@@ -261,11 +268,11 @@ fn report_change(core: &Core, change: Option<Change>) {
                 probe_after,
             });
         }
-        Some(Change::ProbeFailed { probe_after }) => {
+        Some(CircuitChange::ProbeFailed { probe_after }) => {
             tracing::warn!(%queue, ?probe_after, "a probe of the circuit breaker failed");
             core.publish(|| ListenerEventKind::CircuitProbeFailed { probe_after });
         }
-        Some(Change::Closed { open_for }) => {
+        Some(CircuitChange::Closed { open_for }) => {
             tracing::info!(%queue, ?open_for, "the circuit breaker has closed");
             core.publish(|| ListenerEventKind::CircuitClosed { open_for });
         }

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use queue_core::envelope::PoisonReason;
 use queue_core::{Error, RetryAdvice};
 
-use super::routes::Route;
+use super::routes::TypedRoute;
 use super::routes::until_ready;
 use crate::extensions::flow::keys::Keyed;
 use crate::kernel::listener::capacity::{Capacity, Reserved, Room};
@@ -24,7 +24,7 @@ use crate::kernel::receive::{
 /// Returns the call that handles the message, once it has what it needs for that.
 pub(super) async fn prepare(
     room: &Room,
-    route: &Route,
+    route: &TypedRoute,
     incoming: &mut Incoming,
 ) -> Result<Call, Refusal> {
     let core = room.core();
@@ -106,7 +106,7 @@ fn unhandled(incoming: &Incoming) -> Refusal {
 }
 
 /// Takes a turn for a message whose key is known when it is received.
-pub(super) fn take_turn_early(room: &Room, route: &Route, incoming: &Incoming) {
+pub(super) fn take_turn_early(room: &Room, route: &TypedRoute, incoming: &Incoming) {
     let (context, consumer) = (&room.core().context, &route.consumer);
     if let Some(keyed) = route.gate.keyed()
         && !lacks_data(consumer, incoming)
@@ -129,7 +129,7 @@ fn take_turn(room: &Room, keyed: &Keyed, incoming: &Incoming) -> Result<(), Caug
 }
 
 /// Waits for the turn of a message first: it holds nothing then that the messages before it need.
-async fn wait(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+async fn wait(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     await_turn(room, &route.consumer, incoming).await?;
     if route.gate.has_limits() {
         pass_gate(room, route, incoming).await
@@ -161,7 +161,7 @@ async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Re
 }
 
 /// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
-async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     let core = room.core();
     let settling = Settling::new(&core.context, &route.consumer, incoming);
     let passed = match route.gate.pass(core, None).now_or_never() {

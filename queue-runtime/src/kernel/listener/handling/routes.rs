@@ -19,7 +19,7 @@ use crate::kernel::policy::Rate;
 use crate::kernel::receive::{Consumer, ErasedHandler, Readiness, Ready, Serves, longest};
 
 /// How the messages of one type are handled.
-pub(crate) struct Route {
+pub(crate) struct TypedRoute {
     /// Their settings.
     pub(crate) consumer: Arc<Consumer>,
     /// `None` for messages that no handler takes.
@@ -28,7 +28,7 @@ pub(crate) struct Route {
     pub(crate) measures: Arc<KindMeasures>,
 }
 
-impl Route {
+impl TypedRoute {
     /// Returns how long handling a message in a batch may take, from the end of its wait for others.
     pub(super) fn longest_batch(&self, timeout: Duration) -> Duration {
         let batch = self.handler.as_ref().and_then(ErasedHandler::batch);
@@ -39,14 +39,14 @@ impl Route {
 /// The routes of a listener. There is at least one.
 pub(crate) struct Routes {
     serves: Serves,
-    typed: Vec<Arc<Route>>,
+    typed: Vec<Arc<TypedRoute>>,
     /// What becomes of events of other kinds. Without it, they are undecodable for the handler that there is.
-    others: Option<Arc<Route>>,
+    others: Option<Arc<TypedRoute>>,
 }
 
 impl Routes {
     /// `typed` has a route for each of the types that the listener serves, in their order.
-    pub(crate) fn new(serves: Serves, typed: Vec<Route>, others: Option<Route>) -> Self {
+    pub(crate) fn new(serves: Serves, typed: Vec<TypedRoute>, others: Option<TypedRoute>) -> Self {
         Self {
             serves,
             typed: typed.into_iter().map(Arc::new).collect(),
@@ -55,7 +55,7 @@ impl Routes {
     }
 
     /// Returns the route of a message.
-    pub(super) fn of(&self, body: &Body) -> &Arc<Route> {
+    pub(super) fn of(&self, body: &Body) -> &Arc<TypedRoute> {
         match (self.serves.position(body), body, &self.others) {
             (None, Body::Event(_), Some(others)) => others,
             (position, ..) => &self.typed[position.unwrap_or(0)],

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::finish::finish_in_background;
-use super::run::{Ended, HandlerState, Handlers, Run, Watched};
+use super::run::{HandlerEnd, HandlerRun, HandlerState, Handlers, Watched};
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
@@ -55,7 +55,7 @@ pub(super) async fn run(core: &Core, handlers: &Handlers, end_tasks: impl Fn()) 
 }
 
 /// Starts to watch a handler that is about to run, for as long as this. Returns the time, on the monotonic clock.
-pub(super) fn watch(run: &Arc<Run>, timeout: Duration) -> Duration {
+pub(super) fn watch(run: &Arc<HandlerRun>, timeout: Duration) -> Duration {
     let core = run.core();
     let now = core.context.clock.monotonic();
     let deadline = now.saturating_add(timeout);
@@ -77,7 +77,7 @@ pub(super) fn watch(run: &Arc<Run>, timeout: Duration) -> Duration {
 }
 
 /// Releases the permit of a handler that has returned after its message was taken over.
-pub(super) fn handler_returned(run: &Run) {
+pub(super) fn handler_returned(run: &HandlerRun) {
     if run.is_stuck() {
         run.core().counters.stuck.fetch_sub(1, Ordering::Relaxed);
         run.uncount_transaction();
@@ -130,7 +130,7 @@ fn schedule_grace(watched: Watched, now: Duration) {
 }
 
 /// Takes over and settles the message of a handler that did not react to its cancellation.
-fn take_over(run: Arc<Run>, cause: Cause) {
+fn take_over(run: Arc<HandlerRun>, cause: Cause) {
     let core = run.core();
     // Counted before the handler, which counts itself out, can return.
     let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
@@ -143,12 +143,12 @@ fn take_over(run: Arc<Run>, cause: Cause) {
         run.uncount_transaction();
     }
     if let Some(handler) = taken_from {
-        run.keep_ended(Ended::Stopped(cause, handler));
+        run.keep_ended(HandlerEnd::Stopped(cause, handler));
         finish_in_background(&run);
     }
 }
 
-fn report_stuck(run: &Run, stuck: usize) {
+fn report_stuck(run: &HandlerRun, stuck: usize) {
     let core = run.core();
     let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
     // A panic of a subscriber would lose the message that was just taken over.
