@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use queue_core::MessageId;
 use tokio::runtime::Handle;
@@ -8,7 +7,7 @@ use super::event::{Events, ListenerEvent, ListenerEventKind};
 use super::info::ListenerCounters;
 use super::phase::{ListenerPhase, Phase};
 use crate::kernel::context::Context;
-use crate::kernel::observe::Measures;
+use crate::kernel::observe::{Measures, Outcome};
 use crate::kernel::panic::log_caught;
 use crate::kernel::receive::Consumer;
 use crate::kernel::served::Serving;
@@ -37,6 +36,12 @@ impl Core {
             queue: self.consumer.queue.clone(),
             kind: kind(),
         });
+    }
+
+    /// Tells what happened: logs it, and publishes it. The panic of a subscriber of the log is caught.
+    pub(super) fn tell(&self, kind: ListenerEventKind) {
+        log_caught(|| kind.log(&self.consumer.queue));
+        self.publish(|| kind);
     }
 
     /// Asks the storage for the approximate number of messages on the queue.
@@ -81,21 +86,14 @@ impl Core {
 
     /// Stops the listener because the application's runtime dropped one of its tasks.
     pub(super) fn task_dropped(&self) {
-        if !self.phase.abort() {
-            return;
+        if self.phase.abort() {
+            self.tell(ListenerEventKind::RuntimeGone);
         }
-        let queue = &self.consumer.queue;
-        log_caught(|| tracing::error!(%queue, "stopping a listener: its runtime has shut down"));
-        self.publish(|| ListenerEventKind::RuntimeGone);
     }
 
     /// Counts and reports a message whose task panicked outside its handler.
     pub(super) fn message_panicked(&self, id: &MessageId) {
-        self.counters.unsettled.fetch_add(1, Ordering::Relaxed);
-        let queue = &self.consumer.queue;
-        log_caught(
-            || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
-        );
-        self.publish(|| ListenerEventKind::MessageTaskPanicked { id: id.clone() });
+        self.counters.count(Outcome::Unsettled);
+        self.tell(ListenerEventKind::MessageTaskPanicked { id: id.clone() });
     }
 }

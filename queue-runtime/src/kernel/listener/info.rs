@@ -11,6 +11,7 @@ use super::phase::ListenerPhase;
 use crate::extensions::flow::breaker::CircuitState;
 use crate::extensions::meter::TransactionCounts;
 use crate::kernel::lease::OverdueRenewal;
+use crate::kernel::observe::Outcome;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::settings::Paused;
 
@@ -167,12 +168,12 @@ pub struct ObjectiveState {
 pub(super) struct ListenerCounters {
     in_flight: AtomicUsize,
     peak_in_flight: AtomicUsize,
-    pub(super) completed: AtomicU64,
-    pub(super) duplicates: AtomicU64,
-    pub(super) retried: AtomicU64,
-    pub(super) poisoned: AtomicU64,
-    pub(super) released: AtomicU64,
-    pub(super) unsettled: AtomicU64,
+    completed: AtomicU64,
+    duplicates: AtomicU64,
+    retried: AtomicU64,
+    poisoned: AtomicU64,
+    released: AtomicU64,
+    unsettled: AtomicU64,
     pub(super) stuck: AtomicUsize,
     /// Those of them that are in a transaction.
     pub(super) stuck_transactions: AtomicUsize,
@@ -201,6 +202,19 @@ impl ListenerCounters {
             depth: self.depth(),
             ..ListenerInfo::default()
         }
+    }
+
+    /// Counts a message that was settled, or was not.
+    pub(super) fn count(&self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Completed => &self.completed,
+            Outcome::Duplicate => &self.duplicates,
+            Outcome::Retried => &self.retried,
+            Outcome::Poisoned => &self.poisoned,
+            Outcome::Released | Outcome::Postponed => &self.released,
+            Outcome::Unsettled => &self.unsettled,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn measured(&self, depth: u64) {

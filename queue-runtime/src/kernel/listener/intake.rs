@@ -17,7 +17,6 @@ pub(super) mod scaler;
 mod tasks;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_core::clock::Clock;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -31,7 +30,7 @@ use super::event::ListenerEventKind;
 use super::handling::Handling;
 use super::info::ListenerInfo;
 use crate::kernel::notify::Wakeups;
-use crate::kernel::panic::{CaughtPanic, catch, log_caught};
+use crate::kernel::panic::catch;
 use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy, ScalePolicy, TaskRange, jitter};
 use crate::kernel::receive::open;
 
@@ -107,18 +106,8 @@ impl Intake {
 /// Reports that the number of dequeue tasks has changed, if it has.
 fn report_scaled(core: &Core, from: usize, to: usize) {
     if from != to {
-        tracing::debug!(queue = %core.consumer.queue, from, to, "scaled the dequeue tasks");
-        core.publish(|| ListenerEventKind::Scaled { from, to });
+        core.tell(ListenerEventKind::Scaled { from, to });
     }
-}
-
-/// Reports a task that panicked and starts again after a pause.
-fn report_panic(core: &Core, panic: CaughtPanic, after: Duration) {
-    let queue = &core.consumer.queue;
-    log_caught(
-        || tracing::error!(%queue, %panic, ?after, "a dequeue task panicked; starting it again"),
-    );
-    core.publish(|| ListenerEventKind::TaskPanicked { panic, after });
 }
 
 /// Reads the queue's metadata, and creates the queue if it is missing and the listener does that: once, in one of

@@ -148,26 +148,13 @@ pub(super) fn judge_objective(core: &Arc<Core>, latency: &Arc<Latency>) {
 }
 
 async fn judge(core: Arc<Core>, latency: Arc<Latency>) {
-    let queue = &core.consumer.queue;
     loop {
         core.context.clock.sleep(RESOLUTION).await;
         let (change, state) = latency.judge();
-        let ObjectiveState {
-            messages,
-            late,
-            oldest,
-            ..
-        } = state;
         match change {
             None => {}
-            Some(ObjectiveChange::Broken) => {
-                tracing::warn!(%queue, messages, late, ?oldest, "the latency objective is broken");
-                core.publish(|| ListenerEventKind::ObjectiveBroken(state));
-            }
-            Some(ObjectiveChange::Kept) => {
-                tracing::info!(%queue, messages, late, "the latency objective is kept again");
-                core.publish(|| ListenerEventKind::ObjectiveKept(state));
-            }
+            Some(ObjectiveChange::Broken) => core.tell(ListenerEventKind::ObjectiveBroken(state)),
+            Some(ObjectiveChange::Kept) => core.tell(ListenerEventKind::ObjectiveKept(state)),
         }
     }
 }

@@ -1,9 +1,7 @@
 //! The end of a message in flight: settles it, counts it, tells the circuit breaker, and releases its permit.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use queue_core::internal::error_chain;
 use queue_core::{Disposition, MessageId};
 use tracing::Instrument as _;
 
@@ -13,7 +11,7 @@ use crate::kernel::lease::{Cause, Promise};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::observe;
-use crate::kernel::panic::{CaughtPanic, catch_async};
+use crate::kernel::panic::catch_async;
 use crate::kernel::policy::Settlement;
 use crate::kernel::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
 
@@ -57,7 +55,7 @@ pub(super) fn abandon(run: &HandlerRun) {
 
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.
 pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleProblem>) {
-    let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
+    let core = run.core();
     if let Some(known) = run.take_known() {
         known.settled(match settled {
             Ok(Settled::Completed | Settled::Duplicate) => Settlement::Completed,
@@ -70,65 +68,41 @@ pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleProblem>) 
     observe::record_outcome(&run.span, outcome);
     // Figures before the event that leads somebody to read them, and all before the listener may stop.
     let token = run.room.settled();
-    publish(run.core(), id, attempt, settled);
+    core.counters.count(outcome);
+    let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
+    match settled {
+        Ok(_) => core.publish(|| event(id.clone(), attempt, settled)),
+        Err(_) => core.tell(event(id.clone(), attempt, settled)),
+    }
     drop(token);
     if !run.is_stuck() {
         run.room.vacate();
     }
 }
 
-/// Counts and publishes how a message was settled.
-fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, SettleProblem>) {
-    let (counters, queue) = (&core.counters, &core.consumer.queue);
+/// Returns the event of a message that was settled, or was not.
+fn event(
+    id: MessageId,
+    attempt: u32,
+    settled: Result<Settled, SettleProblem>,
+) -> ListenerEventKind {
     match settled {
-        Ok(Settled::Completed) => {
-            counters.completed.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Completed {
-                id: id.clone(),
-                attempt,
-            });
-        }
-        Ok(Settled::Duplicate) => {
-            counters.duplicates.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Duplicate { id: id.clone() });
-        }
-        Ok(Settled::Retried { after, error }) => {
-            counters.retried.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Retried {
-                id: id.clone(),
-                attempt,
-                after,
-                error,
-            });
-        }
-        Ok(Settled::Poisoned(reason)) => {
-            counters.poisoned.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Poisoned {
-                id: id.clone(),
-                reason,
-                attempts: attempt,
-            });
-        }
-        Ok(Settled::Released) => {
-            counters.released.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Released { id: id.clone() });
-        }
-        Ok(Settled::Postponed { after }) => {
-            counters.released.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Postponed {
-                id: id.clone(),
-                after,
-            });
-        }
-        Err(problem) => {
-            counters.unsettled.fetch_add(1, Ordering::Relaxed);
-            let error = error_chain(&problem);
-            tracing::warn!(%queue, %id, error, "failed to settle a message");
-            core.publish(|| ListenerEventKind::NotSettled {
-                id: id.clone(),
-                problem,
-            });
-        }
+        Ok(Settled::Completed) => ListenerEventKind::Completed { id, attempt },
+        Ok(Settled::Duplicate) => ListenerEventKind::Duplicate { id },
+        Ok(Settled::Retried { after, error }) => ListenerEventKind::Retried {
+            id,
+            attempt,
+            after,
+            error,
+        },
+        Ok(Settled::Poisoned(reason)) => ListenerEventKind::Poisoned {
+            id,
+            reason,
+            attempts: attempt,
+        },
+        Ok(Settled::Released) => ListenerEventKind::Released { id },
+        Ok(Settled::Postponed { after }) => ListenerEventKind::Postponed { id, after },
+        Err(problem) => ListenerEventKind::NotSettled { id, problem },
     }
 }
 
@@ -160,7 +134,10 @@ fn end(run: &HandlerRun, ended: &HandlerEnd) -> End {
     match ended {
         HandlerEnd::Returned(returned) => End::of(returned, &run.consumer().options.classifiers),
         HandlerEnd::Panicked(panic) => {
-            report_panic(run, panic.clone());
+            run.core().tell(ListenerEventKind::HandlerPanicked {
+                id: run.incoming.envelope.id.clone(),
+                panic: panic.clone(),
+            });
             End::failed(format!("the handler panicked: {panic}"))
         }
         HandlerEnd::Stopped(Cause::Stopping | Cause::ClaimLost, _) | HandlerEnd::NotStarted => {
@@ -181,17 +158,6 @@ fn end(run: &HandlerRun, ended: &HandlerEnd) -> End {
             End::failed(format!("the handler timed out after {timeout:?}{remark}"))
         }
     }
-}
-
-fn report_panic(run: &HandlerRun, panic: CaughtPanic) {
-    let core = run.core();
-    let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
-    let backtrace = panic.backtrace().map(tracing::field::display);
-    tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
-    core.publish(|| ListenerEventKind::HandlerPanicked {
-        id: id.clone(),
-        panic,
-    });
 }
 
 /// What the end of a handler tells about the systems that it depends on.
@@ -253,28 +219,22 @@ fn sign(ended: &HandlerEnd, end: &End, transaction: Promise) -> Option<Sign> {
 }
 
 fn report_change(core: &Core, change: Option<CircuitChange>) {
-    let queue = &core.consumer.queue;
-    match change {
-        None => {}
-        Some(CircuitChange::Opened {
+    let Some(change) = change else {
+        return;
+    };
+    core.tell(match change {
+        CircuitChange::Opened {
             failed,
             attempts,
             probe_after,
-        }) => {
-            tracing::error!(%queue, failed, attempts, ?probe_after, "the circuit breaker has opened: the listener receives probes only");
-            core.publish(|| ListenerEventKind::CircuitOpened {
-                failed,
-                attempts,
-                probe_after,
-            });
+        } => ListenerEventKind::CircuitOpened {
+            failed,
+            attempts,
+            probe_after,
+        },
+        CircuitChange::ProbeFailed { probe_after } => {
+            ListenerEventKind::CircuitProbeFailed { probe_after }
         }
-        Some(CircuitChange::ProbeFailed { probe_after }) => {
-            tracing::warn!(%queue, ?probe_after, "a probe of the circuit breaker failed");
-            core.publish(|| ListenerEventKind::CircuitProbeFailed { probe_after });
-        }
-        Some(CircuitChange::Closed { open_for }) => {
-            tracing::info!(%queue, ?open_for, "the circuit breaker has closed");
-            core.publish(|| ListenerEventKind::CircuitClosed { open_for });
-        }
-    }
+        CircuitChange::Closed { open_for } => ListenerEventKind::CircuitClosed { open_for },
+    });
 }

@@ -13,7 +13,7 @@ use crate::kernel::listener::capacity::{Capacity, Reserved, Room};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
-use crate::kernel::panic::{CaughtPanic, log_caught};
+use crate::kernel::panic::CaughtPanic;
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::{
     Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, can_decode_early,
@@ -261,14 +261,8 @@ pub(super) async fn thread(capacity: &Capacity) -> Reserved {
             Err(error) => Arc::new(error),
         };
         failures += 1;
-        let (queue, after) = (
-            &core.consumer.queue,
-            outage_pause(RetryAdvice::Temporary, failures, jitter()),
-        );
-        log_caught(
-            || tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again"),
-        );
-        core.publish(|| ListenerEventKind::NoThread { error, after });
+        let after = outage_pause(RetryAdvice::Temporary, failures, jitter());
+        core.tell(ListenerEventKind::NoThread { error, after });
         core.context.clock.sleep(after).await;
     }
 }

@@ -15,7 +15,6 @@ use super::watchdog;
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::capacity::Reserved;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::panic::log_caught;
 use crate::kernel::receive::{Prepared, Transact, put_back_after};
 
 /// How long a transaction may run before it is reported.
@@ -148,11 +147,8 @@ async fn report_slow(run: &HandlerRun, begins: oneshot::Receiver<()>) {
     if begins.await.is_ok() {
         let core = run.core();
         core.context.clock.sleep(SLOW).await;
-        let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
-        log_caught(
-            || tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all others that write to the file"),
-        );
-        core.publish(|| ListenerEventKind::TransactionSlow { id: id.clone() });
+        let id = run.incoming.envelope.id.clone();
+        core.tell(ListenerEventKind::TransactionSlow { id });
     }
     pending().await
 }

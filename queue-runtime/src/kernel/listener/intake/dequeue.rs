@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, RetryAdvice};
 
-use super::{Intake, Presence, ask, idleness, pauses, report_panic};
+use super::{Intake, Presence, ask, idleness, pauses};
 use crate::kernel::listener::capacity::{Grant, Throttled, is_throttled};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
@@ -277,9 +276,7 @@ fn aligned(pause: Duration, now: Duration) -> Duration {
 fn missing(intake: &Intake, error: ReceiveError) {
     let core = &intake.core;
     if intake.receiving.missing(&*core.context.clock, error) {
-        let queue = &core.consumer.queue;
-        tracing::warn!(%queue, "the queue does not exist; waiting for it");
-        core.publish(|| ListenerEventKind::QueueMissing);
+        core.tell(ListenerEventKind::QueueMissing);
     }
 }
 
@@ -339,16 +336,13 @@ fn observe(intake: &Intake, error: Option<&Error>) {
     let Some(result) = intake.capacity.observe(error, &*core.context.clock) else {
         return;
     };
-    let queue = &core.consumer.queue;
     let in_flight_limit = intake.capacity.in_flight_limit();
     if result != Throttled::Again {
-        tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
-        core.publish(|| ListenerEventKind::Throttled { in_flight_limit });
+        core.tell(ListenerEventKind::Throttled { in_flight_limit });
     }
     if let (Throttled::Persistent(lasted), Some(error)) = (result, error) {
-        let (text, error) = (error_chain(error), error.clone());
-        tracing::error!(%queue, ?lasted, error = text, "the storage throttles persistently; set a `StorageLimit` below its limit, or distribute the messages over more queues or shards");
-        core.publish(|| ListenerEventKind::ThrottledPersistently { lasted, error });
+        let error = error.clone();
+        core.tell(ListenerEventKind::ThrottledPersistently { lasted, error });
     }
 }
 
@@ -356,9 +350,8 @@ fn observe(intake: &Intake, error: Option<&Error>) {
 /// an empty or missing queue, a failure does not count as idleness.
 fn failed(intake: &Intake, error: ReceiveError, failures: u32) -> Duration {
     let core = &intake.core;
-    let queue = &core.consumer.queue;
-    let receiving = &intake.receiving;
-    receiving.failed(&*core.context.clock, error.clone());
+    let clock = &*core.context.clock;
+    intake.receiving.failed(clock, error.clone());
     let retry = match &error {
         ReceiveError::Storage(error) => error.retry(),
         ReceiveError::NoThread(_) | ReceiveError::NotReady(_) | ReceiveError::Panicked(_) => {
@@ -368,24 +361,17 @@ fn failed(intake: &Intake, error: ReceiveError, failures: u32) -> Duration {
     let after = outage_pause(retry, failures, jitter());
     match error {
         ReceiveError::Storage(error) => {
-            let text = error_chain(&error);
-            if retry == RetryAdvice::Permanent {
-                tracing::error!(%queue, error = text, ?after, "failed to receive, until somebody mends it");
-            } else {
-                tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
-            }
-            core.publish(|| ListenerEventKind::ReceiveFailed { error, after });
+            core.tell(ListenerEventKind::ReceiveFailed { error, after })
         }
-        ReceiveError::NoThread(error) => {
-            tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
-            core.publish(|| ListenerEventKind::NoThread { error, after });
-        }
+        ReceiveError::NoThread(error) => core.tell(ListenerEventKind::NoThread { error, after }),
         ReceiveError::NotReady(error) => {
-            let text = error.chain();
+            let (queue, text) = (&core.consumer.queue, error.chain());
             tracing::error!(%queue, error = text, ?after, "a layer or service failed to become ready; trying again");
             core.publish(|| ListenerEventKind::NotReady { error, after });
         }
-        ReceiveError::Panicked(panic) => report_panic(core, panic, after),
+        ReceiveError::Panicked(panic) => {
+            core.tell(ListenerEventKind::TaskPanicked { panic, after })
+        }
     }
     after
 }

@@ -22,7 +22,7 @@
 //! listener does not settle are noticed. A notification may be lost, and another consumer may crash, so the depth of the
 //! queue is looked at from time to time.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::internal::{LockExt as _, error_chain};
@@ -135,7 +135,6 @@ async fn becomes(core: &Core, is_paused: bool) {
 /// Reports once when the queue is paused, and once when it is not any more.
 fn tell(intake: &Intake) {
     let core = &intake.core;
-    let queue = &core.consumer.queue;
     // Held until the event is published, so that the events are in order.
     let mut told = intake.queue_pause.0.hold();
     let paused = core.queue_paused();
@@ -143,19 +142,10 @@ fn tell(intake: &Intake) {
         return;
     }
     *told = paused.is_some();
-    match paused {
-        Some(paused) => {
-            core.publish(|| ListenerEventKind::QueuePaused((*paused).clone()));
-            tracing::warn!(
-                %queue, since = paused.since.map(tracing::field::display),
-                reason = paused.reason, "the queue is paused; receiving nothing until it is resumed"
-            );
-        }
-        None => {
-            core.publish(|| ListenerEventKind::QueueResumed);
-            tracing::info!(%queue, "the queue is resumed; receiving messages again");
-        }
-    }
+    core.tell(match paused {
+        Some(paused) => ListenerEventKind::QueuePaused(Arc::unwrap_or_clone(paused)),
+        None => ListenerEventKind::QueueResumed,
+    });
 }
 
 /// The longest time until it is noticed that the notifier has failed, or that a message was not settled.

@@ -9,7 +9,7 @@ use queue_core::RetryAdvice;
 use queue_core::internal::error_chain;
 
 use super::tasks::TaskCounts;
-use super::{Intake, Presence, dequeue, report_panic, report_scaled};
+use super::{Intake, Presence, dequeue, report_scaled};
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
 use crate::kernel::panic::{catch, catch_async};
@@ -71,7 +71,7 @@ async fn scale_until_stopped(intake: &Arc<Intake>) {
         let Err(panic) = catch_async(ask_under_load(intake)).await;
         panics += 1;
         let after = outage_pause(RetryAdvice::Temporary, panics, jitter());
-        report_panic(core, panic, after);
+        core.tell(ListenerEventKind::TaskPanicked { panic, after });
         core.context.clock.sleep(after).await;
     }
 }
