@@ -14,13 +14,12 @@ use queue_core::{ErrorKind, QueueName};
 
 use super::core::Core;
 use super::event::ListenerEventKind;
-use super::handling::Routes;
 use super::info::ObjectiveState;
 use crate::kernel::context::Context;
 use crate::kernel::policy::{
     Objective, ObjectiveChange, RESOLUTION, Settlement, Unfinished, Window, jitter, spread,
 };
-use crate::kernel::receive::{Idempotency, Incoming};
+use crate::kernel::receive::{Consumer, Idempotency, Incoming};
 use crate::kernel::settings::read_in_time;
 
 /// The completions of the last minutes, and the messages in flight.
@@ -161,14 +160,17 @@ async fn judge(core: Arc<Core>, latency: Arc<Latency>) {
 
 /// Reads the depths from time to time until the listener stops, if the service does that and the application has
 /// installed a recorder of metrics. Then they are not known any more.
-pub(super) fn sample_depths(core: &Arc<Core>, routes: &Routes) {
+pub(super) fn sample_depths<'a>(
+    core: &'a Arc<Core>,
+    consumers: impl Iterator<Item = &'a Arc<Consumer>>,
+) {
     let Some(interval) = core.context.depth_interval else {
         return;
     };
     if !core.measures.is_recorded() {
         return;
     }
-    let consumers = routes.consumers().chain([&core.consumer]);
+    let consumers = consumers.chain([&core.consumer]);
     let poison_queues: BTreeSet<_> = consumers.map(|consumer| consumer.poison_queue()).collect();
     let poison_queues: Vec<_> = poison_queues.into_iter().collect();
     core.keep_running("depths", move |core| {
@@ -226,9 +228,12 @@ const NEXT_SWEEP: Duration = Duration::from_secs(1);
 const FIRST_SWEEP: Duration = Duration::from_secs(10);
 
 /// Sweeps each store of the listener until the listener stops.
-pub(super) fn sweep_stores(core: &Arc<Core>, routes: &Routes) {
+pub(super) fn sweep_stores<'a>(
+    core: &Arc<Core>,
+    consumers: impl Iterator<Item = &'a Arc<Consumer>>,
+) {
     let mut stores: Vec<Arc<dyn IdempotencyStore>> = Vec::new();
-    for consumer in routes.consumers() {
+    for consumer in consumers {
         if let Some(Idempotency { store, .. }) = &consumer.options.idempotency
             && !stores.iter().any(|other| Arc::ptr_eq(other, store))
         {

@@ -145,9 +145,9 @@ fn run(listener: &Arc<Listener>) {
         .background
         .keep_running("watchdog", clock, watch);
     let routes = listener.handling.routes();
-    jobs::sweep_stores(core, routes);
+    jobs::sweep_stores(core, routes.consumers());
     scaler::start(&listener.intake);
-    jobs::sample_depths(core, routes);
+    jobs::sample_depths(core, routes.consumers());
     if let Some(latency) = listener.handling.latency() {
         jobs::judge_objective(core, latency);
     }

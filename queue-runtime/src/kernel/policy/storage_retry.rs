@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, RetryAdvice};
 
-use super::{doubled, jitter, scaled};
+use super::retry::{doubled, jitter, scaled};
 
 /// The retry policy of storage operations: the maximum number of tries, the timeout and the backoff.
 ///
