@@ -76,10 +76,8 @@ impl ListenerHandle {
 
     /// Returns the recent mean number of messages that the storage has as one.
     pub(crate) fn messages_per_pack(&self) -> f64 {
-        let Core {
-            context, consumer, ..
-        } = &*self.listener.core;
-        context.packs.items_per_message(&consumer.queue)
+        let core = &self.listener.core;
+        core.context.packs.items_per_message(&core.consumer.queue)
     }
 
     /// Returns whether the listener can receive.
