@@ -15,8 +15,8 @@ pub use extensions::storage_limit::StorageLimit;
 pub use idempotency::{OnceError, once};
 pub use kernel::stop_on_drop::StopOnDrop;
 pub use listener::{
-    Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, Observed, Observer,
-    ShutdownReport, StartError,
+    Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
+    StartError,
 };
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{

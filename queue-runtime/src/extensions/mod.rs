@@ -5,6 +5,7 @@
 //! | `operators/` | what is done by hand: redrive, browse, archive, edit, pause |
 //! | `recurring/` | messages that are submitted at set times |
 //! | `request/` | requests that wait for a reply, and the reply queue of an instance |
+//! | `flow/` | how fast and in which order listeners handle messages: lanes, keys, rates, the circuit breaker |
 //! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
 //! | `idempotency/` | work that is done once: claims, `once`, results in object stores |
 //! | `payloads/` | payloads in a store beside the messages: the backend that puts them there, the stores, sweeps |
@@ -12,6 +13,7 @@
 //! | `storage_limit/` | requests that wait until the storage's limits let them be sent |
 //! | `objects` | what stores over an `object_store` share |
 
+pub(crate) mod flow;
 pub mod idempotency;
 pub mod meter;
 #[cfg(feature = "object-store")]

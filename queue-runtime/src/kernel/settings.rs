@@ -150,8 +150,6 @@ impl InvalidSetting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) visibility: Duration,
-    /// Whether neither the builder nor the queue's metadata sets the visibility timeout.
-    pub(crate) may_adapt: bool,
     /// Unless the type of a message decides.
     threshold: Option<u32>,
     pub(crate) handler_timeout: Duration,
@@ -173,7 +171,6 @@ impl Settings {
             .unwrap_or(DEFAULT_VISIBILITY);
         Self {
             visibility,
-            may_adapt: config.visibility_timeout.or(metadata.visibility).is_none(),
             threshold: config.poison_threshold.or(metadata.threshold),
             handler_timeout: config
                 .handler_timeout
@@ -452,13 +449,11 @@ mod tests {
         let settings = Settings::resolve(&builder, from_queue, declared);
         let seconds = settings.visibility.as_secs();
         assert_eq!((settings.threshold(Some(7)), seconds), (1, 2));
-        assert!(!settings.may_adapt);
         let settings = Settings::resolve(&unset, from_queue, declared);
         assert_eq!(settings.threshold(Some(7)), 2);
         let settings = Settings::resolve(&unset, none, declared);
         let seconds = settings.visibility.as_secs();
         assert_eq!((settings.threshold(Some(7)), seconds), (7, 7));
-        assert!(settings.may_adapt);
         let settings = Settings::resolve(&unset, none, None);
         let seconds = settings.visibility.as_secs();
         assert_eq!((settings.threshold(None), seconds), (5, 30));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::{
-    Disposition, ListenerEvent, ListenerEventKind, Message, MessageId, Observer, Received, testing,
+    Disposition, ListenerEvent, ListenerEventKind, Message, MessageId, Received, testing,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
@@ -250,101 +250,4 @@ async fn an_idle_policy_is_told_the_depth_the_tasks_and_what_is_in_flight() {
     listener.depth().await.expect("in memory");
     assert_eq!(look().await, (Some(3), 2, 3));
     drop(listener.stop_on_drop());
-}
-
-/// The messages that an observer sees until the listener has stopped, with their attempts, and how many it lost.
-async fn seen(mut observer: Observer) -> (Vec<(usize, u32)>, u64) {
-    let (mut seen, mut lost) = (Vec::new(), 0);
-    loop {
-        match observer.recv().await {
-            Ok(observed) => {
-                let item: Item = observed.decode().expect("an item");
-                let payload = format!(r#"{{"number":{}}}"#, item.number);
-                assert_eq!(observed.payload(), payload.as_bytes());
-                assert_eq!(observed.envelope().kind, "item");
-                assert_eq!(observed.queue().as_str(), "item");
-                seen.push((item.number, observed.attempt()));
-            }
-            Err(RecvError::Lagged(messages)) => lost += messages,
-            Err(RecvError::Closed) => return (seen, lost),
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn observers_see_each_attempt_and_settle_nothing() {
-    let service = testing::service().await;
-    let items = (1..=20).map(|number| Item { number });
-    service.submit_all(items).await.expect("stored");
-    let listener = service.listener(handle);
-    let [first, second] = [(); 2].map(|()| tokio::spawn(seen(listener.observe())));
-    let listener = listener.start().expect("starts");
-    let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!(drained.completed(), 20);
-    stop(listener).await;
-    for observer in [first, second] {
-        let (mut seen, lost) = observer.await.expect("no panic");
-        seen.sort_unstable();
-        let expected = (1..=20).flat_map(|number| {
-            let attempts = if number % 10 == 0 { 1..=2 } else { 1..=1 };
-            attempts.map(move |attempt| (number, attempt))
-        });
-        assert_eq!((seen, lost), (expected.collect(), 0));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_observer_that_does_not_keep_up_loses_the_oldest_and_is_told_how_many() {
-    let service = testing::service().await;
-    let items = (1..=MESSAGES).map(|number| Item { number });
-    service.submit_all(items).await.expect("stored");
-    let listener = service.listener(async |_: Received<Item>| {});
-    let observer = listener.observe();
-    let listener = listener.start().expect("starts");
-    let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!(drained.completed(), MESSAGES as u64);
-    stop(listener).await;
-    let (seen, lost) = seen(observer).await;
-    assert_eq!((seen.len() as u64, lost), (KEPT, MESSAGES as u64 - KEPT));
-    assert_eq!(seen.last(), Some(&(MESSAGES, 1)));
-}
-
-/// Large payloads would otherwise fill the memory of a process whose observer stands still.
-#[tokio::test(start_paused = true)]
-async fn an_observer_keeps_a_bounded_number_of_bytes() {
-    #[derive(Debug, Serialize, Deserialize, Message)]
-    struct Page {
-        text: String,
-    }
-    const PAGES: usize = 20;
-    let service = testing::service().await;
-    for _ in 0..PAGES {
-        let text = "x".repeat(2 * 1024 * 1024);
-        service.submit(Page { text }).await.expect("stored");
-    }
-    let listener = service.listener(async |_: Received<Page>| {});
-    let mut observer = listener.observe();
-    let listener = listener.start().expect("starts");
-    let drained = testing::drain([&listener]).await.expect("drained");
-    assert_eq!(drained.completed(), PAGES as u64);
-    stop(listener).await;
-    // Seven of 2 MiB and their field names fit 16 MiB.
-    let lagged = observer.recv().await;
-    assert!(matches!(lagged, Err(RecvError::Lagged(13))), "{lagged:?}");
-    let mut kept = 0;
-    while let Ok(observed) = observer.recv().await {
-        let page: Page = observed.decode().expect("a page");
-        assert_eq!(page.text.len(), 2 * 1024 * 1024);
-        kept += 1;
-    }
-    assert_eq!(kept, 7);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_observer_of_a_listener_that_has_stopped_is_told_so() {
-    let service = testing::service().await;
-    let listener = service.listener(handle).start().expect("starts");
-    stop(listener.clone()).await;
-    let observed = listener.observe().recv().await;
-    assert!(matches!(observed, Err(RecvError::Closed)), "{observed:?}");
 }

@@ -7,25 +7,15 @@
 //!
 //! | file | limits | changed by |
 //! |---|---|---|
-//! | `limit` | messages in flight | [`Capacity::observe`]: throttling |
-//! | `bytes` | bytes in flight | nobody |
-//! | `shared_room` | messages in flight of several listeners | the lanes that wait |
+//! | `limits` | messages and bytes in flight, and the share of the messages that is used | receives, by [`Capacity::observe`]: throttling |
 //! | `threads` | blocking handlers | nobody: the pool grows to what is reserved |
-//! | `rate` | how many handlers start in a time | nobody |
-//! | `throttle` | the share of all that is used | receives, by [`Capacity::observe`] |
-//! | `breaker` | anything but probes | the ends of attempts |
-//! | `bounds` | what a builder may ask for | |
+//! | `room` | what a message occupies, and what is acquired before it is received | the message's task |
+//!
+//! Lanes, rates and the circuit breaker, which limit receives too, are in [`flow`](crate::extensions::flow).
 
-mod bounds;
-mod breaker;
-mod bytes;
-mod grant;
-mod limit;
-mod rate;
+mod limits;
 mod room;
-mod shared_room;
 pub(super) mod threads;
-mod throttle;
 
 use std::io;
 use std::sync::Arc;
@@ -35,27 +25,24 @@ use queue_core::backend::{Capabilities, MAX_ITEMS};
 use queue_core::clock::Clock;
 use tokio::sync::Semaphore;
 
-pub(super) use bounds::{Bounds, check_tasks};
-pub use breaker::CircuitState;
-pub(super) use breaker::{Breaker, Change, Probed};
-use bytes::ByteLimit;
-pub(super) use grant::Grant;
-use limit::Limit;
-pub(super) use rate::RateLimit;
-pub(super) use room::Room;
-pub(super) use shared_room::{Lane, SharedRoom};
-pub(super) use threads::{HandlerThreads, Reserved};
-pub(super) use throttle::{Throttle, is_throttled};
+use limits::{ByteLimit, Limit};
+pub(super) use limits::{Throttle, Throttled, is_throttled};
+pub(super) use room::{Grant, Room};
+pub(super) use threads::{HandlerThreads, NeedsThread, Reserved};
 
 use super::core::Core;
-use super::handling::NeedsThread;
-use super::intake::ReceiveError;
+use super::info::ReceiveError;
 use super::phase::ListenerPhase;
-use crate::kernel::policy::Throttled;
+use crate::extensions::flow::breaker::Breaker;
+use crate::extensions::flow::rate::RateLimit;
+use crate::extensions::flow::shared_room::Lane;
+use crate::kernel::policy::TaskRange;
 use crate::kernel::receive::{ParkingRoom, Readiness};
+use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
 
 /// What limits the receives of a listener.
 pub(super) struct Capacity {
+    core: Arc<Core>,
     /// The maximum number of messages per receive.
     batch: u32,
     max_in_flight: usize,
@@ -79,7 +66,7 @@ pub(super) struct Capacity {
 }
 
 /// What limits the receives of a listener, besides its [`Bounds`].
-pub(super) struct Limits {
+pub(super) struct ReceiveLimits {
     pub(super) lane: Option<Lane>,
     pub(super) threads: Option<(HandlerThreads, NeedsThread)>,
     pub(super) throttle: Throttle,
@@ -89,9 +76,15 @@ pub(super) struct Limits {
 }
 
 impl Capacity {
-    pub(super) fn new(bounds: &Bounds, capabilities: &Capabilities, limits: Limits) -> Self {
+    pub(super) fn new(
+        core: Arc<Core>,
+        bounds: &Bounds,
+        capabilities: &Capabilities,
+        limits: ReceiveLimits,
+    ) -> Self {
         let shared = limits.lane.as_ref().map_or(usize::MAX, Lane::shared);
         Self {
+            core,
             batch: bounds.batch(capabilities),
             max_in_flight: bounds.max_in_flight,
             permits: Limit::new(bounds.max_in_flight),
@@ -114,27 +107,26 @@ impl Capacity {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn acquire(core: &Arc<Core>) -> Result<Grant, ReceiveError> {
-        let capacity = &core.capacity;
+    pub(super) async fn acquire(self: &Arc<Self>) -> Result<Grant, ReceiveError> {
         loop {
-            core.phase.not_paused().await;
-            let probe = match &capacity.breaker {
+            self.core.phase.not_paused().await;
+            let probe = match &self.breaker {
                 Some(breaker) => breaker.pass().await,
                 None => None,
             };
             let most = match probe {
                 Some(_) => 1,
-                None => capacity.batch as usize,
+                None => self.batch as usize,
             };
-            let allowance = match &capacity.rate {
+            let allowance = match &self.rate {
                 Some(rate) => Some(rate.acquire().await),
                 None => None,
             };
-            let grant = Grant::acquire(core, most, allowance).await?;
+            let grant = Grant::acquire(self, most, allowance).await?;
             // It may have been paused, or the circuit breaker opened, while there was no room.
-            let is_open = capacity.breaker().is_some_and(Breaker::is_open);
+            let is_open = self.breaker().is_some_and(Breaker::is_open);
             let still = probe.is_some() || !is_open;
-            if still && core.phase.current() != ListenerPhase::Paused {
+            if still && self.core.phase.current() != ListenerPhase::Paused {
                 let grant = grant.with_threads(probe);
                 return grant.map_err(|error| ReceiveError::NoThread(Arc::new(error)));
             }
@@ -148,6 +140,11 @@ impl Capacity {
         // Of several calls, the last one to read it wins.
         self.permits.set(|| self.throttle.of(self.max_in_flight));
         Some(throttled)
+    }
+
+    /// Returns what the parts of the listener share.
+    pub(super) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// Returns the maximum number of messages per receive.
@@ -199,4 +196,87 @@ impl Capacity {
             limit.release(bytes);
         }
     }
+}
+
+/// How much a listener receives and handles at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) tasks: TaskRange,
+    pub(crate) max_in_flight: usize,
+    /// The number of messages that the handler gets at a time.
+    handled: usize,
+    pub(crate) max_bytes: Option<usize>,
+    /// The maximum number of messages per receive.
+    pub(crate) batch: Option<usize>,
+}
+
+/// More dequeue tasks are a mistake: each receives as many messages at a time as the backend allows.
+const MAX_TASKS: usize = 1024;
+
+impl Bounds {
+    /// `handled` is the number of messages that the handler gets at a time, if it is not one.
+    pub(crate) fn of(config: &ConsumerConfig, handled: Option<usize>) -> Self {
+        // So that a batch is collected while another one is handled.
+        let default = handled
+            .map_or(0, |messages| messages.saturating_mul(2))
+            .max(32);
+        Self {
+            handled: handled.unwrap_or(1),
+            tasks: config.tasks.unwrap_or_else(default_tasks),
+            max_in_flight: config.max_in_flight.unwrap_or(default),
+            max_bytes: config.max_bytes_in_flight,
+            batch: config.batch,
+        }
+    }
+
+    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
+        check_tasks(self.tasks)?;
+        let (in_flight, most) = (self.max_in_flight, Semaphore::MAX_PERMITS);
+        InvalidSetting::within(
+            "number of messages in flight",
+            in_flight,
+            self.handled,
+            most,
+        )?;
+        if let Some(batch) = self.batch {
+            InvalidSetting::count("number of messages per receive", batch, usize::MAX)?;
+        }
+        match self.max_bytes {
+            Some(bytes) => {
+                let least = capabilities.max_body;
+                InvalidSetting::within("number of bytes in flight", bytes, least, most)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the maximum number of messages per receive.
+    pub(crate) fn batch(&self, capabilities: &Capabilities) -> u32 {
+        let most = self.max_in_flight.min(self.batch.unwrap_or(usize::MAX));
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        most.min(capabilities.max_receive)
+    }
+
+    fn byte_limit(&self, capabilities: &Capabilities) -> Option<ByteLimit> {
+        let limit = |bytes| ByteLimit::new(bytes, capabilities.max_body);
+        self.max_bytes.map(limit)
+    }
+}
+
+/// One dequeue task, and up to one for each processor while there is work, but at least two and at most 16.
+fn default_tasks() -> TaskRange {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (1..=processors.clamp(2, 16)).into()
+}
+
+/// Checks the number of dequeue tasks.
+pub(crate) fn check_tasks(tasks: TaskRange) -> Result<TaskRange, InvalidSetting> {
+    if tasks.min == tasks.max {
+        InvalidSetting::count("number of tasks", tasks.max, MAX_TASKS)?;
+    } else {
+        InvalidSetting::within("minimum number of tasks", tasks.min, 0, MAX_TASKS)?;
+        let least = tasks.least();
+        InvalidSetting::within("maximum number of tasks", tasks.max, least, MAX_TASKS)?;
+    }
+    Ok(tasks)
 }

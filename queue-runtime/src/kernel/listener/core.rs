@@ -1,27 +1,19 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use queue_core::MessageId;
 use tokio::runtime::Handle;
 
-use super::capacity::{Breaker, Capacity};
-use super::counters::Counters;
 use super::event::{Events, ListenerEvent, ListenerEventKind};
-use super::handling::Handling;
-use super::info::ListenerInfo;
-use super::intake::Intake;
-use super::latency::Latency;
-use super::observer::Observers;
+use super::info::ListenerCounters;
 use super::phase::{ListenerPhase, Phase};
-use crate::extensions::meter::TransactionCounts;
 use crate::kernel::context::Context;
-use crate::kernel::observe::Measures;
+use crate::kernel::observe::{Measures, Outcome};
 use crate::kernel::panic::log_caught;
 use crate::kernel::receive::Consumer;
 use crate::kernel::served::Serving;
 use crate::kernel::settings::{Paused, read_in_time};
 
-/// One listener: what its parts share, and the parts. Each owns its state, which others change by its methods only.
+/// What the parts of a listener share. It knows none of them.
 pub(super) struct Core {
     pub(super) context: Arc<Context>,
     pub(super) consumer: Arc<Consumer>,
@@ -30,18 +22,10 @@ pub(super) struct Core {
     /// The claim to the queue for this kind of message.
     pub(super) serving: Serving,
     pub(super) phase: Phase,
-    pub(super) intake: Intake,
-    pub(super) capacity: Capacity,
-    pub(super) handling: Handling,
-    pub(super) counters: Counters,
+    pub(super) counters: ListenerCounters,
     /// The queue's metrics.
     pub(super) measures: Arc<Measures>,
-    /// The storage transactions on the queue before the listener was started.
-    pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
-    pub(super) observers: Observers,
-    /// If there is an objective.
-    pub(super) latency: Option<Arc<Latency>>,
 }
 
 impl Core {
@@ -52,6 +36,12 @@ impl Core {
             queue: self.consumer.queue.clone(),
             kind: kind(),
         });
+    }
+
+    /// Tells what happened: logs it, and publishes it. The panic of a subscriber of the log is caught.
+    pub(super) fn tell(&self, kind: ListenerEventKind) {
+        log_caught(|| kind.log(&self.consumer.queue));
+        self.publish(|| kind);
     }
 
     /// Asks the storage for the approximate number of messages on the queue.
@@ -94,39 +84,16 @@ impl Core {
         self.context.background.keep_running(name, clock, run);
     }
 
-    /// Returns the listener's current figures.
-    pub(super) fn info(&self) -> ListenerInfo {
-        let transactions = self.context.meter.of(&self.consumer.queue);
-        let mut info = ListenerInfo {
-            in_flight_limit: self.capacity.in_flight_limit(),
-            parked: self.capacity.parking().count(),
-            queue_paused: self.queue_paused().map(Arc::unwrap_or_clone),
-            circuit: self.capacity.breaker().map(Breaker::state),
-            objective: self.latency.as_deref().map(Latency::current),
-            transactions: transactions.since(&self.transactions_before),
-            ..self.counters.snapshot()
-        };
-        self.intake.fill(&mut info, &*self.context.clock);
-        info
-    }
-
     /// Stops the listener because the application's runtime dropped one of its tasks.
     pub(super) fn task_dropped(&self) {
-        if !self.phase.abort() {
-            return;
+        if self.phase.abort() {
+            self.tell(ListenerEventKind::RuntimeGone);
         }
-        let queue = &self.consumer.queue;
-        log_caught(|| tracing::error!(%queue, "stopping a listener: its runtime has shut down"));
-        self.publish(|| ListenerEventKind::RuntimeGone);
     }
 
     /// Counts and reports a message whose task panicked outside its handler.
     pub(super) fn message_panicked(&self, id: &MessageId) {
-        self.counters.unsettled.fetch_add(1, Ordering::Relaxed);
-        let queue = &self.consumer.queue;
-        log_caught(
-            || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
-        );
-        self.publish(|| ListenerEventKind::MessageTaskPanicked { id: id.clone() });
+        self.counters.count(Outcome::Unsettled);
+        self.tell(ListenerEventKind::MessageTaskPanicked { id: id.clone() });
     }
 }

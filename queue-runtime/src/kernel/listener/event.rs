@@ -2,10 +2,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
-use queue_core::{Error, Failure, MessageId, QueueName, Timestamp};
+use queue_core::internal::error_chain;
+use queue_core::{Error, Failure, MessageId, QueueName, RetryAdvice, Timestamp};
 use tokio::sync::broadcast;
 
-use super::latency::ObjectiveState;
+use super::info::ObjectiveState;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::receive::SettleProblem;
 use crate::kernel::settings::Paused;
@@ -353,6 +354,86 @@ impl ListenerEventKind {
             Self::HandlerPanicked { .. } | Self::HandlerStuck { .. } | Self::TransactionSlow { .. }
         );
         self.message().is_some() && !is_remark
+    }
+}
+
+/// The log lines of the events that an operator has to know of.
+impl ListenerEventKind {
+    pub(super) fn log(&self, queue: &QueueName) {
+        match self {
+            Self::NotSettled { id, problem } => {
+                let error = error_chain(problem);
+                tracing::warn!(%queue, %id, error, "failed to settle a message");
+            }
+            Self::HandlerPanicked { id, panic } => {
+                let backtrace = panic.backtrace().map(tracing::field::display);
+                tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
+            }
+            Self::TransactionSlow { id } => {
+                tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all others that write to the file");
+            }
+            Self::QueueMissing => {
+                tracing::warn!(%queue, "the queue does not exist; waiting for it")
+            }
+            Self::QueuePaused(Paused { since, reason, .. }) => {
+                let since = since.map(tracing::field::display);
+                tracing::warn!(%queue, since, reason, "the queue is paused; receiving nothing until it is resumed");
+            }
+            Self::QueueResumed => {
+                tracing::info!(%queue, "the queue is resumed; receiving messages again");
+            }
+            Self::ReceiveFailed { error, after } => {
+                let text = error_chain(error);
+                if error.retry() == RetryAdvice::Permanent {
+                    tracing::error!(%queue, error = text, ?after, "failed to receive, until somebody mends it");
+                } else {
+                    tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
+                }
+            }
+            Self::NoThread { error, after } => {
+                tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
+            }
+            Self::Scaled { from, to } => {
+                tracing::debug!(%queue, from, to, "scaled the dequeue tasks")
+            }
+            Self::CircuitOpened {
+                failed,
+                attempts,
+                probe_after,
+            } => {
+                tracing::error!(%queue, failed, attempts, ?probe_after, "the circuit breaker has opened: the listener receives probes only");
+            }
+            Self::CircuitProbeFailed { probe_after } => {
+                tracing::warn!(%queue, ?probe_after, "a probe of the circuit breaker failed");
+            }
+            Self::CircuitClosed { open_for } => {
+                tracing::info!(%queue, ?open_for, "the circuit breaker has closed");
+            }
+            Self::ObjectiveBroken(state) => {
+                let (messages, late, oldest) = (state.messages, state.late, state.oldest);
+                tracing::warn!(%queue, messages, late, ?oldest, "the latency objective is broken");
+            }
+            Self::ObjectiveKept(ObjectiveState { messages, late, .. }) => {
+                tracing::info!(%queue, messages, late, "the latency objective is kept again");
+            }
+            Self::Throttled { in_flight_limit } => {
+                tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
+            }
+            Self::ThrottledPersistently { lasted, error } => {
+                let error = error_chain(error);
+                tracing::error!(%queue, ?lasted, error, "the storage throttles persistently; set a `StorageLimit` below its limit, or distribute the messages over more queues or shards");
+            }
+            Self::TaskPanicked { panic, after } => {
+                tracing::error!(%queue, %panic, ?after, "a dequeue task panicked; starting it again");
+            }
+            Self::MessageTaskPanicked { id } => {
+                tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease");
+            }
+            Self::RuntimeGone => {
+                tracing::error!(%queue, "stopping a listener: its runtime has shut down")
+            }
+            _ => {}
+        }
     }
 }
 

@@ -1,19 +1,22 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::QueueName;
 use tokio::sync::broadcast;
 
-use super::capacity::check_tasks;
+use super::capacity::{Capacity, check_tasks};
 use super::core::Core;
 use super::event::ListenerEvent;
-use super::health::ListenerHealth;
-use super::info::ListenerInfo;
-use super::intake;
-use super::observer::Observer;
-use super::phase::{DrainReport, ListenerPhase, ShutdownReport, Stopping};
+use super::handling::Handling;
+use super::info::{ListenerHealth, ListenerInfo};
+use super::intake::{Intake, scaler};
+use super::phase::{DrainReport, ListenerPhase};
+use crate::extensions::flow::breaker::Breaker;
+use crate::extensions::meter::TransactionCounts;
+use crate::kernel::panic::log_caught;
 use crate::kernel::policy::TaskRange;
 use crate::kernel::settings::InvalidSetting;
 use crate::kernel::stop_on_drop::StopOnDrop;
@@ -57,37 +60,35 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// ```
 #[derive(Clone)]
 pub struct ListenerHandle {
-    core: Arc<Core>,
+    listener: Arc<Listener>,
 }
 
 impl ListenerHandle {
-    pub(super) fn new(core: Arc<Core>) -> Self {
-        Self { core }
+    pub(super) fn new(listener: Arc<Listener>) -> Self {
+        Self { listener }
     }
 
     /// Returns the queue that the listener receives from.
     #[must_use]
     pub fn queue(&self) -> &QueueName {
-        &self.core.consumer.queue
+        &self.listener.core.consumer.queue
     }
 
     /// Returns the recent mean number of messages that the storage has as one.
     pub(crate) fn messages_per_pack(&self) -> f64 {
-        let Core {
-            context, consumer, ..
-        } = &*self.core;
-        context.packs.items_per_message(&consumer.queue)
+        let core = &self.listener.core;
+        core.context.packs.items_per_message(&core.consumer.queue)
     }
 
     /// Returns whether the listener can receive.
     pub(super) fn health(&self) -> ListenerHealth {
-        ListenerHealth::of(&self.core)
+        self.listener.health()
     }
 
     /// Returns the listener's current figures.
     #[must_use]
     pub fn info(&self) -> ListenerInfo {
-        self.core.info()
+        self.listener.info()
     }
 
     /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The
@@ -101,7 +102,7 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn depth(&self) -> queue_core::Result<u64> {
-        self.core.measure_depth().await
+        self.listener.core.measure_depth().await
     }
 
     /// Changes the number of dequeue tasks to a fixed number or a range, as
@@ -135,8 +136,8 @@ impl ListenerHandle {
     /// If the number is not from 1 to 1,024, or the range is empty or exceeds 1,024.
     pub fn scale(&self, tasks: impl Into<TaskRange>) -> Result<(), InvalidSetting> {
         let range = check_tasks(tasks.into())?;
-        if !self.core.phase.is_stopping() {
-            intake::scale(&self.core, range);
+        if !self.listener.core.phase.is_stopping() {
+            scaler::scale(&self.listener.intake, range);
         }
         Ok(())
     }
@@ -144,7 +145,7 @@ impl ListenerHandle {
     /// Returns the listener's current phase.
     #[must_use]
     pub fn phase(&self) -> ListenerPhase {
-        self.core.phase.current()
+        self.listener.core.phase.current()
     }
 
     /// Subscribes to future events.
@@ -153,24 +154,19 @@ impl ListenerHandle {
     /// [`Lagged`](broadcast::error::RecvError::Lagged) error with their number.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
-        self.core.events.subscribe()
-    }
-
-    /// Subscribes to the messages that the listener handles from now on. See [`Observer`].
-    pub fn observe(&self) -> Observer {
-        self.core.observers.subscribe()
+        self.listener.core.events.subscribe()
     }
 
     /// Stops receiving. Handlers continue.
     ///
     /// Messages of a receive in progress are still handled.
     pub fn pause(&self) {
-        self.core.phase.pause();
+        self.listener.core.phase.pause();
     }
 
     /// Resumes receiving after [`pause`](Self::pause).
     pub fn resume(&self) {
-        self.core.phase.resume();
+        self.listener.core.phase.resume();
     }
 
     /// Waits until a listener that runs [until its queue is empty](super::ListenerBuilder::until_empty) has
@@ -207,9 +203,9 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Cancel safe. Dropping the future does not stop the listener.
     pub async fn drained(&self) -> DrainReport {
-        let core = &self.core;
-        core.phase.reached(ListenerPhase::Stopped).await;
-        DrainReport::new(core.phase.drain_end(), core.info())
+        let phase = &self.listener.core.phase;
+        phase.reached(ListenerPhase::Stopped).await;
+        DrainReport::new(phase.drain_end(), self.listener.info())
     }
 
     /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining ones and
@@ -220,7 +216,7 @@ impl ListenerHandle {
     pub fn shutdown(self, grace: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
         let guard = self.stop_on_drop();
         async move {
-            let clock = &guard.core.context.clock;
+            let clock = &guard.listener.core.context.clock;
             guard.begin_stop().finish(clock.sleep(grace)).await
         }
     }
@@ -233,21 +229,164 @@ impl ListenerHandle {
 
     /// Stops receiving.
     pub(super) fn begin_stop(&self) -> Stopping {
-        Stopping::begin(&self.core)
+        Stopping::begin(&self.listener)
     }
 
     /// Stops the listener at once.
-    pub(super) fn abort(&self) {
-        self.core.phase.abort();
+    pub(crate) fn abort(&self) {
+        self.listener.core.phase.abort();
+    }
+}
+
+/// One listener: what its parts share, and the parts. Each owns its state, which others change by its methods only.
+pub(super) struct Listener {
+    pub(super) core: Arc<Core>,
+    pub(super) capacity: Arc<Capacity>,
+    pub(super) handling: Arc<Handling>,
+    pub(super) intake: Arc<Intake>,
+    /// The storage transactions on the queue before the listener was started.
+    pub(super) transactions_before: TransactionCounts,
+}
+
+impl Listener {
+    /// Returns the listener's current figures.
+    fn info(&self) -> ListenerInfo {
+        let (core, capacity) = (&self.core, &self.capacity);
+        let transactions = core.context.meter.of(&core.consumer.queue);
+        let mut info = ListenerInfo {
+            in_flight_limit: capacity.in_flight_limit(),
+            parked: capacity.parking().count(),
+            queue_paused: core.queue_paused().map(Arc::unwrap_or_clone),
+            circuit: capacity.breaker().map(Breaker::state),
+            objective: self.handling.latency().map(|latency| latency.current()),
+            transactions: transactions.since(&self.transactions_before),
+            ..core.counters.snapshot()
+        };
+        self.intake.fill(&mut info, &*core.context.clock);
+        info
+    }
+
+    /// Returns whether the listener can receive.
+    fn health(&self) -> ListenerHealth {
+        let (core, info) = (&self.core, self.info());
+        let queue = &core.consumer.queue;
+        let shards = core.context.shards.as_ref();
+        ListenerHealth {
+            queue: queue.clone(),
+            phase: core.phase.current(),
+            queue_paused: info.queue_paused,
+            last_success: info.last_success,
+            failure: info.failure,
+            shards: shards.map_or_else(Vec::new, |shards| shards.failing(queue)),
+            in_flight: info.in_flight,
+            parked: info.parked,
+            stuck: info.stuck,
+            stuck_transactions: core.counters.stuck_transactions.load(Ordering::Relaxed),
+            max_in_flight: self.capacity.max_in_flight(),
+            circuit: info.circuit,
+            objective: info.objective,
+            is_armed: self.intake.is_armed(),
+        }
     }
 }
 
 impl fmt::Debug for ListenerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerHandle")
-            .field("queue", &self.core.consumer.queue)
+            .field("queue", &self.listener.core.consumer.queue)
             .field("phase", &self.phase())
             .field("info", &self.info())
             .finish()
+    }
+}
+
+/// The result of shutting down a listener.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// let service = testing::service().await;
+/// let listener = service.listener(ship).start()?;
+///
+/// let report = listener.shutdown(Duration::from_secs(30)).await;
+/// if !report.graceful {
+///     eprintln!("{}: {} messages handed back", report.queue, report.released);
+/// }
+/// # assert!(report.graceful);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// The queue.
+    pub queue: QueueName,
+    /// Whether all handlers finished within the grace period, and no task of the listener was dropped before,
+    /// with the application's runtime.
+    pub graceful: bool,
+    /// The number of messages that were handed back without counting the attempt.
+    pub released: u64,
+    /// The number of handlers that still block their threads.
+    pub stuck: usize,
+    /// The listener's final figures.
+    pub info: ListenerInfo,
+}
+
+/// How long a shutdown waits for messages to be handed back.
+const HAND_BACK: Duration = Duration::from_secs(10);
+
+/// A listener that receives nothing any more.
+pub(crate) struct Stopping {
+    listener: Arc<Listener>,
+    released_before: u64,
+}
+
+impl Stopping {
+    /// Stops receiving.
+    pub(crate) fn begin(listener: &Arc<Listener>) -> Self {
+        let released_before = listener.info().released;
+        listener.core.phase.stop();
+        Self {
+            listener: Arc::clone(listener),
+            released_before,
+        }
+    }
+
+    /// Waits for the running handlers until `grace_over`, and then hands back the messages of the others.
+    pub(crate) async fn finish(self, grace_over: impl Future<Output = ()>) -> ShutdownReport {
+        let core = &self.listener.core;
+        let in_time = tokio::select! {
+            biased;
+            _ = core.phase.reached(ListenerPhase::Stopped) => true,
+            () = grace_over => false,
+        };
+        if !in_time {
+            core.phase.abort();
+            tokio::select! {
+                _ = core.phase.reached(ListenerPhase::Stopped) => {}
+                () = core.context.clock.sleep(HAND_BACK) => log_caught(|| tracing::error!(
+                    queue = %core.consumer.queue,
+                    "failed to hand back all messages within 10 seconds; the rest become visible when their leases end"
+                )),
+            }
+        }
+        let info = self.listener.info();
+        ShutdownReport {
+            queue: core.consumer.queue.clone(),
+            graceful: !core.phase.was_aborted() && info.stuck == 0,
+            released: info.released - self.released_before,
+            stuck: info.stuck,
+            info,
+        }
     }
 }

@@ -1,53 +1,44 @@
 //! Receiving: the dequeue tasks, how many there are, and what they do while there is nothing to receive.
 //!
 //! [`Intake`] owns what is known about the queue and about the tasks that poll it. Nobody outside of this module changes
-//! it: the [handle](super::ListenerHandle) asks for another [range of tasks](scale), and reports
+//! it: the [handle](super::ListenerHandle) asks for another [range of tasks](scaler::scale), and reports
 //! [read](Intake::fill).
 //!
 //! | file | has authority over |
 //! |---|---|
 //! | `dequeue` | when to receive, and how many messages: never more than there is [`Capacity`](super::capacity) for |
-//! | `tasks`, `presence` | how many dequeue tasks run |
-//! | `receiving` | what the last receives found, or why they fail and since when |
-//! | `idling` | what the idle policy is asked |
-//! | `standby` | whether no task polls at all, and until when |
-//! | `queue_pause` | what a mark in the queue's metadata, which pauses it for everybody, does to the tasks |
+//! | `tasks` | how many dequeue tasks run, what the last receives found, or why they fail and since when |
+//! | `pauses` | whether no task polls at all, and until when: while the queue is paused for everybody, or empty |
 //! | `scaler` | when to ask the scale policy how many tasks there should be |
-//! | `workload` | what the tasks tell the scaler |
 
 mod dequeue;
-mod idling;
-mod presence;
-mod queue_pause;
-mod receiving;
-mod scaler;
-mod standby;
+mod pauses;
+pub(super) mod scaler;
 mod tasks;
-mod workload;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_core::clock::Clock;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use presence::Presence;
-use queue_pause::QueuePause;
-use receiving::Receiving;
-pub use receiving::{ReceiveError, ReceiveFailure};
-use tasks::{TaskCounts, Tasks};
-use workload::Workload;
+use pauses::QueuePause;
+use tasks::{Receiving, Tasks, Workload};
 
+use super::capacity::Capacity;
 use super::core::Core;
 use super::event::ListenerEventKind;
+use super::handling::Handling;
 use super::info::ListenerInfo;
 use crate::kernel::notify::Wakeups;
-use crate::kernel::panic::{CaughtPanic, log_caught};
-use crate::kernel::policy::{IdlePolicy, ScalePolicy, TaskRange};
+use crate::kernel::panic::catch;
+use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy, ScalePolicy, TaskRange, jitter};
 use crate::kernel::receive::open;
 
 /// What receives the messages of a listener.
 pub(super) struct Intake {
+    core: Arc<Core>,
+    capacity: Arc<Capacity>,
+    handling: Arc<Handling>,
     tasks: Tasks,
     /// Filled once the queue exists and its metadata was read, which one dequeue task does for all.
     opened: OnceCell<()>,
@@ -63,12 +54,18 @@ pub(super) struct Intake {
 
 impl Intake {
     pub(super) fn new(
+        core: Arc<Core>,
+        capacity: Arc<Capacity>,
+        handling: Arc<Handling>,
         tasks: TaskRange,
         wakeups: Wakeups,
         idle: Arc<dyn IdlePolicy>,
         scale: Arc<dyn ScalePolicy>,
     ) -> Self {
         Self {
+            core,
+            capacity,
+            handling,
             tasks: Tasks::new(tasks),
             opened: OnceCell::new(),
             receiving: Receiving::default(),
@@ -106,43 +103,11 @@ impl Intake {
     }
 }
 
-/// Starts the dequeue tasks of a listener, and what changes their number.
-pub(super) fn start(core: &Arc<Core>) {
-    set_wanted(core, |tasks| tasks.wanted);
-    scaler::start(core);
-}
-
-/// Changes the number of dequeue tasks to a range. Surplus tasks end before their next receive.
-pub(super) fn scale(core: &Arc<Core>, range: TaskRange) {
-    core.intake.tasks.set_range(range);
-    start(core);
-}
-
-/// Has the number of tasks that `wanted` returns run, within the range.
-fn set_wanted(core: &Arc<Core>, wanted: impl FnOnce(TaskCounts) -> usize) {
-    let (from, to, missing) = core.intake.tasks.want(wanted);
-    for _ in 0..missing {
-        let task = dequeue::run(Presence::of(core));
-        drop(core.runtime.spawn(core.phase.track(task)));
-    }
-    report_scaled(core, from, to);
-}
-
 /// Reports that the number of dequeue tasks has changed, if it has.
 fn report_scaled(core: &Core, from: usize, to: usize) {
     if from != to {
-        tracing::debug!(queue = %core.consumer.queue, from, to, "scaled the dequeue tasks");
-        core.publish(|| ListenerEventKind::Scaled { from, to });
+        core.tell(ListenerEventKind::Scaled { from, to });
     }
-}
-
-/// Reports a task that panicked and starts again after a pause.
-fn report_panic(core: &Core, panic: CaughtPanic, after: Duration) {
-    let queue = &core.consumer.queue;
-    log_caught(
-        || tracing::error!(%queue, %panic, ?after, "a dequeue task panicked; starting it again"),
-    );
-    core.publish(|| ListenerEventKind::TaskPanicked { panic, after });
 }
 
 /// Reads the queue's metadata, and creates the queue if it is missing and the listener does that: once, in one of
@@ -150,7 +115,116 @@ fn report_panic(core: &Core, panic: CaughtPanic, after: Duration) {
 ///
 /// # Errors
 /// Those of [`open`].
-async fn open_once(core: &Core) -> queue_core::Result<()> {
-    let open = || async { open(&core.context, &core.consumer).await.map(drop) };
-    core.intake.opened.get_or_try_init(open).await.copied()
+async fn open_once(intake: &Intake) -> queue_core::Result<()> {
+    let (context, consumer) = (&intake.core.context, &intake.core.consumer);
+    let open = || async { open(context, consumer).await.map(drop) };
+    intake.opened.get_or_try_init(open).await.copied()
+}
+
+/// A dequeue task. Stops the listener if the runtime drops the task.
+struct Presence {
+    intake: Arc<Intake>,
+    state: Status,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// It is counted.
+    Counted,
+    /// It waits until there is work, as the only task.
+    StandingBy,
+    /// It ends.
+    Left,
+}
+
+impl Presence {
+    fn of(intake: &Arc<Intake>) -> Self {
+        intake.core.measures.tasks(1.0);
+        Self {
+            intake: Arc::clone(intake),
+            state: Status::Counted,
+        }
+    }
+
+    /// Takes the task out of the count, if more run than are wanted. It must end then.
+    fn leave_if_surplus(&mut self) -> bool {
+        self.leave(Tasks::leave_if_surplus, Status::Left)
+    }
+
+    /// Takes the task, which found the queue empty, out of the count if more than the minimum run. It
+    /// must end then.
+    fn leave_if_spare(&mut self) -> bool {
+        self.leave(Tasks::leave_if_spare, Status::Left)
+    }
+
+    /// Takes the task, which found the queue empty, out of the count if it is the last one and none is needed. It
+    /// stands by then, until it [rejoins](Self::rejoin) or ends.
+    fn stand_by(&mut self) -> bool {
+        self.leave(Tasks::stand_by, Status::StandingBy)
+    }
+
+    /// Counts the task again if it stands by, as after a panic. If others run instead, it must end.
+    fn is_needed(&mut self) -> bool {
+        self.state != Status::StandingBy || self.rejoin()
+    }
+
+    /// Counts the task, which stood by, again. If others run instead, it must end.
+    fn rejoin(&mut self) -> bool {
+        let joins = self.intake.tasks.rejoin();
+        self.state = if joins { Status::Counted } else { Status::Left };
+        if joins {
+            self.intake.core.measures.tasks(1.0);
+            report_scaled(&self.intake.core, 0, 1);
+        }
+        joins
+    }
+
+    fn leave(&mut self, leave: impl FnOnce(&Tasks) -> bool, state: Status) -> bool {
+        let tasks = &self.intake.tasks;
+        let from = tasks.counts().wanted;
+        let leaves = leave(tasks);
+        if leaves {
+            self.intake.core.measures.tasks(-1.0);
+            self.state = state;
+            report_scaled(&self.intake.core, from, tasks.counts().wanted);
+        }
+        leaves
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        match self.state {
+            Status::Left => return,
+            Status::StandingBy => {}
+            Status::Counted => {
+                self.intake.core.measures.tasks(-1.0);
+                self.intake.tasks.ended();
+            }
+        }
+        if !self.intake.core.phase.is_stopping() {
+            self.intake.core.task_dropped();
+        }
+    }
+}
+
+/// Returns what the idle policy is told by a task that has found the queue empty `count` times in a row.
+fn idleness(intake: &Intake, count: u32) -> Idle {
+    Idle {
+        depth: intake.core.counters.depth(),
+        active_tasks: intake.tasks.counts().active,
+        in_flight: intake.core.counters.in_flight(),
+        ..Idle::new(count, jitter())
+    }
+}
+
+/// Asks the idle policy. If it panics, the default policy answers.
+fn ask<T>(intake: &Intake, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
+    catch(|| question(&*intake.idle)).unwrap_or_else(|panic| {
+        let (core, queue) = (&intake.core, &intake.core.consumer.queue);
+        tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
+        core.publish(|| ListenerEventKind::PolicyPanicked { panic });
+        let idle_cap = core.context.backend.capabilities().idle_cap;
+        question(&ExponentialIdle::up_to(idle_cap))
+    })
 }

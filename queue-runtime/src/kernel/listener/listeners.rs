@@ -10,11 +10,9 @@ use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use tokio::sync::watch;
 
-use super::core::Core;
-use super::error::StartError;
-use super::handle::ListenerHandle;
-use super::health::Health;
-use super::phase::{ListenerPhase, ShutdownReport, Stopping};
+use super::handle::{Listener, ListenerHandle, ShutdownReport, Stopping};
+use super::info::Health;
+use super::phase::ListenerPhase;
 use crate::extensions::recurring::{ScheduleHandle, Schedules};
 use crate::kernel::context::Context;
 use crate::kernel::lease::OverdueRenewal;
@@ -74,7 +72,7 @@ pub(crate) struct Listeners(Mutex<Registry>);
 #[derive(Default)]
 struct Registry {
     /// In the order in which they were started. Those that have stopped are removed now and then.
-    listeners: Vec<Weak<Core>>,
+    listeners: Vec<Weak<Listener>>,
     /// Once there is one, no more are started.
     shutdown: Option<ShuttingDown>,
 }
@@ -88,22 +86,18 @@ struct ShuttingDown {
 }
 
 impl Listeners {
-    /// Adds a listener that is about to start.
-    ///
-    /// # Errors
-    /// [`StartError::ShutDown`].
-    pub(super) fn add(&self, core: &Arc<Core>) -> Result<(), StartError> {
+    /// Adds a listener that is about to start. Returns false if the service was shut down, so that it must not.
+    pub(super) fn add(&self, listener: &Arc<Listener>) -> bool {
         let mut state = self.0.hold();
         if state.shutdown.is_some() {
-            let queue = &core.consumer.queue;
-            return Err(StartError::ShutDown(queue.clone()));
+            return false;
         }
         let listeners = &mut state.listeners;
         if listeners.len() == listeners.capacity() {
             listeners.retain(|listener| listener.strong_count() > 0);
         }
-        listeners.push(Arc::downgrade(core));
-        Ok(())
+        listeners.push(Arc::downgrade(listener));
+        true
     }
 
     /// Returns handles to the listeners that have not stopped, in the order in which they were started.
@@ -192,8 +186,8 @@ impl Registry {
     /// Returns handles to the listeners of which something is left. They must be dropped after the lock: what a handler
     /// owns is dropped with the last of them, and may ask for the listeners.
     fn handles(&self) -> Vec<ListenerHandle> {
-        let cores = self.listeners.iter().filter_map(Weak::upgrade);
-        cores.map(ListenerHandle::new).collect()
+        let listeners = self.listeners.iter().filter_map(Weak::upgrade);
+        listeners.map(ListenerHandle::new).collect()
     }
 }
 

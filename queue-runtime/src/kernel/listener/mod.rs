@@ -16,12 +16,11 @@
 //! |---|---|
 //! | `intake` | the dequeue tasks: when they receive, how many there are, when none needs to poll |
 //! | `capacity` | how many messages may be received: messages and bytes in flight, lanes, threads, throttling, the circuit breaker |
-//! | `router`, `routing` | nothing: they build a listener of several types |
+//! | `builder`, `router`, `start` | nothing: they build a listener, also one of several types, and start it |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
-//! | `counters`, `event`, `observer` | what the listener tells about itself, and shows of its messages |
-//! | `latency` | how old messages are when they are completed, for an objective |
-//! | `sampling`, `sweeping` | nothing: they read depths for metrics, and remove old results of an idempotency store |
+//! | `info`, `event` | what an operator sees: figures, health and events |
+//! | `jobs` | how old messages are when they are completed, for an objective; it also reads depths for metrics, and removes old results of an idempotency store |
 //! | `listeners` | which listeners of a service run |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
@@ -30,39 +29,29 @@
 mod builder;
 mod capacity;
 mod core;
-mod counters;
-mod error;
 mod event;
 mod handle;
 mod handling;
-mod health;
 mod info;
 mod intake;
-mod lanes;
-mod latency;
+mod jobs;
 mod listeners;
-mod observer;
 mod phase;
 mod router;
-mod routing;
-mod sampling;
 mod start;
-mod sweeping;
 
+pub use crate::extensions::flow::breaker::CircuitState;
+pub use crate::extensions::flow::lanes::{Lanes, LanesHandle};
 pub use crate::kernel::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
-pub use capacity::CircuitState;
-pub use error::StartError;
 pub(crate) use event::EVENTS_KEPT;
 pub use event::{ListenerEvent, ListenerEventKind};
-pub use handle::ListenerHandle;
-pub use health::{Health, ListenerHealth};
-pub use info::ListenerInfo;
-pub use intake::{ReceiveError, ReceiveFailure};
-pub use lanes::{Lanes, LanesHandle};
-pub use latency::ObjectiveState;
+pub use handle::{ListenerHandle, ShutdownReport};
+pub use info::{
+    Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveFailure,
+};
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
-pub use observer::{Observed, Observer};
-pub use phase::{DrainEnd, DrainReport, ListenerPhase, ShutdownReport};
+pub use phase::{DrainEnd, DrainReport, ListenerPhase};
 pub use router::{Route, Router, Several};
+pub use start::StartError;

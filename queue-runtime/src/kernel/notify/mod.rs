@@ -8,8 +8,7 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `notifiers` | which notifiers a service publishes to and subscribes at |
-//! | `unannounced` | what was put in transactions of the application's that have not ended |
+//! | `notifiers` | which notifiers a service publishes to and subscribes at, and what was put in transactions of the application's that have not ended |
 //! | `wakeups` | when one consumer receives because of notifications: at once, when a message becomes visible, or not yet, because they were false |
 //!
 //! A notification never stands for a message: the consumer receives, and polls as its idle policy says if nothing
@@ -24,16 +23,13 @@
 //! | Several consumers in one process wait. | As many are woken, in turn, as can receive the messages at once. |
 //! | The listener is paused, or a receive failed. | Wake-ups are not heeded. |
 
-mod due_times;
 mod notifiers;
-mod unannounced;
 mod wakeups;
 
-pub(crate) use notifiers::{Announced, Notifiers};
+pub(crate) use notifiers::{Announced, Notifiers, Unannounced};
 pub use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
 };
 #[cfg(feature = "nats")]
 pub use queue_nats::{NatsError, NatsNotifier};
-pub(crate) use unannounced::Unannounced;
 pub(crate) use wakeups::{Wakeup, Wakeups};

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::QueueName;
 use queue_core::backend::{Backend, BackendExt as _, NewMessage, Op};
+use queue_core::internal::LockExt as _;
 use queue_core::notify::{
-    Count, LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
+    Count, LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription, Writers,
 };
 
 /// The notifiers of one service: that of its storage, and those of its builder.
@@ -119,13 +120,55 @@ impl<'a> Announced<'a> {
     }
 }
 
+/// Messages that were put in transactions of the application's, which are announced when these have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Unannounced(Mutex<Transactions>);
+
+#[derive(Debug, Default)]
+struct Transactions {
+    pending: Pending<Key>,
+    /// Whether something was written in a transaction that nobody has waited for yet.
+    is_open: bool,
+    /// Whether a task waits for the end of the transactions.
+    is_watched: bool,
+}
+
+/// A queue, and when the messages become visible.
+type Key = (QueueName, Duration);
+
+impl Unannounced {
+    /// Adds the messages that a transaction puts, perhaps none. Returns whether the caller is to start the task that
+    /// waits for its end and announces them.
+    pub(crate) fn add(&self, messages: &[(QueueName, NewMessage)]) -> bool {
+        let mut state = self.0.hold();
+        for (queue, message) in messages {
+            let notification = Notification::new("", queue)
+                .with_messages(1, message.body.len() as u64)
+                .with_visible_in(message.delay);
+            state
+                .pending
+                .add((queue.clone(), message.delay), &notification);
+        }
+        state.is_open = true;
+        !std::mem::replace(&mut state.is_watched, true)
+    }
+
+    /// Takes what was added so far. If that is nothing, the task ends, and the next transaction starts another one.
+    pub(crate) fn take(&self) -> Option<BTreeMap<Key, Count>> {
+        let mut state = self.0.hold();
+        state.is_watched = std::mem::take(&mut state.is_open);
+        state.is_watched.then(|| state.pending.take())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
-    use super::*;
     use crate::SystemClock;
     use crate::backend::MemoryBackend;
+
+    use super::*;
 
     #[derive(Default)]
     struct Recorder(Mutex<Vec<(u64, u64, Duration)>>);

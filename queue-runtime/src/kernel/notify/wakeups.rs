@@ -12,6 +12,7 @@
 //! What was announced before a receive began is done with: the message was stored before it was announced, so that
 //! receive sees it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +22,6 @@ use queue_core::internal::LockExt as _;
 use queue_core::notify::{Notification, Subscriber, Subscription};
 use tokio::sync::Notify;
 
-use super::due_times::DueTimes;
 use super::notifiers::Notifiers;
 
 /// The pause after a false wake-up doubles from the first to the longest.
@@ -296,6 +296,52 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.state.hold().waiting -= 1;
     }
+}
+
+/// The times at which announced messages become visible, on the monotonic clock, with the number of messages.
+///
+/// A time is rounded up to a multiple of a power of two of about a 64th of the time until then, so that
+/// the times that have not passed are some thousand at most, however many messages there are and however far ahead.
+#[derive(Debug, Default)]
+struct DueTimes(BTreeMap<u64, u64>);
+
+impl DueTimes {
+    /// Adds messages that become visible `delay` after `now`.
+    fn add(&mut self, now: Duration, delay: Duration, messages: u64) {
+        let due = rounded(millis(now.saturating_add(delay)), millis(delay));
+        let counted = self.0.entry(due).or_default();
+        *counted = counted.saturating_add(messages);
+    }
+
+    /// Removes the messages that are visible at `now`, and returns their number.
+    fn take(&mut self, now: Duration) -> u64 {
+        let mut taken: u64 = 0;
+        while let Some(first) = self.0.first_entry() {
+            if Duration::from_millis(*first.key()) > now {
+                break;
+            }
+            taken = taken.saturating_add(first.remove());
+        }
+        taken
+    }
+
+    /// Returns when the next message becomes visible.
+    fn next(&self) -> Option<Duration> {
+        self.0.keys().next().copied().map(Duration::from_millis)
+    }
+}
+
+/// Rounds a time that is `ahead` milliseconds away up.
+fn rounded(due: u64, ahead: u64) -> u64 {
+    let step = (ahead / 64).max(1);
+    let step = 1 << step.ilog2();
+    due.checked_next_multiple_of(step).unwrap_or(due)
+}
+
+/// Returns whole milliseconds, rounded up.
+fn millis(duration: Duration) -> u64 {
+    let nanos = duration.as_nanos().div_ceil(1_000_000);
+    u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
 impl std::fmt::Debug for Wakeups {

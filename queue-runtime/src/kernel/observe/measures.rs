@@ -14,10 +14,7 @@ use metrics::{
     Counter, Gauge, Histogram, IntoF64, Unit, counter, describe_counter, describe_gauge,
     describe_histogram, gauge, histogram,
 };
-
 use queue_core::internal::LockExt as _;
-
-use super::outcome::{OUTCOMES, Outcome};
 
 /// The label of the queue, as OpenTelemetry names it.
 const QUEUE: &str = "messaging.destination.name";
@@ -256,4 +253,38 @@ impl IntoF64 for Probe<'_> {
 
 fn or_nan(messages: Option<u64>) -> f64 {
     messages.map_or(f64::NAN, |messages| messages as f64)
+}
+
+/// How a received message was settled, as metrics and spans say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Completed,
+    Duplicate,
+    Retried,
+    Released,
+    Postponed,
+    Poisoned,
+    Unsettled,
+}
+
+/// The number of outcomes.
+const OUTCOMES: usize = 7;
+
+impl Outcome {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Duplicate => "duplicate",
+            Self::Retried => "retried",
+            Self::Released => "released",
+            Self::Postponed => "postponed",
+            Self::Poisoned => "poisoned",
+            Self::Unsettled => "unsettled",
+        }
+    }
+
+    /// Returns whether the attempt failed, or its outcome could not be stored.
+    pub(super) fn is_error(self) -> bool {
+        matches!(self, Self::Retried | Self::Poisoned | Self::Unsettled)
+    }
 }

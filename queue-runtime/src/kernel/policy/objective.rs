@@ -73,7 +73,7 @@ const GOOD_PARTS: usize = 6;
 
 /// How many messages came to their end in a time, and how many of them late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct WindowCounts {
     pub(crate) messages: u64,
     pub(crate) late: u64,
     /// How often one that is late already was put back for another attempt.
@@ -100,7 +100,7 @@ pub(crate) struct Unfinished {
 
 /// What a look at the window has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ObjectiveChange {
     Broken,
     Kept,
 }
@@ -110,7 +110,7 @@ pub(crate) enum Change {
 pub(crate) struct Window {
     objective: Objective,
     /// The newest is first.
-    parts: [Counts; PARTS],
+    parts: [WindowCounts; PARTS],
     /// The number of the newest part.
     now: u64,
     /// How long ago the last message was completed in time, on the clock of the calls.
@@ -122,7 +122,7 @@ impl Window {
     pub(crate) fn new(objective: Objective) -> Self {
         Self {
             objective,
-            parts: [Counts::default(); PARTS],
+            parts: [WindowCounts::default(); PARTS],
             now: 0,
             last_in_time: None,
             is_broken: false,
@@ -148,15 +148,19 @@ impl Window {
     }
 
     /// Judges the objective at this moment. Returns whether that has changed.
-    pub(crate) fn judge(&mut self, now: Duration, unfinished: Unfinished) -> Option<Change> {
+    pub(crate) fn judge(
+        &mut self,
+        now: Duration,
+        unfinished: Unfinished,
+    ) -> Option<ObjectiveChange> {
         self.advance(now);
         if self.is_broken {
             let is_good = self.is_good(unfinished) && !self.is_bad(now, unfinished);
             self.is_broken = !is_good;
-            is_good.then_some(Change::Kept)
+            is_good.then_some(ObjectiveChange::Kept)
         } else {
             self.is_broken = self.is_bad(now, unfinished);
-            self.is_broken.then_some(Change::Broken)
+            self.is_broken.then_some(ObjectiveChange::Broken)
         }
     }
 
@@ -165,7 +169,7 @@ impl Window {
     }
 
     /// Returns the counts of the whole window, with the messages that are late already as such.
-    pub(crate) fn counts(&self, unfinished: Unfinished) -> Counts {
+    pub(crate) fn counts(&self, unfinished: Unfinished) -> WindowCounts {
         let mut sum = self.sum(PARTS);
         sum.messages += unfinished.late;
         sum.late += unfinished.late;
@@ -195,8 +199,8 @@ impl Window {
         }
     }
 
-    fn sum(&self, parts: usize) -> Counts {
-        let mut sum = Counts::default();
+    fn sum(&self, parts: usize) -> WindowCounts {
+        let mut sum = WindowCounts::default();
         for part in &self.parts[..parts] {
             sum.messages += part.messages;
             sum.late += part.late;
@@ -211,14 +215,14 @@ impl Window {
         let passed = part.saturating_sub(self.now).min(PARTS as u64) as usize;
         if passed > 0 {
             self.parts.rotate_right(passed);
-            self.parts[..passed].fill(Counts::default());
+            self.parts[..passed].fill(WindowCounts::default());
             self.now = part;
         }
     }
 }
 
 /// Returns the share of the messages that were in time.
-fn in_time(counts: Counts) -> f64 {
+fn in_time(counts: WindowCounts) -> f64 {
     (counts.messages - counts.late) as f64 / counts.messages as f64
 }
 

@@ -120,8 +120,6 @@ pub struct Load {
     /// the policy was last asked. In the storage's time, from when the message was put: it includes the delay
     /// of a delayed message. `None` if none was received for the first time.
     pub longest_wait: Option<Duration>,
-    /// The mean time of recent successful runs of the handler, if there were any.
-    pub handler_time: Option<Duration>,
     /// Whether the storage has throttled a receive since the policy was last asked.
     pub throttled: bool,
     /// The share of all processors that this process has used since the policy was last asked, from 0 to 1.
@@ -142,7 +140,6 @@ impl Load {
             in_flight: 0,
             depth: 0,
             longest_wait: None,
-            handler_time: None,
             throttled: false,
             processor_load: None,
         }
@@ -253,84 +250,6 @@ impl ScalePolicy for DepthRules {
     }
 }
 
-/// A target for the time that messages wait on the queue: a [`ScalePolicy`].
-///
-/// It runs as many tasks as are needed to start this share of the backlog in the time that is left: the target,
-/// less the longest wait of the messages that were received last, but at least a tenth of the target. From the
-/// mean time of the handler, that is `share · backlog · handler time / time left` messages in flight, of which each task
-/// receives a [batch](Load::batch) at once. Before any
-/// handler has succeeded, it doubles the tasks while messages wait longer than the target. It removes tasks one
-/// at a time, and adds none while the storage throttles, or above `processor_limit`.
-///
-/// ```
-/// use std::time::Duration;
-/// use queue_runtime::policy::{LatencyTarget, Load, ScalePolicy, ScaleReason};
-///
-/// // 95 % of the messages are received within 2 s.
-/// let policy = LatencyTarget::new(0.95, Duration::from_secs(2));
-/// let mut load = Load::new(ScaleReason::UnderLoad, 1..=16, 1);
-/// load.depth = 1_000;
-/// load.batch = 16;
-/// load.handler_time = Some(Duration::from_millis(200));
-/// assert_eq!(policy.tasks(&load), 6); // 0.95 · 1000 · 0.2 s / 2 s = 95 in flight
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LatencyTarget {
-    #[serde(default = "LatencyTarget::default_share")]
-    share: f64,
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    target: Duration,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    processor_limit: Option<f64>,
-}
-
-impl LatencyTarget {
-    /// Creates a policy that has this share of the messages received within `target`.
-    #[must_use]
-    pub fn new(share: f64, target: Duration) -> Self {
-        Self {
-            share,
-            target,
-            processor_limit: None,
-        }
-    }
-
-    /// Adds no tasks while this process uses more than this share of all processors, from 0 to 1.
-    #[must_use]
-    pub fn with_processor_limit(mut self, share: f64) -> Self {
-        self.processor_limit = Some(share);
-        self
-    }
-
-    fn default_share() -> f64 {
-        0.95
-    }
-}
-
-impl ScalePolicy for LatencyTarget {
-    fn tasks(&self, load: &Load) -> usize {
-        let waited = load.longest_wait.unwrap_or_default();
-        let wanted = match load.handler_time {
-            Some(time) => {
-                let backlog = load.backlog() as f64 * self.share.clamp(0.0, 1.0);
-                let left = self.target.saturating_sub(waited).max(self.target / 10);
-                let in_flight = backlog * time.as_secs_f64() / left.as_secs_f64().max(0.001);
-                (in_flight / load.batch.max(1) as f64).ceil() as usize
-            }
-            None if waited > self.target => load.tasks.saturating_mul(2),
-            None => load.tasks,
-        };
-        let wanted = wanted.max(load.tasks.saturating_sub(1));
-        let busy = self.processor_limit.zip(load.processor_load);
-        if busy.is_some_and(|(limit, used)| used > limit) {
-            wanted.min(load.tasks)
-        } else {
-            within_backlog(wanted, load)
-        }
-    }
-}
-
 /// Returns `tasks`, but no more than now while the storage throttles, and not more than there are messages to
 /// receive, unless so many run already: those that find the queue empty end by themselves.
 fn within_backlog(tasks: usize, load: &Load) -> usize {
@@ -362,15 +281,12 @@ fn within_backlog(tasks: usize, load: &Load) -> usize {
 pub enum ScaleRules {
     /// A number of tasks for each depth.
     Depth(DepthRules),
-    /// A target for the time that messages wait.
-    Latency(LatencyTarget),
 }
 
 impl ScalePolicy for ScaleRules {
     fn tasks(&self, load: &Load) -> usize {
         match self {
             Self::Depth(rules) => rules.tasks(load),
-            Self::Latency(target) => target.tasks(load),
         }
     }
 }
@@ -409,49 +325,5 @@ mod tests {
             ..load(4, 10_000)
         };
         assert_eq!(rules.tasks(&throttled), 4);
-    }
-
-    #[test]
-    fn a_latency_target_follows_backlog_handler_time_and_waits() {
-        let policy = LatencyTarget::new(0.95, Duration::from_secs(2));
-        let second = Duration::from_secs(1);
-        let busy = |tasks, depth, time| Load {
-            handler_time: Some(time),
-            batch: 10,
-            ..load(tasks, depth)
-        };
-        // 0.95 · 400 · 1 s / 2 s = 190 in flight.
-        assert_eq!(policy.tasks(&busy(1, 400, second)), 19);
-        assert_eq!(policy.tasks(&busy(1, 400, 2 * second)), 38);
-        // A smaller need removes one task at a time.
-        assert_eq!(policy.tasks(&busy(20, 40, second)), 19);
-        // After half of the time, it takes twice as many, and late as many as for a tenth of it.
-        for (waited, tasks) in [(second, 38), (9 * second, 190)] {
-            let load = Load {
-                longest_wait: Some(waited),
-                ..busy(1, 400, second)
-            };
-            assert_eq!(policy.tasks(&load), tasks);
-        }
-        // Without a handler time nothing is known but that messages wait.
-        assert_eq!(policy.tasks(&load(4, 400)), 4);
-        let late = Load {
-            longest_wait: Some(3 * second),
-            ..load(4, 400)
-        };
-        assert_eq!(policy.tasks(&late), 8);
-        let in_time = Load {
-            longest_wait: Some(second),
-            ..late
-        };
-        assert_eq!(policy.tasks(&in_time), 4);
-        let limited = policy.with_processor_limit(0.8);
-        for (used, tasks) in [(Some(0.9), 4), (Some(0.7), 8), (None, 8)] {
-            let load = Load {
-                processor_load: used,
-                ..late
-            };
-            assert_eq!(limited.tasks(&load), tasks, "{used:?}");
-        }
     }
 }

@@ -64,9 +64,9 @@ config! {
     ///     retry = { base = "1s", cap = "10m" }
     ///
     ///     [scale]
-    ///     policy = "latency"
-    ///     share = 0.95
-    ///     target = "2s"
+    ///     policy = "depth"
+    ///     steps = [{ below = 50, tasks = 2 }, { below = 500, tasks = 4 }]
+    ///     above = 8
     ///     "#,
     /// )?;
     /// let listener = service.listener(ship).config(&config).start()?;
@@ -118,8 +118,6 @@ config! {
         pub circuit_breaker: Option<CircuitBreaker>,
         /// See [`ListenerBuilder::adaptive_concurrency`](crate::ListenerBuilder::adaptive_concurrency).
         pub adaptive_concurrency: Option<bool>,
-        /// See [`ListenerBuilder::adaptive_visibility`](crate::ListenerBuilder::adaptive_visibility).
-        pub adaptive_visibility: Option<bool>,
     }
 }
 

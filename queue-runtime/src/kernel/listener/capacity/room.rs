@@ -1,26 +1,185 @@
-//! Room in flight: what a message occupies from its receive until it is settled and its handler has
-//! returned.
+//! Room in flight: what is acquired before messages are received, and what each of them occupies from its receive until it
+//! is settled and its handler has returned.
 
+use std::io;
 use std::mem::take;
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt as _;
 use queue_core::internal::LockExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::breaker::Probe;
-use super::threads::Reserved;
+use super::Capacity;
+use super::threads::{NeedsThread, Reserved};
+use crate::extensions::flow::breaker::Probe;
+use crate::extensions::flow::keys::KeyTurn;
+use crate::extensions::flow::rate::Allowance;
 use crate::kernel::listener::core::Core;
-use crate::kernel::listener::handling::Turn;
-use crate::kernel::receive::Ready;
+use crate::kernel::listener::info::ReceiveError;
+use crate::kernel::receive::{Fetched, Ready};
+
+/// The right to receive messages. What is not split off is given back when this is dropped.
+pub(crate) struct Grant {
+    capacity: Arc<Capacity>,
+    /// Permits for messages in flight.
+    permits: usize,
+    /// The bytes acquired for messages, if they are limited.
+    bytes: usize,
+    /// The messages for which room was acquired that other listeners share, if they do.
+    shared: usize,
+    /// For blocking handlers.
+    threads: Option<Reserved>,
+    /// Of what is around all handlers, if there is anything, for each message.
+    ready: Vec<Ready>,
+    /// The right to start handlers, if their rate is limited.
+    allowance: Option<Allowance>,
+    /// If the message is to be the probe of the circuit breaker.
+    probe: Option<Probe>,
+}
+
+impl Grant {
+    /// Waits for room for one message, and acquires room for up to `max`, as far as the rate allows.
+    ///
+    /// # Errors
+    /// If what is around the handler fails to become ready.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn acquire(
+        capacity: &Arc<Capacity>,
+        max: usize,
+        allowance: Option<Allowance>,
+    ) -> Result<Self, ReceiveError> {
+        let allowed = allowance.as_ref().map_or(max, Allowance::count);
+        let max = max.min(allowed);
+        capacity.permits.acquire().await;
+        let mut grant = Self {
+            capacity: Arc::clone(capacity),
+            permits: 1,
+            bytes: 0,
+            shared: 0,
+            threads: None,
+            ready: Vec::new(),
+            allowance,
+            probe: None,
+        };
+        // Settlements are committed in groups, so room comes in groups: let it all come.
+        tokio::task::yield_now().await;
+        grant.permits += capacity.permits.acquire_available(max - 1);
+        if let Some(limit) = &capacity.bytes {
+            let messages = limit.acquire(grant.permits).await;
+            grant.bytes = messages * limit.largest;
+            grant.keep(messages);
+        }
+        // After what is this listener's own, and before the room that others share.
+        let readiness = &capacity.ready;
+        if readiness.is_needed() {
+            let first = readiness.wait().await;
+            grant.ready.push(first.map_err(ReceiveError::NotReady)?);
+        }
+        if let Some(lane) = &capacity.lane {
+            grant.shared = lane.acquire(grant.permits).await;
+            grant.keep(grant.shared);
+        }
+        if readiness.is_needed() {
+            while grant.ready.len() < grant.permits
+                && let Some(Ok(another)) = readiness.wait().now_or_never()
+            {
+                grant.ready.push(another);
+            }
+            grant.keep(grant.ready.len());
+        }
+        Ok(grant)
+    }
+
+    /// Gives back what was acquired for more messages than these.
+    fn keep(&mut self, messages: usize) {
+        let capacity = &self.capacity;
+        capacity.permits.release(self.permits - messages);
+        self.permits = messages;
+        let bytes = messages * capacity.largest_message();
+        capacity.release_bytes(self.bytes - bytes);
+        self.bytes = bytes;
+        if let Some(lane) = capacity.lane.as_ref().filter(|_| self.shared > messages) {
+            lane.give_back(self.shared - messages);
+            self.shared = messages;
+        }
+    }
+
+    /// Reserves a thread for each message of a blocking handler, as far as there are threads.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn with_threads(mut self, probe: Option<Probe>) -> io::Result<Self> {
+        self.probe = probe;
+        if let Some((threads, NeedsThread::EachMessage)) = &self.capacity.threads {
+            self.threads = Some(threads.reserve(self.permits)?);
+        }
+        Ok(self)
+    }
+
+    /// Returns the number of messages that may be received.
+    pub(crate) fn count(&self) -> usize {
+        let threads = self.threads.as_ref().map(Reserved::count);
+        threads.map_or(self.permits, |threads| threads.min(self.permits))
+    }
+
+    /// Whether the rate of the handlers limits how many messages are received.
+    pub(crate) fn is_rated(&self) -> bool {
+        self.allowance.is_some()
+    }
+
+    /// Splits off the room of each message that has been received.
+    pub(crate) fn split(
+        &mut self,
+        messages: Vec<Fetched>,
+    ) -> impl Iterator<Item = (Fetched, Room)> {
+        let count = messages.len();
+        assert!(
+            count <= self.count(),
+            "no more is received than there is room for"
+        );
+        if let Some(allowance) = self.allowance.take() {
+            allowance.spend(count);
+        }
+        self.capacity.core.counters.received(count);
+        self.capacity.core.measures.in_flight(count as f64);
+        let largest = self.capacity.largest_message();
+        messages.into_iter().map(move |fetched| {
+            self.permits -= 1;
+            self.shared = self.shared.saturating_sub(1);
+            // A message that was moved may be larger than any that can be put. The limit is passed then.
+            let bytes = fetched.message.body.len().min(largest);
+            self.bytes -= bytes;
+            let thread = self.threads.as_mut().and_then(Reserved::split);
+            let room = Room::new(&self.capacity, bytes, thread, self.probe.take());
+            if let Some(ready) = self.ready.pop() {
+                room.keep_ready(ready);
+            }
+            (fetched, room)
+        })
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let capacity = &self.capacity;
+        capacity.permits.release(self.permits);
+        capacity.release_bytes(self.bytes);
+        if let Some(lane) = &capacity.lane {
+            lane.give_back(self.shared);
+        }
+    }
+}
 
 /// The room of one message.
 pub(crate) struct Room {
-    core: Arc<Core>,
-    held: Mutex<Held>,
+    capacity: Arc<Capacity>,
+    held: Mutex<Occupied>,
 }
 
-struct Held {
+struct Occupied {
     /// While the message is unsettled. The listener does not stop before.
     unsettled: Option<TaskTrackerToken>,
     /// For a blocking handler, until it runs.
@@ -31,7 +190,7 @@ struct Held {
     bytes: usize,
     probe: Option<Probe>,
     /// Among the messages of its key, until its handler has ended.
-    turn: Option<Turn>,
+    turn: Option<KeyTurn>,
     /// Among the messages of its type that may be handled at a time, until its handler has returned.
     place: Option<OwnedSemaphorePermit>,
     /// Of what is around all handlers, until the handler is called.
@@ -40,15 +199,15 @@ struct Held {
 
 impl Room {
     pub(super) fn new(
-        core: &Arc<Core>,
+        capacity: &Arc<Capacity>,
         bytes: usize,
         thread: Option<Reserved>,
         probe: Option<Probe>,
     ) -> Self {
         Self {
-            core: Arc::clone(core),
-            held: Mutex::new(Held {
-                unsettled: Some(core.phase.token()),
+            capacity: Arc::clone(capacity),
+            held: Mutex::new(Occupied {
+                unsettled: Some(capacity.core.phase.token()),
                 thread,
                 permit: true,
                 bytes,
@@ -60,8 +219,12 @@ impl Room {
         }
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(crate) fn core(&self) -> &Core {
+        &self.capacity.core
+    }
+
+    pub(crate) fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
     /// Waits until there is room for so many bytes in place of the message's body, or for as many as may be in flight. The
@@ -70,7 +233,7 @@ impl Room {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn grow(&self, bytes: usize) {
-        let Some(limit) = &self.core.capacity.bytes else {
+        let Some(limit) = &self.capacity.bytes else {
             return;
         };
         limit.release(self.with(|held| take(&mut held.bytes)));
@@ -84,7 +247,7 @@ impl Room {
     }
 
     /// Keeps the message's turn among those of its key.
-    pub(crate) fn keep_turn(&self, turn: Turn) {
+    pub(crate) fn keep_turn(&self, turn: KeyTurn) {
         self.with(|held| held.turn = Some(turn));
     }
 
@@ -98,7 +261,7 @@ impl Room {
     }
 
     /// Takes the message's turn, whose end is that of the next message's wait.
-    pub(crate) fn take_turn(&self) -> Option<Turn> {
+    pub(crate) fn take_turn(&self) -> Option<KeyTurn> {
         self.with(|held| held.turn.take())
     }
 
@@ -135,8 +298,8 @@ impl Room {
     pub(crate) fn settled(&self) -> Option<TaskTrackerToken> {
         let unsettled = self.with(|held| held.unsettled.take());
         if unsettled.is_some() {
-            self.core.counters.settled();
-            self.core.measures.in_flight(-1.0);
+            self.capacity.core.counters.settled();
+            self.capacity.core.measures.in_flight(-1.0);
         }
         unsettled
     }
@@ -149,7 +312,7 @@ impl Room {
             (take(permit), take(bytes), (others, held.turn.take()))
         });
         drop(others);
-        let capacity = &self.core.capacity;
+        let capacity = &self.capacity;
         capacity.release_bytes(bytes);
         if permit {
             capacity.permits.release(1);
@@ -160,13 +323,13 @@ impl Room {
     /// Releases what the message occupies while it waits to be settled together with others, unless too many do. Only what
     /// this returns is to be kept until it is settled.
     pub(crate) fn step_aside(&self) -> Option<OwnedSemaphorePermit> {
-        let aside = Arc::clone(&self.core.capacity.aside);
+        let aside = Arc::clone(&self.capacity.aside);
         let permit = aside.try_acquire_owned().ok()?;
         self.vacate();
         Some(permit)
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut Occupied) -> T) -> T {
         change(&mut self.held.hold())
     }
 }

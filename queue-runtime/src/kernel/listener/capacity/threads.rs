@@ -16,24 +16,32 @@ pub(crate) type StartThread = Arc<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
 /// A pool that grows to the number of threads reserved at once. Dropping it ends the threads as they become idle.
 pub(crate) struct HandlerThreads {
-    shared: Arc<Shared>,
+    shared: Arc<ThreadPool>,
     start: StartThread,
 }
 
 /// Reserved threads. Dropping this returns them to the pool.
 pub(crate) struct Reserved {
-    shared: Arc<Shared>,
+    shared: Arc<ThreadPool>,
     threads: usize,
 }
 
+/// Which messages of a listener need a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeedsThread {
+    EachMessage,
+    /// Those of some types, which is known only once they are received, or one at a time.
+    SomeMessages,
+}
+
 #[derive(Default)]
-struct Shared {
-    state: Mutex<Pool>,
+struct ThreadPool {
+    state: Mutex<Threads>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct Pool {
+struct Threads {
     jobs: VecDeque<Job>,
     /// Threads that have been started.
     started: usize,
@@ -120,7 +128,7 @@ impl Drop for Reserved {
     }
 }
 
-impl Shared {
+impl ThreadPool {
     /// Runs jobs until the pool is closed.
     fn work(&self) {
         let mut state = self.state.hold();

@@ -14,28 +14,13 @@ use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
 use super::prepare::{prepare, take_turn_early};
-use super::run::{Ended, HandlerState, Run, Taken};
+use super::run::{HandlerEnd, HandlerRun, HandlerState, Handlers, TakenOver};
 use super::transacting::run_in_transaction;
 use super::watchdog;
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::capacity::{Reserved, Room};
-use crate::kernel::listener::core::Core;
-use crate::kernel::listener::observer::Observed;
 use crate::kernel::panic::{catch, catch_async};
 use crate::kernel::receive::{Call, End, Fetched, Incoming, Refusal, Seat, Settling};
-
-/// Has a task handle each message.
-pub(crate) fn handle(core: &Core, messages: impl Iterator<Item = (Fetched, Room)>) {
-    let has_keys = core.handling.routes.have_keys();
-    let arrival = |(message, room)| {
-        Arrival(Some(if has_keys {
-            Message::Read(Task::with_turn(message, room))
-        } else {
-            Message::Unread(message, room)
-        }))
-    };
-    core.handling.pool.work_on(messages.map(arrival).collect());
-}
 
 /// Handles one message, from its receive to its settlement.
 pub(super) async fn run(arrival: Arrival) {
@@ -59,12 +44,27 @@ pub(super) struct Arrival(Option<Message>);
 )]
 enum Message {
     /// The task that handles it reads it, so that the messages of a batch are read side by side.
-    Unread(Fetched, Room),
+    Unread(Fetched, Room, Arc<Handlers>),
     /// If there are keys, whose turns are taken in the order of the receive.
     Read(Task),
 }
 
 impl Arrival {
+    /// `has_keys` is whether messages of the listener have keys.
+    pub(super) fn new(
+        message: Fetched,
+        room: Room,
+        handlers: &Arc<Handlers>,
+        has_keys: bool,
+    ) -> Self {
+        let handlers = Arc::clone(handlers);
+        Self(Some(if has_keys {
+            Message::Read(Task::with_turn(message, room, handlers))
+        } else {
+            Message::Unread(message, room, handlers)
+        }))
+    }
+
     fn read(mut self) -> Task {
         let message = self.0.take();
         message.expect("it is taken here and in `drop` only").read()
@@ -80,7 +80,7 @@ impl Drop for Arrival {
 impl Message {
     fn read(self) -> Task {
         match self {
-            Self::Unread(message, room) => Task::of(message, room),
+            Self::Unread(message, room, handlers) => Task::of(message, room, handlers),
             Self::Read(task) => task,
         }
     }
@@ -89,7 +89,7 @@ impl Message {
 /// A message's task. If the application's runtime drops it, the message is settled in the background: as
 /// its handler's end asks for, or, if that has not ended, handed back without counting the attempt.
 struct Task {
-    run: Arc<Run>,
+    run: Arc<HandlerRun>,
     stage: Stage,
 }
 
@@ -103,23 +103,21 @@ enum Stage {
 }
 
 impl Task {
-    fn of(message: Fetched, room: Room) -> Self {
-        let core = room.core();
-        let watchlist = Arc::clone(&core.handling.watchlist);
+    fn of(message: Fetched, room: Room, handlers: Arc<Handlers>) -> Self {
         let mut route = None;
-        let incoming = Incoming::read_by(&core.context, message, |body| {
-            &route.insert(core.handling.routes.of(body)).consumer
+        let incoming = Incoming::read_by(&room.core().context, message, |body| {
+            &route.insert(handlers.routes.of(body)).consumer
         });
         let route = Arc::clone(route.expect("it is chosen when the message is read"));
         Self {
-            run: Arc::new(Run::new(incoming, room, route, watchlist)),
+            run: Arc::new(HandlerRun::new(incoming, room, route, handlers)),
             stage: Stage::Handling,
         }
     }
 
     /// Has the message take its turn among those of its key, in the order of the calls.
-    fn with_turn(message: Fetched, room: Room) -> Self {
-        let task = Self::of(message, room);
+    fn with_turn(message: Fetched, room: Room, handlers: Arc<Handlers>) -> Self {
+        let task = Self::of(message, room, handlers);
         let run = &task.run;
         take_turn_early(&run.room, &run.route, &run.incoming);
         task
@@ -151,7 +149,6 @@ impl Task {
             return;
         };
         let run = &self.run;
-        show(run);
         let timeout = run.incoming.settings.handler_timeout;
         let longest = match &call {
             Call::Batched(_) => {
@@ -171,14 +168,14 @@ impl Task {
                 run_on_thread(run, thread, |_| Some(function())).await
             }
             Call::Batched(join) => {
-                let ended = |ending| Step::<Infallible>::Ended(Ended::of_batch(ending));
+                let ended = |ending| TaskStep::<Infallible>::Ended(HandlerEnd::of_batch(ending));
                 run_task(run, join(seat(run)), ended).await.map(drop)
             }
         };
         record_time(run, started);
         match ended {
             Ok(()) => self.settle().await,
-            Err(Taken) => watchdog::handler_returned(run),
+            Err(TakenOver) => watchdog::handler_returned(run),
         }
         self.stage = Stage::Finished;
     }
@@ -200,7 +197,7 @@ impl Drop for Task {
             // What was asked of the backend may be carried out or not; settling again finds out.
             Stage::Settling => finish_in_background(&self.run),
             Stage::Handling => {
-                let stopped = Ended::Stopped(Cause::Stopping, HandlerState::Dropped);
+                let stopped = HandlerEnd::Stopped(Cause::Stopping, HandlerState::Dropped);
                 // An error says that the watchdog has the message, or that the handler has ended on a
                 // thread of its own, which may have claimed it.
                 let _ = self.run.end_unpolled(stopped);
@@ -211,56 +208,40 @@ impl Drop for Task {
     }
 }
 
-/// Shows a message to the listener's observers.
-fn show(run: &Run) {
-    let (core, incoming) = (run.core(), &run.incoming);
-    let (queue, attempt) = (&core.consumer.queue, incoming.attempt());
-    core.observers.show(|| {
-        let now = core.context.clock.now();
-        Observed::new(now, queue, &incoming.envelope, &incoming.body, attempt)
-    });
-}
-
-/// Records the duration of a run for the metrics and, if it succeeded, for the policies that adapt to it.
-fn record_time(run: &Run, started: Duration) {
-    let core = run.core();
-    let took = core.context.clock.monotonic().saturating_sub(started);
-    run.route.measures.processed(took);
-    let succeeded = |ended| matches!(ended, &Ended::Returned(Disposition::Complete(_)));
-    let times = &core.handling.times;
-    if times.are_recorded() && run.ended().is_some_and(succeeded) {
-        times.record(took);
-    }
+/// Records the duration of a run for the metrics.
+fn record_time(run: &HandlerRun, started: Duration) {
+    let took = run.core().context.clock.monotonic();
+    run.route.measures.processed(took.saturating_sub(started));
 }
 
 /// What the end of a future means.
-pub(super) enum Step<S> {
+pub(super) enum TaskStep<S> {
     /// The handler has ended.
-    Ended(Ended),
+    Ended(HandlerEnd),
     /// It goes on with this.
     Next(S),
 }
 
-fn returned(disposition: Disposition) -> Step<Infallible> {
-    Step::Ended(Ended::Returned(disposition))
+fn returned(disposition: Disposition) -> TaskStep<Infallible> {
+    TaskStep::Ended(HandlerEnd::Returned(disposition))
 }
 
 /// Polls the handler until it ends, is cancelled, or the watchdog takes its message over. Returns what it goes on with, if it
 /// does.
 pub(super) async fn run_task<T, S>(
-    run: &Run,
+    run: &HandlerRun,
     mut handler: BoxFuture<'static, T>,
-    step: impl Fn(T) -> Step<S>,
-) -> Result<Option<S>, Taken> {
+    step: impl Fn(T) -> TaskStep<S>,
+) -> Result<Option<S>, TakenOver> {
     let handled = poll_fn(|cx| {
         run.begin_poll()?;
         let ended = match catch(|| handler.as_mut().poll(cx)) {
             Ok(Poll::Pending) => return run.end_poll().map(|()| Poll::Pending)?,
             Ok(Poll::Ready(output)) => match step(output) {
-                Step::Ended(ended) => ended,
-                Step::Next(next) => return Poll::Ready(run.end_poll().map(|()| Some(next))),
+                TaskStep::Ended(ended) => ended,
+                TaskStep::Next(next) => return Poll::Ready(run.end_poll().map(|()| Some(next))),
             },
-            Err(panic) => Ended::Panicked(panic),
+            Err(panic) => HandlerEnd::Panicked(panic),
         };
         Poll::Ready(run.end(ended).map(|()| None))
     });
@@ -273,7 +254,7 @@ pub(super) async fn run_task<T, S>(
                 drop_caught(handler);
                 return ended;
             }
-            cause = run.cancellation().cancelled() => Ended::Stopped(cause, HandlerState::Dropped),
+            cause = run.cancellation().cancelled() => HandlerEnd::Stopped(cause, HandlerState::Dropped),
         },
     };
     // Its destructors are the handler's code, too. They end before the message becomes visible to others.
@@ -284,7 +265,7 @@ pub(super) async fn run_task<T, S>(
 }
 
 /// Returns a message's place in a batch.
-fn seat(run: &Arc<Run>) -> Seat {
+fn seat(run: &Arc<HandlerRun>) -> Seat {
     let (core, settings) = (run.core(), &run.incoming.settings);
     let watched = Arc::clone(run);
     Seat {
@@ -294,27 +275,27 @@ fn seat(run: &Arc<Run>) -> Seat {
         patience: settings.visibility / 4,
         alone: run.incoming.alone,
         may_start: Box::new(move || must_not_start(&watched).is_none()),
-        parked: core.capacity.parking().enter_anyway(),
+        parked: run.room.capacity().parking().enter_anyway(),
         kept: Box::new(run.room.take_turn()),
     }
 }
 
 /// Returns how the handler ends without being started, if it must not start. Looked at last of all: the
 /// process may have been stopped since the lease was renewed, and a thread takes time to wake.
-pub(super) fn must_not_start(run: &Run) -> Option<Ended> {
+pub(super) fn must_not_start(run: &HandlerRun) -> Option<HandlerEnd> {
     match run.cancellation().cause() {
-        Some(cause) => Some(Ended::Stopped(cause, HandlerState::Dropped)),
-        None if run.incoming.lease.is_overdue() => Some(Ended::NotStarted),
+        Some(cause) => Some(HandlerEnd::Stopped(cause, HandlerState::Dropped)),
+        None if run.incoming.lease.is_overdue() => Some(HandlerEnd::NotStarted),
         None => None,
     }
 }
 
 /// Runs a function of the handler on the thread that is reserved for it.
 pub(super) async fn run_on_thread(
-    run: &Arc<Run>,
+    run: &Arc<HandlerRun>,
     thread: Reserved,
-    function: impl FnOnce(&Arc<Run>) -> Option<Disposition> + Send + 'static,
-) -> Result<(), Taken> {
+    function: impl FnOnce(&Arc<HandlerRun>) -> Option<Disposition> + Send + 'static,
+) -> Result<(), TakenOver> {
     let (done, returned) = oneshot::channel();
     let run = Arc::clone(run);
     thread.run(move || {
@@ -330,7 +311,7 @@ pub(super) async fn run_on_thread(
             // The task is gone with its runtime.
             match result {
                 Ok(()) => claim_in_background(&run),
-                Err(Taken) => watchdog::handler_returned(&run),
+                Err(TakenOver) => watchdog::handler_returned(&run),
             }
         }
     });
@@ -339,7 +320,10 @@ pub(super) async fn run_on_thread(
 }
 
 /// Calls a function of the handler. It returns `None` if it has not begun its work.
-fn call_function(run: &Run, function: impl FnOnce() -> Option<Disposition>) -> Result<(), Taken> {
+fn call_function(
+    run: &HandlerRun,
+    function: impl FnOnce() -> Option<Disposition>,
+) -> Result<(), TakenOver> {
     if let Err(taken) = run.begin_poll() {
         drop_caught(function);
         return Err(taken);
@@ -349,9 +333,9 @@ fn call_function(run: &Run, function: impl FnOnce() -> Option<Disposition>) -> R
         return run.end(ended);
     }
     run.end(match catch(function) {
-        Ok(Some(disposition)) => Ended::Returned(disposition),
-        Ok(None) => Ended::NotStarted,
-        Err(panic) => Ended::Panicked(panic),
+        Ok(Some(disposition)) => HandlerEnd::Returned(disposition),
+        Ok(None) => HandlerEnd::NotStarted,
+        Err(panic) => HandlerEnd::Panicked(panic),
     })
 }
 
@@ -362,7 +346,7 @@ pub(super) fn drop_caught(handler: impl Sized) {
     }
 }
 
-fn claim_in_background(run: &Arc<Run>) {
+fn claim_in_background(run: &Arc<HandlerRun>) {
     if run.claim() {
         finish_in_background(run);
     }

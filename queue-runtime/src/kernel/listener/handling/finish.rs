@@ -1,24 +1,22 @@
-//! The end of a message in flight: settles it, counts it, and releases its permit.
+//! The end of a message in flight: settles it, counts it, tells the circuit breaker, and releases its permit.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use queue_core::internal::error_chain;
 use queue_core::{Disposition, MessageId};
 use tracing::Instrument as _;
 
-use super::attempt_counts::attempt_counts;
-use super::core::Core;
-use super::event::ListenerEventKind;
-use super::run::{Ended, HandlerState, Run};
-use crate::kernel::lease::Cause;
+use super::run::{HandlerEnd, HandlerRun, HandlerState};
+use crate::extensions::flow::breaker::{CircuitChange, Probed};
+use crate::kernel::lease::{Cause, Promise};
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::observe;
-use crate::kernel::panic::{CaughtPanic, catch_async};
+use crate::kernel::panic::catch_async;
 use crate::kernel::policy::Settlement;
 use crate::kernel::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
 
 /// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
-pub(super) async fn finish(run: &Run) {
+pub(super) async fn finish(run: &HandlerRun) {
     let packs = &run.core().context.packs;
     let may_wait = packs.settles_together(run.incoming.lease.id()) && !run.is_stuck();
     let aside = may_wait.then(|| run.room.step_aside());
@@ -29,7 +27,7 @@ pub(super) async fn finish(run: &Run) {
 }
 
 /// Runs [`finish`] in the background, for a task that was dropped or does not react.
-pub(super) fn finish_in_background(run: &Arc<Run>) {
+pub(super) fn finish_in_background(run: &Arc<HandlerRun>) {
     let (core, run) = (run.core(), Arc::clone(run));
     run.unwatch();
     core.context.background.spawn(async move {
@@ -42,7 +40,7 @@ pub(super) fn finish_in_background(run: &Arc<Run>) {
 
 /// Leaves a message to its lease, after a panic outside its handler. It is delivered again as after a crash of
 /// the process.
-pub(super) fn abandon(run: &Run) {
+pub(super) fn abandon(run: &HandlerRun) {
     let core = run.core();
     run.unwatch();
     run.incoming.lease.abandon();
@@ -56,8 +54,8 @@ pub(super) fn abandon(run: &Run) {
 }
 
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.
-pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
-    let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
+pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleProblem>) {
+    let core = run.core();
     if let Some(known) = run.take_known() {
         known.settled(match settled {
             Ok(Settled::Completed | Settled::Duplicate) => Settlement::Completed,
@@ -70,69 +68,45 @@ pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
     observe::record_outcome(&run.span, outcome);
     // Figures before the event that leads somebody to read them, and all before the listener may stop.
     let token = run.room.settled();
-    publish(run.core(), id, attempt, settled);
+    core.counters.count(outcome);
+    let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
+    match settled {
+        Ok(_) => core.publish(|| event(id.clone(), attempt, settled)),
+        Err(_) => core.tell(event(id.clone(), attempt, settled)),
+    }
     drop(token);
     if !run.is_stuck() {
         run.room.vacate();
     }
 }
 
-/// Counts and publishes how a message was settled.
-fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, SettleProblem>) {
-    let (counters, queue) = (&core.counters, &core.consumer.queue);
+/// Returns the event of a message that was settled, or was not.
+fn event(
+    id: MessageId,
+    attempt: u32,
+    settled: Result<Settled, SettleProblem>,
+) -> ListenerEventKind {
     match settled {
-        Ok(Settled::Completed) => {
-            counters.completed.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Completed {
-                id: id.clone(),
-                attempt,
-            });
-        }
-        Ok(Settled::Duplicate) => {
-            counters.duplicates.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Duplicate { id: id.clone() });
-        }
-        Ok(Settled::Retried { after, error }) => {
-            counters.retried.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Retried {
-                id: id.clone(),
-                attempt,
-                after,
-                error,
-            });
-        }
-        Ok(Settled::Poisoned(reason)) => {
-            counters.poisoned.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Poisoned {
-                id: id.clone(),
-                reason,
-                attempts: attempt,
-            });
-        }
-        Ok(Settled::Released) => {
-            counters.released.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Released { id: id.clone() });
-        }
-        Ok(Settled::Postponed { after }) => {
-            counters.released.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEventKind::Postponed {
-                id: id.clone(),
-                after,
-            });
-        }
-        Err(problem) => {
-            counters.unsettled.fetch_add(1, Ordering::Relaxed);
-            let error = error_chain(&problem);
-            tracing::warn!(%queue, %id, error, "failed to settle a message");
-            core.publish(|| ListenerEventKind::NotSettled {
-                id: id.clone(),
-                problem,
-            });
-        }
+        Ok(Settled::Completed) => ListenerEventKind::Completed { id, attempt },
+        Ok(Settled::Duplicate) => ListenerEventKind::Duplicate { id },
+        Ok(Settled::Retried { after, error }) => ListenerEventKind::Retried {
+            id,
+            attempt,
+            after,
+            error,
+        },
+        Ok(Settled::Poisoned(reason)) => ListenerEventKind::Poisoned {
+            id,
+            reason,
+            attempts: attempt,
+        },
+        Ok(Settled::Released) => ListenerEventKind::Released { id },
+        Ok(Settled::Postponed { after }) => ListenerEventKind::Postponed { id, after },
+        Err(problem) => ListenerEventKind::NotSettled { id, problem },
     }
 }
 
-async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
+async fn settle(run: &HandlerRun) -> Result<Settled, SettleProblem> {
     let core = run.core();
     let ended = run
         .ended()
@@ -142,10 +116,10 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     let handled = Handled {
         end,
         follow_ups: match ended {
-            Ended::Returned(Disposition::Complete(follow_ups)) => follow_ups,
+            HandlerEnd::Returned(Disposition::Complete(follow_ups)) => follow_ups,
             _ => &[],
         },
-        still_runs: matches!(ended, Ended::Stopped(_, HandlerState::Blocking)),
+        still_runs: matches!(ended, HandlerEnd::Stopped(_, HandlerState::Blocking)),
     };
     let counts = |transaction| {
         let counts = || attempt_counts(run, ended, end, transaction);
@@ -156,21 +130,26 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
 }
 
 /// Returns how a message ends whose handler has ended like this.
-fn end(run: &Run, ended: &Ended) -> End {
+fn end(run: &HandlerRun, ended: &HandlerEnd) -> End {
     match ended {
-        Ended::Returned(returned) => End::of(returned, &run.consumer().options.classifiers),
-        Ended::Panicked(panic) => {
-            report_panic(run, panic.clone());
+        HandlerEnd::Returned(returned) => End::of(returned, &run.consumer().options.classifiers),
+        HandlerEnd::Panicked(panic) => {
+            run.core().tell(ListenerEventKind::HandlerPanicked {
+                id: run.incoming.envelope.id.clone(),
+                panic: panic.clone(),
+            });
             End::failed(format!("the handler panicked: {panic}"))
         }
-        Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => End::Released,
-        Ended::Stopped(Cause::LeaseLost, _) => End::LeaseLost,
-        Ended::Stopped(Cause::TimedOut, HandlerState::Unpolled) => {
+        HandlerEnd::Stopped(Cause::Stopping | Cause::ClaimLost, _) | HandlerEnd::NotStarted => {
+            End::Released
+        }
+        HandlerEnd::Stopped(Cause::LeaseLost, _) => End::LeaseLost,
+        HandlerEnd::Stopped(Cause::TimedOut, HandlerState::Unpolled) => {
             let (queue, id) = (&run.core().consumer.queue, &run.incoming.envelope.id);
             tracing::error!(%queue, %id, "a handler was not polled within its timeout; its runtime is blocked or overloaded");
             End::Released
         }
-        Ended::Stopped(Cause::TimedOut, handler) => {
+        HandlerEnd::Stopped(Cause::TimedOut, handler) => {
             let timeout = run.incoming.settings.handler_timeout;
             let remark = match handler {
                 HandlerState::Blocking => " and blocks its thread",
@@ -181,13 +160,81 @@ fn end(run: &Run, ended: &Ended) -> End {
     }
 }
 
-fn report_panic(run: &Run, panic: CaughtPanic) {
+/// What the end of a handler tells about the systems that it depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Good,
+    Bad,
+}
+
+/// Records how the handler of a message ended. Returns whether a failed attempt counts.
+///
+/// It does not while the circuit breaker is open, except that of a probe; and that only unless it is the
+/// last one, which would move the message to the poison queue.
+pub(super) fn attempt_counts(
+    run: &HandlerRun,
+    ended: &HandlerEnd,
+    end: &End,
+    transaction: Promise,
+) -> bool {
     let core = run.core();
-    let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
-    let backtrace = panic.backtrace().map(tracing::field::display);
-    tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
-    core.publish(|| ListenerEventKind::HandlerPanicked {
-        id: id.clone(),
-        panic,
+    let Some(breaker) = run.room.capacity().breaker() else {
+        return true;
+    };
+    // Without a result, the next probe is due.
+    let probe = run.room.take_probe();
+    let Some(sign) = sign(ended, end, transaction) else {
+        return true;
+    };
+    let failed = sign == Sign::Bad;
+    match probe {
+        Some(probe) => {
+            let result = match sign {
+                Sign::Good => Probed::Succeeded,
+                Sign::Bad => Probed::Failed,
+            };
+            report_change(core, probe.end(result));
+            !failed || run.incoming.attempt() < run.incoming.threshold
+        }
+        None => {
+            let (counts, change) = breaker.record(failed);
+            report_change(core, change);
+            counts
+        }
+    }
+}
+
+/// Returns what the end of a handler tells, if anything: a message that is rejected or postponed, also by a
+/// classifier, tells of the message only.
+fn sign(ended: &HandlerEnd, end: &End, transaction: Promise) -> Option<Sign> {
+    let returned = matches!(ended, HandlerEnd::Returned(_));
+    match (end, transaction) {
+        // What stopped it came after its work was done.
+        (_, Promise::Committed) if !returned => None,
+        (End::Completed, Promise::RolledBack) => Some(Sign::Bad),
+        (End::Completed, _) => Some(Sign::Good),
+        (End::Failed { .. }, _) => Some(Sign::Bad),
+        _ => None,
+    }
+}
+
+fn report_change(core: &Core, change: Option<CircuitChange>) {
+    let Some(change) = change else {
+        return;
+    };
+    core.tell(match change {
+        CircuitChange::Opened {
+            failed,
+            attempts,
+            probe_after,
+        } => ListenerEventKind::CircuitOpened {
+            failed,
+            attempts,
+            probe_after,
+        },
+        CircuitChange::ProbeFailed { probe_after } => {
+            ListenerEventKind::CircuitProbeFailed { probe_after }
+        }
+        CircuitChange::Closed { open_for } => ListenerEventKind::CircuitClosed { open_for },
     });
 }

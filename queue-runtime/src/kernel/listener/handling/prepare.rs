@@ -6,14 +6,14 @@ use futures_util::FutureExt as _;
 use queue_core::envelope::PoisonReason;
 use queue_core::{Error, RetryAdvice};
 
-use super::gate::until_ready;
-use super::routes::Route;
-use super::turns::Keyed;
-use crate::kernel::listener::capacity::{Reserved, Room};
+use super::routes::TypedRoute;
+use super::routes::until_ready;
+use crate::extensions::flow::keys::Keyed;
+use crate::kernel::listener::capacity::{Capacity, Reserved, Room};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
-use crate::kernel::panic::{CaughtPanic, log_caught};
+use crate::kernel::panic::CaughtPanic;
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::{
     Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, can_decode_early,
@@ -24,7 +24,7 @@ use crate::kernel::receive::{
 /// Returns the call that handles the message, once it has what it needs for that.
 pub(super) async fn prepare(
     room: &Room,
-    route: &Route,
+    route: &TypedRoute,
     incoming: &mut Incoming,
 ) -> Result<Call, Refusal> {
     let core = room.core();
@@ -106,7 +106,7 @@ fn unhandled(incoming: &Incoming) -> Refusal {
 }
 
 /// Takes a turn for a message whose key is known when it is received.
-pub(super) fn take_turn_early(room: &Room, route: &Route, incoming: &Incoming) {
+pub(super) fn take_turn_early(room: &Room, route: &TypedRoute, incoming: &Incoming) {
     let (context, consumer) = (&room.core().context, &route.consumer);
     if let Some(keyed) = route.gate.keyed()
         && !lacks_data(consumer, incoming)
@@ -129,7 +129,7 @@ fn take_turn(room: &Room, keyed: &Keyed, incoming: &Incoming) -> Result<(), Caug
 }
 
 /// Waits for the turn of a message first: it holds nothing then that the messages before it need.
-async fn wait(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+async fn wait(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     await_turn(room, &route.consumer, incoming).await?;
     if route.gate.has_limits() {
         pass_gate(room, route, incoming).await
@@ -148,10 +148,10 @@ async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Re
     let turn = async {
         comes.await;
         if given_up {
-            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+            room.keep_ready(until_ready(core, room.capacity().ready()).await);
         }
     };
-    let parking = core.capacity.parking();
+    let parking = room.capacity().parking();
     let place = || (before <= parking.most()).then(|| parking.enter_anyway());
     let patience = incoming.settings.handler_timeout;
     let settling = Settling::new(&core.context, consumer, incoming);
@@ -161,16 +161,16 @@ async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Re
 }
 
 /// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
-async fn pass_gate(room: &Room, route: &Route, incoming: &Incoming) -> Result<Ready, Refusal> {
+async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     let core = room.core();
     let settling = Settling::new(&core.context, &route.consumer, incoming);
     let passed = match route.gate.pass(core, None).now_or_never() {
         Some(at_once) => at_once,
         None => {
             // A message that waits does not keep what others are ready for.
-            let common = room.take_ready().map(|_| core.capacity.ready());
+            let common = room.take_ready().map(|_| room.capacity().ready());
             let passed = route.gate.pass(core, common);
-            let parked = park(core.capacity.parking(), settling, passed);
+            let parked = park(room.capacity().parking(), settling, passed);
             let parked = unless_stopping(core, parked).await;
             parked.unwrap_or(Err(Refusal::Ends(End::Released)))?
         }
@@ -227,11 +227,11 @@ async fn grow(
     let grown = async {
         room.grow(bytes).await;
         if given_up {
-            room.keep_ready(until_ready(core, core.capacity.ready()).await);
+            room.keep_ready(until_ready(core, room.capacity().ready()).await);
         }
     };
     let settling = Settling::new(&core.context, consumer, incoming);
-    park(core.capacity.parking(), settling, grown).await
+    park(room.capacity().parking(), settling, grown).await
 }
 
 /// Reserves a thread for a message that was received without one. It waits while none can be started.
@@ -241,9 +241,9 @@ async fn reserve_thread(
     incoming: &Incoming,
 ) -> Result<(), Refusal> {
     let core = room.core();
-    let reserved = async { room.keep_thread(thread(core).await) };
+    let reserved = async { room.keep_thread(thread(room.capacity()).await) };
     let settling = Settling::new(&core.context, consumer, incoming);
-    let parked = park(core.capacity.parking(), settling, reserved);
+    let parked = park(room.capacity().parking(), settling, reserved);
     let parked = unless_stopping(core, parked).await;
     parked.unwrap_or(Err(Refusal::Ends(End::Released)))
 }
@@ -252,22 +252,17 @@ async fn reserve_thread(
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(super) async fn thread(core: &Core) -> Reserved {
+pub(super) async fn thread(capacity: &Capacity) -> Reserved {
+    let core = capacity.core();
     let mut failures = 0;
     loop {
-        let error = match core.capacity.reserve_thread() {
+        let error = match capacity.reserve_thread() {
             Ok(thread) => return thread,
             Err(error) => Arc::new(error),
         };
         failures += 1;
-        let (queue, after) = (
-            &core.consumer.queue,
-            outage_pause(RetryAdvice::Temporary, failures, jitter()),
-        );
-        log_caught(
-            || tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again"),
-        );
-        core.publish(|| ListenerEventKind::NoThread { error, after });
+        let after = outage_pause(RetryAdvice::Temporary, failures, jitter());
+        core.tell(ListenerEventKind::NoThread { error, after });
         core.context.clock.sleep(after).await;
     }
 }

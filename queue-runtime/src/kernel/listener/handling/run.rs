@@ -9,12 +9,12 @@ use queue_core::Disposition;
 use queue_core::internal::LockExt as _;
 use tracing::Span;
 
-use super::capacity::Room;
-use super::core::Core;
-use super::routes::Route;
+use super::routes::{Routes, TypedRoute};
 use crate::kernel::delay_queue::{DelayQueue, Ticket};
 use crate::kernel::lease::{Cancellation, Cause};
-use crate::kernel::listener::latency::Known;
+use crate::kernel::listener::capacity::Room;
+use crate::kernel::listener::core::Core;
+use crate::kernel::listener::jobs::{Latency, TimedMessage};
 use crate::kernel::observe;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::receive::{Consumer, End, Ending, Incoming};
@@ -31,21 +31,21 @@ use crate::kernel::receive::{Consumer, End, Ending, Incoming};
 ///          └──► Revoked      └──► Stuck            the watchdog settles
 ///     take_over                take_over
 /// ```
-pub(super) struct Run {
+pub(super) struct HandlerRun {
     pub(super) incoming: Incoming,
     pub(super) room: Room,
-    pub(super) route: Arc<Route>,
+    pub(super) route: Arc<TypedRoute>,
     /// The span of handling and settling the message.
     pub(super) span: Span,
-    /// The watchdog's list, and the entry there, which is closed once the handler has ended.
-    watchlist: Arc<Watchlist>,
+    handlers: Arc<Handlers>,
+    /// The entry in the watchdog's list, which is closed once the handler has ended.
     ticket: Ticket,
     progress: AtomicU8,
     /// Counts the polls of the handler.
     polls: AtomicU32,
     stop: Mutex<Option<Stop>>,
     /// How the handler ended. The first value is kept.
-    ended: OnceLock<Ended>,
+    ended: OnceLock<HandlerEnd>,
     /// How the message ends, once the application's classifiers of errors have been asked.
     pub(super) end_of_message: OnceLock<End>,
     /// Whether the attempt counts if it failed, once that is decided.
@@ -57,7 +57,7 @@ pub(super) struct Run {
     /// Whether it is counted as one that is stuck in its transaction.
     holds_file: AtomicBool,
     /// Until the message is settled, if there is an objective.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<TimedMessage>>,
 }
 
 /// The cancellation of a handler, as the watchdog sees it.
@@ -83,11 +83,11 @@ const STUCK: u8 = 4;
 
 /// The watchdog has taken the message over. The task must not settle it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Taken;
+pub(super) struct TakenOver;
 
 /// How a handler ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum HandlerEnd {
     Returned(Disposition),
     Panicked(CaughtPanic),
     /// It was cancelled.
@@ -96,7 +96,7 @@ pub(super) enum Ended {
     NotStarted,
 }
 
-impl Ended {
+impl HandlerEnd {
     pub(super) fn of_batch(ending: Ending) -> Self {
         match ending {
             Ending::Returned(disposition) => Self::Returned(disposition),
@@ -119,16 +119,16 @@ pub(super) enum HandlerState {
     Blocking,
 }
 
-impl Run {
+impl HandlerRun {
     pub(super) fn new(
         incoming: Incoming,
         room: Room,
-        route: Arc<Route>,
-        watchlist: Arc<Watchlist>,
+        route: Arc<TypedRoute>,
+        handlers: Arc<Handlers>,
     ) -> Self {
         let core = room.core();
         let queue = &core.consumer.queue;
-        let latency = core.latency.as_ref();
+        let latency = handlers.latency.as_ref();
         let known = latency.map(|latency| latency.received(&core.context, &incoming));
         Self {
             known: Mutex::new(known),
@@ -136,7 +136,7 @@ impl Run {
             span: observe::process(queue, &incoming.envelope, incoming.attempt()),
             incoming,
             room,
-            watchlist,
+            handlers,
             ticket: Ticket::default(),
             progress: AtomicU8::new(READY),
             polls: AtomicU32::new(0),
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(super) fn core(&self) -> &Core {
         self.room.core()
     }
 
@@ -177,7 +177,7 @@ impl Run {
     }
 
     /// Ends the count of the message's time.
-    pub(super) fn take_known(&self) -> Option<Known> {
+    pub(super) fn take_known(&self) -> Option<TimedMessage> {
         self.known.hold().take()
     }
 
@@ -193,50 +193,50 @@ impl Run {
     /// Has the watchdog check the run at `due`, on the monotonic clock, in place of an earlier time. Does nothing
     /// after [`unwatch`](Self::unwatch).
     pub(super) fn watch_at(self: &Arc<Self>, due: Duration, watched: Watched) {
-        self.watchlist.schedule(&self.ticket, due, watched);
+        self.handlers.watchlist.schedule(&self.ticket, due, watched);
     }
 
     /// Takes the run off the watchdog's list for good.
     pub(super) fn unwatch(&self) {
-        self.watchlist.close(&self.ticket);
+        self.handlers.watchlist.close(&self.ticket);
     }
 
     pub(super) fn watchlist(&self) -> &Watchlist {
-        &self.watchlist
+        &self.handlers.watchlist
     }
 
     /// Records that the handler's code starts to run.
-    pub(super) fn begin_poll(&self) -> Result<(), Taken> {
+    pub(super) fn begin_poll(&self) -> Result<(), TakenOver> {
         self.polls.fetch_add(1, Ordering::Relaxed);
         self.advance(READY, POLLING)
     }
 
     /// Records that the handler's code has yielded at an `await`.
-    pub(super) fn end_poll(&self) -> Result<(), Taken> {
+    pub(super) fn end_poll(&self) -> Result<(), TakenOver> {
         self.advance(POLLING, READY)
     }
 
     /// Records that the handler's code has ended.
-    pub(super) fn end(&self, ended: Ended) -> Result<(), Taken> {
+    pub(super) fn end(&self, ended: HandlerEnd) -> Result<(), TakenOver> {
         // Kept even if the watchdog has just taken the message: it came in time then.
         self.keep_ended(ended);
         self.advance(POLLING, ENDED)
     }
 
     /// Records that the handler will not be polled again.
-    pub(super) fn end_unpolled(&self, ended: Ended) -> Result<(), Taken> {
+    pub(super) fn end_unpolled(&self, ended: HandlerEnd) -> Result<(), TakenOver> {
         self.advance(READY, ENDED)?;
         self.keep_ended(ended);
         Ok(())
     }
 
     /// Stores how the handler ended, for the settlement of the message.
-    pub(super) fn keep_ended(&self, ended: Ended) {
+    pub(super) fn keep_ended(&self, ended: HandlerEnd) {
         // An error says that somebody was first.
         let _ = self.ended.set(ended);
     }
 
-    pub(super) fn ended(&self) -> Option<&Ended> {
+    pub(super) fn ended(&self) -> Option<&HandlerEnd> {
         self.ended.get()
     }
 
@@ -293,12 +293,21 @@ impl Run {
         }
     }
 
-    fn advance(&self, from: u8, to: u8) -> Result<(), Taken> {
+    fn advance(&self, from: u8, to: u8) -> Result<(), TakenOver> {
         self.progress
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
             .map(drop)
-            .map_err(|_| Taken)
+            .map_err(|_| TakenOver)
     }
+}
+
+/// What the messages in flight and the watchdog share.
+pub(super) struct Handlers {
+    pub(super) routes: Routes,
+    /// The running handlers, for the watchdog.
+    pub(super) watchlist: Watchlist,
+    /// If there is an objective.
+    pub(super) latency: Option<Arc<Latency>>,
 }
 
 /// The running handlers, by the time of the watchdog's next check.
@@ -307,7 +316,7 @@ pub(super) type Watchlist = DelayQueue<Watched>;
 /// A run under the watchdog.
 #[derive(Clone)]
 pub(super) struct Watched {
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<HandlerRun>,
     /// The end of the handler timeout, on the monotonic clock.
     pub(super) deadline: Duration,
 }

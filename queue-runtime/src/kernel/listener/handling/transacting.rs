@@ -8,14 +8,13 @@ use queue_core::Disposition;
 use queue_core::internal::LockExt as _;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::capacity::Reserved;
-use super::executor::{Step, drop_caught, must_not_start, run_on_thread, run_task};
+use super::executor::{TaskStep, drop_caught, must_not_start, run_on_thread, run_task};
 use super::prepare::thread;
-use super::run::{Ended, HandlerState, Run, Taken};
+use super::run::{HandlerEnd, HandlerRun, HandlerState, TakenOver};
 use super::watchdog;
 use crate::kernel::lease::Cause;
+use crate::kernel::listener::capacity::Reserved;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::panic::log_caught;
 use crate::kernel::receive::{Prepared, Transact, put_back_after};
 
 /// How long a transaction may run before it is reported.
@@ -28,10 +27,13 @@ const BEGIN: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs what is prepared, waits for the turn, and has a thread run the transaction.
-pub(super) async fn run_in_transaction(run: &Arc<Run>, prepared: Prepared) -> Result<(), Taken> {
+pub(super) async fn run_in_transaction(
+    run: &Arc<HandlerRun>,
+    prepared: Prepared,
+) -> Result<(), TakenOver> {
     let step = |prepared| match prepared {
-        Ok(transact) => Step::Next(transact),
-        Err(disposition) => Step::Ended(Ended::Returned(disposition)),
+        Ok(transact) => TaskStep::Next(transact),
+        Err(disposition) => TaskStep::Ended(HandlerEnd::Returned(disposition)),
     };
     let Some(transact) = run_task(run, prepared, step).await? else {
         return Ok(());
@@ -67,7 +69,7 @@ pub(super) async fn run_in_transaction(run: &Arc<Run>, prepared: Prepared) -> Re
 }
 
 /// Waits until no other transaction of the service runs, and for a thread.
-async fn turn(run: &Run) -> Result<(OwnedSemaphorePermit, Reserved), Ended> {
+async fn turn(run: &HandlerRun) -> Result<(OwnedSemaphorePermit, Reserved), HandlerEnd> {
     let core = run.core();
     let turn = async {
         // From then on, renewals keep half of the visibility timeout.
@@ -77,32 +79,32 @@ async fn turn(run: &Run) -> Result<(OwnedSemaphorePermit, Reserved), Ended> {
             .lease
             .last_until(now.saturating_add(2 * least(run)));
         if lasts.await.is_err() {
-            return Err(Ended::NotStarted);
+            return Err(HandlerEnd::NotStarted);
         }
         let turn = Arc::clone(&core.context.transacting).acquire_owned();
         let turn = turn.await.expect("the semaphore is never closed");
         // Only the one that has the turn keeps a thread.
-        Ok((turn, thread(core).await))
+        Ok((turn, thread(run.room.capacity()).await))
     };
     tokio::select! {
         biased;
         cause = run.cancellation().cancelled() => Err(match cause {
             // It has waited for others, which is not its failure.
-            Cause::TimedOut => Ended::NotStarted,
-            _ => Ended::Stopped(cause, HandlerState::Dropped),
+            Cause::TimedOut => HandlerEnd::NotStarted,
+            _ => HandlerEnd::Stopped(cause, HandlerState::Dropped),
         }),
         turn = turn => turn,
     }
 }
 
 /// How long the lease has to last when a transaction begins.
-fn least(run: &Run) -> Duration {
+fn least(run: &HandlerRun) -> Duration {
     run.incoming.settings.visibility / 4
 }
 
 /// Runs the transaction. If too little of the lease is left when it could begin, puts the message back.
 fn transact_in_time(
-    run: &Arc<Run>,
+    run: &Arc<HandlerRun>,
     function: impl FnOnce(&dyn Fn() -> bool) -> Option<Disposition>,
     begun: oneshot::Sender<()>,
 ) -> Option<Disposition> {
@@ -141,21 +143,18 @@ fn transact_in_time(
 }
 
 /// Reports a transaction that has run for a while. Does not end.
-async fn report_slow(run: &Run, begins: oneshot::Receiver<()>) {
+async fn report_slow(run: &HandlerRun, begins: oneshot::Receiver<()>) {
     if begins.await.is_ok() {
         let core = run.core();
         core.context.clock.sleep(SLOW).await;
-        let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
-        log_caught(
-            || tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all others that write to the file"),
-        );
-        core.publish(|| ListenerEventKind::TransactionSlow { id: id.clone() });
+        let id = run.incoming.envelope.id.clone();
+        core.tell(ListenerEventKind::TransactionSlow { id });
     }
     pending().await
 }
 
 /// Interrupts a transaction that is to stop, so that the file is free for others. Does not end.
-async fn interrupt_in_time(run: &Run, interrupt: impl Fn()) {
+async fn interrupt_in_time(run: &HandlerRun, interrupt: impl Fn()) {
     run.cancellation().cancelled().await;
     loop {
         interrupt();

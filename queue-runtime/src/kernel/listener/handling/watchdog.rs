@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::finish::finish_in_background;
-use super::run::{Ended, HandlerState, Run, Watched};
+use super::run::{HandlerEnd, HandlerRun, HandlerState, Handlers, Watched};
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
@@ -25,18 +25,9 @@ use crate::kernel::panic::log_caught;
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Starts the watchdog in the background.
-pub(crate) fn start(core: &Arc<Core>) {
-    let (clock, background) = (&core.context.clock, &core.context.background);
-    let core = Arc::clone(core);
-    background.keep_running("watchdog", Arc::clone(clock), move || {
-        run(Arc::clone(&core))
-    });
-}
-
-/// Watches the running handlers until the listener has stopped, and then gives up its queue.
-async fn run(core: Arc<Core>) {
-    let (clock, watchlist) = (&core.context.clock, &core.handling.watchlist);
+/// Watches the running handlers until the listener has stopped. Then ends the idle tasks, and gives up its queue.
+pub(super) async fn run(core: &Core, handlers: &Handlers, end_tasks: impl Fn()) {
+    let (clock, watchlist) = (&core.context.clock, &handlers.watchlist);
     let stopping = async {
         core.phase.reached(ListenerPhase::Aborting).await;
         for watched in watchlist.take_all() {
@@ -52,20 +43,19 @@ async fn run(core: Arc<Core>) {
     };
     tokio::select! {
         () = core.phase.all_settled() => {
-            core.handling.pool.close();
+            end_tasks();
             let packs = &core.context.packs;
             packs.give_back_waiting(&core.consumer.queue).await;
             core.serving.end();
             core.phase.stopped();
             core.publish(|| ListenerEventKind::Stopped);
-            core.observers.close();
         }
         ((), ()) = async { tokio::join!(stopping, watching) } => {}
     }
 }
 
 /// Starts to watch a handler that is about to run, for as long as this. Returns the time, on the monotonic clock.
-pub(super) fn watch(run: &Arc<Run>, timeout: Duration) -> Duration {
+pub(super) fn watch(run: &Arc<HandlerRun>, timeout: Duration) -> Duration {
     let core = run.core();
     let now = core.context.clock.monotonic();
     let deadline = now.saturating_add(timeout);
@@ -87,7 +77,7 @@ pub(super) fn watch(run: &Arc<Run>, timeout: Duration) -> Duration {
 }
 
 /// Releases the permit of a handler that has returned after its message was taken over.
-pub(super) fn handler_returned(run: &Run) {
+pub(super) fn handler_returned(run: &HandlerRun) {
     if run.is_stuck() {
         run.core().counters.stuck.fetch_sub(1, Ordering::Relaxed);
         run.uncount_transaction();
@@ -140,7 +130,7 @@ fn schedule_grace(watched: Watched, now: Duration) {
 }
 
 /// Takes over and settles the message of a handler that did not react to its cancellation.
-fn take_over(run: Arc<Run>, cause: Cause) {
+fn take_over(run: Arc<HandlerRun>, cause: Cause) {
     let core = run.core();
     // Counted before the handler, which counts itself out, can return.
     let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
@@ -153,18 +143,18 @@ fn take_over(run: Arc<Run>, cause: Cause) {
         run.uncount_transaction();
     }
     if let Some(handler) = taken_from {
-        run.keep_ended(Ended::Stopped(cause, handler));
+        run.keep_ended(HandlerEnd::Stopped(cause, handler));
         finish_in_background(&run);
     }
 }
 
-fn report_stuck(run: &Run, stuck: usize) {
+fn report_stuck(run: &HandlerRun, stuck: usize) {
     let core = run.core();
     let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
     // A panic of a subscriber would lose the message that was just taken over.
     log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
     core.publish(|| ListenerEventKind::HandlerStuck { id });
-    if stuck >= core.capacity.in_flight_limit() {
+    if stuck >= run.room.capacity().in_flight_limit() {
         log_caught(
             || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
         );

@@ -5,21 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, RetryAdvice};
 
-use super::idling::{self, idleness};
-use super::presence::Presence;
-use super::receiving::ReceiveError;
-use super::{queue_pause, report_panic, standby};
-use crate::kernel::listener::capacity::{Capacity, Grant, is_throttled};
+use super::{Intake, Presence, ask, idleness, pauses};
+use crate::kernel::listener::capacity::{Grant, Throttled, is_throttled};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::listener::handling::handle;
+use crate::kernel::listener::info::ReceiveError;
 use crate::kernel::listener::phase::{DrainEnd, ListenerPhase};
 use crate::kernel::notify::Wakeup;
 use crate::kernel::panic::catch_async;
-use crate::kernel::policy::{Idle, Throttled, jitter, outage_pause};
+use crate::kernel::policy::{Idle, jitter, outage_pause};
 use crate::kernel::receive::fetch;
 
 /// The numbers of consecutive empty and failed receives of one task.
@@ -41,9 +37,9 @@ struct Streak {
 impl Streak {
     /// Counts a receive that found no message after a pause that ended with `woken`, and returns how many in a
     /// row did.
-    fn empty(&mut self, core: &Core, woken: Option<Wakeup>) -> u32 {
+    fn empty(&mut self, intake: &Intake, woken: Option<Wakeup>) -> u32 {
         (self.failed, self.owed) = (0, 0);
-        self.empty = core.intake.wakeups.found_none(woken, self.empty);
+        self.empty = intake.wakeups.found_none(woken, self.empty);
         // Another consumer has what was announced, and may crash.
         self.known_empty = self.known_empty.filter(|_| woken.is_none());
         self.empty
@@ -80,8 +76,8 @@ impl Streak {
 
     /// Returns whether the queue certainly has no messages that will become visible without an announcement, except by a
     /// crash of another consumer.
-    fn is_known_empty(&self, core: &Core) -> bool {
-        self.known_empty == Some(core.counters.unsettled()) && core.intake.wakeups.is_armed()
+    fn is_known_empty(&self, intake: &Intake) -> bool {
+        self.known_empty == Some(intake.core.counters.unsettled()) && intake.wakeups.is_armed()
     }
 }
 
@@ -94,11 +90,11 @@ const ALIGNMENT: Duration = Duration::from_millis(250);
 
 /// Runs one dequeue task. If it panics, it starts again after a pause.
 pub(super) async fn run(mut presence: Presence) {
-    let core = Arc::clone(&presence.core);
+    let intake = Arc::clone(&presence.intake);
     let mut streak = Streak::default();
     while let Err(panic) = catch_async(receive_until_end(&mut presence, &mut streak)).await {
-        let after = failed(&core, ReceiveError::Panicked(panic), streak.failure());
-        if stopped_within(&core, after).await || !presence.is_needed() {
+        let after = failed(&intake, ReceiveError::Panicked(panic), streak.failure());
+        if stopped_within(&intake.core, after).await || !presence.is_needed() {
             return;
         }
     }
@@ -106,7 +102,8 @@ pub(super) async fn run(mut presence: Presence) {
 
 /// Receives until the listener stops, or the task leaves because there are too many.
 async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
-    let core = &Arc::clone(&presence.core);
+    let intake = &Arc::clone(&presence.intake);
+    let core = &*intake.core;
     let mut woken = None;
     // Whether the last receive found messages, so that the next is likely to.
     let mut has_found = false;
@@ -115,38 +112,38 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             // For a task that stays.
             woken
                 .into_iter()
-                .for_each(|wakeup| core.intake.wakeups.give_back(wakeup));
+                .for_each(|wakeup| intake.wakeups.give_back(wakeup));
             return;
         }
         // Before anything is acquired that others could use.
         tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            () = queue_pause::lifted(core, &mut woken) => {}
+            () = pauses::lifted(intake, &mut woken) => {}
         }
         let in_order = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            in_order = core.intake.in_order(core.handling.routes.have_keys()) => in_order,
+            in_order = intake.in_order(intake.handling.routes().have_keys()) => in_order,
         };
         let granted = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            () = queue_pause::begins(core) => continue,
-            granted = Capacity::acquire(core) => granted,
+            () = pauses::begins(core) => continue,
+            granted = intake.capacity.acquire() => granted,
         };
         let opened = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            opened = queue_pause::opened(core, has_found || woken.is_some()) => opened,
+            opened = pauses::opened(intake, has_found || woken.is_some()) => opened,
         };
         if matches!(opened, Ok(false)) {
             continue;
         }
-        let announced = core.intake.wakeups.receive_begins(woken);
+        let announced = intake.wakeups.receive_begins(woken);
         streak.owed = streak.owed.saturating_add(announced);
         let found = match (opened, granted) {
-            (Ok(_), Ok(grant)) => receive(core, grant).await,
+            (Ok(_), Ok(grant)) => receive(intake, grant).await,
             (Err(error), _) => Err(ReceiveError::Storage(error)),
             (_, Err(error)) => Err(error),
         };
@@ -156,12 +153,12 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             Ok(found) => {
                 if found.messages == 0 {
                     core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
-                    core.handling.end_idle();
+                    intake.handling.end_idle();
                     stop_if_empty(core).await;
-                    let in_a_row = streak.empty(core, woken);
+                    let in_a_row = streak.empty(intake, woken);
                     core.publish(|| ListenerEventKind::QueueEmpty { in_a_row });
                 } else {
-                    core.intake
+                    intake
                         .wakeups
                         .found(found.is_full && found.messages != streak.owed);
                     woken = None;
@@ -170,9 +167,9 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                         continue;
                     }
                 }
-                match idle(core, presence, streak).await {
+                match idle(intake, presence, streak).await {
                     Next::Sleep(pause) => pause,
-                    Next::StandBy(unsettled) => match standby::wait(presence, unsettled).await {
+                    Next::StandBy(unsettled) => match pauses::wait(presence, unsettled).await {
                         Some(wakeup) => {
                             woken = wakeup;
                             streak.known_empty = wakeup.map(|_| unsettled);
@@ -184,13 +181,13 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                 }
             }
             Err(ReceiveError::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
-                missing(core, ReceiveError::Storage(error));
+                missing(intake, ReceiveError::Storage(error));
                 core.phase.drained(DrainEnd::QueueMissing);
-                idle_pause(core, idleness(core, streak.empty(core, woken)))
+                idle_pause(intake, idleness(intake, streak.empty(intake, woken)))
             }
             Err(error) => {
                 woken = None;
-                if stopped_within(core, failed(core, error, streak.failure())).await {
+                if stopped_within(core, failed(intake, error, streak.failure())).await {
                     return;
                 }
                 continue;
@@ -200,8 +197,8 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             biased;
             // Paused, it must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => None,
-            () = queue_pause::begins(core) => None,
-            wakeup = core.intake.wakeups.wait(1) => Some(wakeup),
+            () = pauses::begins(core) => None,
+            wakeup = intake.wakeups.wait(1) => Some(wakeup),
             () = core.context.clock.sleep(pause) => None,
         };
     }
@@ -229,36 +226,40 @@ enum Next {
 const CHECK_DEPTH_EVERY: u32 = 10;
 
 /// Asks the idle policy what to do while the queue is empty.
-async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next {
-    let idle = idleness(core, streak.empty.max(1));
-    let ends = || streak.empty > 0 && idling::ask(core, |policy| policy.ends(idle));
-    if core.intake.tasks.has_spare() {
+async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> Next {
+    let core = &*intake.core;
+    let idle = idleness(intake, streak.empty.max(1));
+    let ends = || streak.empty > 0 && ask(intake, |policy| policy.ends(idle));
+    if intake.tasks.has_spare() {
         if ends() && presence.leave_if_spare() {
             return Next::End;
         }
     } else if !core.phase.drains()
-        && core.intake.tasks.may_stand_by()
+        && intake.tasks.may_stand_by()
         && streak.empty >= streak.check_depth_at
         && ends()
     {
         // In this order: what is not settled after that is noticed.
         let unsettled = core.counters.unsettled();
-        let is_safe = streak.is_known_empty(core) || standby::is_safe(core).await;
+        let is_safe = streak.is_known_empty(intake) || pauses::is_safe(intake).await;
         if is_safe && presence.stand_by() {
             return Next::StandBy(unsettled);
         }
         streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
     }
-    let pause = idle_pause(core, idle);
+    let pause = idle_pause(intake, idle);
     // The leases of others end then, if they do.
     let has_others = std::mem::take(&mut streak.has_others);
     let their_leases = core.counters.visibility().filter(|_| has_others);
     Next::Sleep(their_leases.map_or(pause, |visibility| pause.min(visibility)))
 }
 
-fn idle_pause(core: &Core, idle: Idle) -> Duration {
-    let pause = idling::ask(core, |policy| policy.delay(idle));
-    aligned(pause.max(SHORTEST_IDLE), core.context.clock.monotonic())
+fn idle_pause(intake: &Intake, idle: Idle) -> Duration {
+    let pause = ask(intake, |policy| policy.delay(idle));
+    aligned(
+        pause.max(SHORTEST_IDLE),
+        intake.core.context.clock.monotonic(),
+    )
 }
 
 /// Lengthens a long pause so that it ends at a multiple of [`ALIGNMENT`].
@@ -272,11 +273,10 @@ fn aligned(pause: Duration, now: Duration) -> Duration {
 }
 
 /// Records that the queue is missing, and reports it once until it exists.
-fn missing(core: &Core, error: ReceiveError) {
-    if core.intake.receiving.missing(&*core.context.clock, error) {
-        let queue = &core.consumer.queue;
-        tracing::warn!(%queue, "the queue does not exist; waiting for it");
-        core.publish(|| ListenerEventKind::QueueMissing);
+fn missing(intake: &Intake, error: ReceiveError) {
+    let core = &intake.core;
+    if intake.receiving.missing(&*core.context.clock, error) {
+        core.tell(ListenerEventKind::QueueMissing);
     }
 }
 
@@ -285,7 +285,7 @@ fn missing(core: &Core, error: ReceiveError) {
 async fn stop_if_empty(core: &Core) {
     // The messages in flight are still on the queue, and their handlers may submit others.
     let may_be_empty = core.phase.drains() && core.counters.in_flight() == 0;
-    if may_be_empty && standby::is_empty(core).await {
+    if may_be_empty && pauses::is_empty(core).await {
         core.phase.drained(DrainEnd::Empty);
     }
 }
@@ -299,17 +299,16 @@ struct Found {
 }
 
 /// Receives as many messages as are granted, and has a task handle each.
-async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
+async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveError> {
+    let core = &intake.core;
     let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
-        let visibility = core.handling.times.visibility(settings);
-        core.counters.receives_for(visibility);
-        visibility
+        core.counters.receives_for(settings.visibility);
+        settings.visibility
     })
     .await;
-    observe(core, fetched.as_ref().err());
+    observe(intake, fetched.as_ref().err());
     let fetched = fetched.map_err(ReceiveError::Storage)?;
-    let intake = &core.intake;
     if intake
         .receiving
         .succeeded(&*core.context.clock, fetched.len())
@@ -323,38 +322,36 @@ async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
     // With room for more, there was no more to receive, and other tasks would find nothing.
     let asks = found.is_full && !grant.is_rated();
     intake.workload.received(&fetched, asks);
-    handle(core, grant.split(fetched));
+    intake.handling.handle(grant.split(fetched));
     Ok(found)
 }
 
 /// Records a receive and its error, if it failed, and adapts the number of messages that may be in flight if the
 /// storage throttles.
-fn observe(core: &Core, error: Option<&Error>) {
+fn observe(intake: &Intake, error: Option<&Error>) {
+    let core = &intake.core;
     if error.is_some_and(is_throttled) {
-        core.intake.workload.throttled();
+        intake.workload.throttled();
     }
-    let Some(result) = core.capacity.observe(error, &*core.context.clock) else {
+    let Some(result) = intake.capacity.observe(error, &*core.context.clock) else {
         return;
     };
-    let queue = &core.consumer.queue;
-    let in_flight_limit = core.capacity.in_flight_limit();
+    let in_flight_limit = intake.capacity.in_flight_limit();
     if result != Throttled::Again {
-        tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
-        core.publish(|| ListenerEventKind::Throttled { in_flight_limit });
+        core.tell(ListenerEventKind::Throttled { in_flight_limit });
     }
     if let (Throttled::Persistent(lasted), Some(error)) = (result, error) {
-        let (text, error) = (error_chain(error), error.clone());
-        tracing::error!(%queue, ?lasted, error = text, "the storage throttles persistently; set a `StorageLimit` below its limit, or distribute the messages over more queues or shards");
-        core.publish(|| ListenerEventKind::ThrottledPersistently { lasted, error });
+        let error = error.clone();
+        core.tell(ListenerEventKind::ThrottledPersistently { lasted, error });
     }
 }
 
 /// Records and reports a failure, the last of `failures` in a row, and returns the delay before the next receive. Unlike
 /// an empty or missing queue, a failure does not count as idleness.
-fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
-    let queue = &core.consumer.queue;
-    let receiving = &core.intake.receiving;
-    receiving.failed(&*core.context.clock, error.clone());
+fn failed(intake: &Intake, error: ReceiveError, failures: u32) -> Duration {
+    let core = &intake.core;
+    let clock = &*core.context.clock;
+    intake.receiving.failed(clock, error.clone());
     let retry = match &error {
         ReceiveError::Storage(error) => error.retry(),
         ReceiveError::NoThread(_) | ReceiveError::NotReady(_) | ReceiveError::Panicked(_) => {
@@ -364,24 +361,17 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
     let after = outage_pause(retry, failures, jitter());
     match error {
         ReceiveError::Storage(error) => {
-            let text = error_chain(&error);
-            if retry == RetryAdvice::Permanent {
-                tracing::error!(%queue, error = text, ?after, "failed to receive, until somebody mends it");
-            } else {
-                tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
-            }
-            core.publish(|| ListenerEventKind::ReceiveFailed { error, after });
+            core.tell(ListenerEventKind::ReceiveFailed { error, after })
         }
-        ReceiveError::NoThread(error) => {
-            tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
-            core.publish(|| ListenerEventKind::NoThread { error, after });
-        }
+        ReceiveError::NoThread(error) => core.tell(ListenerEventKind::NoThread { error, after }),
         ReceiveError::NotReady(error) => {
-            let text = error.chain();
+            let (queue, text) = (&core.consumer.queue, error.chain());
             tracing::error!(%queue, error = text, ?after, "a layer or service failed to become ready; trying again");
             core.publish(|| ListenerEventKind::NotReady { error, after });
         }
-        ReceiveError::Panicked(panic) => report_panic(core, panic, after),
+        ReceiveError::Panicked(panic) => {
+            core.tell(ListenerEventKind::TaskPanicked { panic, after })
+        }
     }
     after
 }

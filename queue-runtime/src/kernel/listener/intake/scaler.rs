@@ -8,12 +8,12 @@ use std::time::Duration;
 use queue_core::RetryAdvice;
 use queue_core::internal::error_chain;
 
-use super::{report_panic, set_wanted};
-use crate::kernel::listener::core::Core;
+use super::tasks::TaskCounts;
+use super::{Intake, Presence, dequeue, report_scaled};
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
 use crate::kernel::panic::{catch, catch_async};
-use crate::kernel::policy::{Load, ScaleReason, jitter, outage_pause, spread};
+use crate::kernel::policy::{Load, ScaleReason, TaskRange, jitter, outage_pause, spread};
 use crate::kernel::processor::Processor;
 
 /// The shortest and the longest time between two questions, before jitter. In between it is the backend's idle
@@ -21,53 +21,75 @@ use crate::kernel::processor::Processor;
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts the scaler if there is something to choose and it does not run yet.
-pub(super) fn start(core: &Arc<Core>) {
-    if has_questions(core) && core.intake.workload.start_scaler() {
-        core.handling.times.enable();
-        let task = run(Arc::clone(core));
-        drop(core.runtime.spawn(core.phase.track(task)));
+/// Starts the dequeue tasks of a listener, and what changes their number.
+pub(crate) fn start(intake: &Arc<Intake>) {
+    set_wanted(intake, |tasks| tasks.wanted);
+    if has_questions(intake) && intake.workload.start_scaler() {
+        spawn(intake, run(Arc::clone(intake)));
     }
 }
 
-/// Returns whether there is something to choose.
-fn has_questions(core: &Core) -> bool {
-    core.intake.tasks.counts().range.is_elastic()
+/// Changes the number of dequeue tasks to a range. Surplus tasks end before their next receive.
+pub(crate) fn scale(intake: &Arc<Intake>, range: TaskRange) {
+    intake.tasks.set_range(range);
+    start(intake);
 }
 
-async fn run(core: Arc<Core>) {
+/// Has the number of tasks that `wanted` returns run, within the range.
+fn set_wanted(intake: &Arc<Intake>, wanted: impl FnOnce(TaskCounts) -> usize) {
+    let (from, to, missing) = intake.tasks.want(wanted);
+    for _ in 0..missing {
+        spawn(intake, dequeue::run(Presence::of(intake)));
+    }
+    report_scaled(&intake.core, from, to);
+}
+
+/// Runs a task on the application's runtime. The listener does not stop before it ends.
+fn spawn(intake: &Intake, task: impl Future<Output = ()> + Send + 'static) {
+    let core = &intake.core;
+    drop(core.runtime.spawn(core.phase.track(task)));
+}
+
+/// Returns whether there is something to choose.
+fn has_questions(intake: &Intake) -> bool {
+    intake.tasks.counts().range.is_elastic()
+}
+
+async fn run(intake: Arc<Intake>) {
     tokio::select! {
         biased;
-        _ = core.phase.reached(ListenerPhase::Stopping) => {}
-        () = scale_until_stopped(&core) => {}
+        _ = intake.core.phase.reached(ListenerPhase::Stopping) => {}
+        () = scale_until_stopped(&intake) => {}
     }
 }
 
 /// Asks the policy again and again. After a panic, for example of a custom backend, it goes on after a pause.
-async fn scale_until_stopped(core: &Arc<Core>) {
+async fn scale_until_stopped(intake: &Arc<Intake>) {
+    let core = &intake.core;
     let mut panics = 0;
     loop {
-        let Err(panic) = catch_async(scale(core)).await;
+        let Err(panic) = catch_async(ask_under_load(intake)).await;
         panics += 1;
         let after = outage_pause(RetryAdvice::Temporary, panics, jitter());
-        report_panic(core, panic, after);
+        core.tell(ListenerEventKind::TaskPanicked { panic, after });
         core.context.clock.sleep(after).await;
     }
 }
 
-async fn scale(core: &Arc<Core>) -> Infallible {
+async fn ask_under_load(intake: &Arc<Intake>) -> Infallible {
+    let core = &intake.core;
     let idle_cap = core.context.backend.capabilities().idle_cap;
     let interval = idle_cap.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
     let mut processor = Processor::default();
     loop {
-        core.intake.workload.work().await;
+        intake.workload.work().await;
         let mut reason = ScaleReason::WorkDetected;
         // Until there has been no load for one interval.
         loop {
-            ask(core, reason, &mut processor).await;
+            ask(intake, reason, &mut processor).await;
             let pause = spread(interval, jitter());
             core.context.clock.sleep(pause).await;
-            let idle = core.counters.in_flight() == 0 && !core.intake.workload.has_received();
+            let idle = core.counters.in_flight() == 0 && !intake.workload.has_received();
             if idle {
                 break;
             }
@@ -78,10 +100,11 @@ async fn scale(core: &Arc<Core>) -> Infallible {
 
 /// Asks the policy once, and scales as it says. Without the depth, for example in an outage, nothing
 /// changes.
-async fn ask(core: &Arc<Core>, reason: ScaleReason, processor: &mut Processor) {
+async fn ask(intake: &Arc<Intake>, reason: ScaleReason, processor: &mut Processor) {
+    let core = &intake.core;
     let queue = &core.consumer.queue;
-    core.intake.workload.begin_question();
-    if !has_questions(core) {
+    intake.workload.begin_question();
+    if !has_questions(intake) {
         return;
     }
     let depth = match core.measure_depth().await {
@@ -94,9 +117,9 @@ async fn ask(core: &Arc<Core>, reason: ScaleReason, processor: &mut Processor) {
     };
     let items = core.context.packs.items_per_message(queue);
     let depth = (depth as f64 * items).round() as u64;
-    let load = load(core, reason, depth, processor.load());
-    match catch(|| core.intake.scale.tasks(&load)) {
-        Ok(wanted) => set_wanted(core, |tasks| match tasks.active {
+    let load = load(intake, reason, depth, processor.load());
+    match catch(|| intake.scale.tasks(&load)) {
+        Ok(wanted) => set_wanted(intake, |tasks| match tasks.active {
             // The task that stands by decides.
             0 => 0,
             _ => wanted.max(1),
@@ -108,16 +131,15 @@ async fn ask(core: &Arc<Core>, reason: ScaleReason, processor: &mut Processor) {
     }
 }
 
-fn load(core: &Core, reason: ScaleReason, depth: u64, processor_load: Option<f64>) -> Load {
-    let tasks = core.intake.tasks.counts();
-    let recent = core.intake.workload.take_recent();
+fn load(intake: &Intake, reason: ScaleReason, depth: u64, processor_load: Option<f64>) -> Load {
+    let tasks = intake.tasks.counts();
+    let recent = intake.workload.take_recent();
     Load {
-        batch: core.capacity.batch() as usize,
-        max_in_flight: core.capacity.max_in_flight(),
-        in_flight: core.counters.in_flight(),
+        batch: intake.capacity.batch() as usize,
+        max_in_flight: intake.capacity.max_in_flight(),
+        in_flight: intake.core.counters.in_flight(),
         depth,
         longest_wait: recent.longest_wait,
-        handler_time: core.handling.times.mean(),
         throttled: recent.throttled,
         processor_load,
         ..Load::new(reason, tasks.range, tasks.wanted)

@@ -1,12 +1,18 @@
-//! Which dequeue tasks run: their number follows the wanted one, within the range.
+//! Which dequeue tasks run: their number follows the wanted one, within the range. And what their receives have found, for
+//! reports and for the scaler.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use queue_core::internal::LockExt as _;
-
+use queue_core::Timestamp;
+use queue_core::clock::Clock;
+use queue_core::internal::{LockExt as _, between};
 use tokio::sync::Notify;
 
+use crate::kernel::listener::info::{ReceiveError, ReceiveFailure};
 use crate::kernel::policy::TaskRange;
+use crate::kernel::receive::Fetched;
 
 /// The dequeue tasks of a listener.
 ///
@@ -137,6 +143,169 @@ impl Tasks {
     /// Counts a task that has ended for another reason.
     pub(super) fn ended(&self) {
         self.state.hold().active -= 1;
+    }
+}
+
+/// How the last receives of a listener ended, and what they found.
+#[derive(Debug, Default)]
+pub(super) struct Receiving(Mutex<LastReceives>);
+
+#[derive(Debug, Default)]
+struct LastReceives {
+    last_success: Option<Timestamp>,
+    failing: Option<Failing>,
+    found: Found,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// Messages, or nothing yet.
+    #[default]
+    Messages,
+    NoMessage,
+    NoQueue,
+}
+
+#[derive(Debug)]
+struct Failing {
+    since: Timestamp,
+    /// On the monotonic clock.
+    began: Duration,
+    error: ReceiveError,
+}
+
+impl Receiving {
+    /// Records that the storage answered with so many messages. Returns whether they are the first after a receive that
+    /// found none or no queue.
+    pub(super) fn succeeded(&self, clock: &dyn Clock, messages: usize) -> bool {
+        let found = if messages > 0 {
+            Found::Messages
+        } else {
+            Found::NoMessage
+        };
+        let last_success = Some(clock.now());
+        let mut last = self.0.hold();
+        let detected = found == Found::Messages && last.found != found;
+        *last = LastReceives {
+            last_success,
+            failing: None,
+            found,
+        };
+        detected
+    }
+
+    /// Records that the queue does not exist. Returns whether that is news.
+    pub(super) fn missing(&self, clock: &dyn Clock, error: ReceiveError) -> bool {
+        self.failed(clock, error);
+        let mut last = self.0.hold();
+        let is_news = last.found != Found::NoQueue;
+        last.found = Found::NoQueue;
+        is_news
+    }
+
+    pub(super) fn failed(&self, clock: &dyn Clock, error: ReceiveError) {
+        let mut state = self.0.hold();
+        let (since, began) = match &state.failing {
+            Some(failing) => (failing.since, failing.began),
+            None => (clock.now(), clock.monotonic()),
+        };
+        state.failing = Some(Failing {
+            since,
+            began,
+            error,
+        });
+    }
+
+    pub(super) fn last_success(&self) -> Option<Timestamp> {
+        self.0.hold().last_success
+    }
+
+    pub(super) fn failure(&self, clock: &dyn Clock) -> Option<ReceiveFailure> {
+        let state = self.0.hold();
+        state.failing.as_ref().map(|failing| ReceiveFailure {
+            since: failing.since,
+            lasted: clock.monotonic().saturating_sub(failing.began),
+            error: failing.error.clone(),
+        })
+    }
+}
+
+/// What the dequeue tasks tell the scaler.
+#[derive(Debug, Default)]
+pub(super) struct Workload {
+    /// Whether the scaler has been started, so that it needs to know of what is received.
+    has_scaler: AtomicBool,
+    work: Notify,
+    /// Whether messages were received since the policy was last asked.
+    received: AtomicBool,
+    /// The longest wait of messages received since then, in milliseconds plus one. Zero for none.
+    longest_wait: AtomicU64,
+    /// Whether a receive was throttled since then.
+    throttled: AtomicBool,
+}
+
+/// What happened since the policy was last asked.
+pub(super) struct Recent {
+    /// The longest wait of the messages received, if there were any.
+    pub(super) longest_wait: Option<Duration>,
+    /// Whether a receive was throttled.
+    pub(super) throttled: bool,
+}
+
+impl Workload {
+    /// Records that the scaler starts. Returns false if it has been started before.
+    pub(super) fn start_scaler(&self) -> bool {
+        !self.has_scaler.swap(true, Ordering::Relaxed)
+    }
+
+    /// Records messages that were received, and whether that is a reason to ask the policy.
+    pub(super) fn received(&self, messages: &[Fetched], asks: bool) {
+        if messages.is_empty() || !self.has_scaler.load(Ordering::Relaxed) {
+            return;
+        }
+        let first = messages.iter().map(|fetched| &fetched.message);
+        let first = first.filter(|message| message.dequeue_count == 1);
+        let waits = first.map(|message| between(message.inserted_at, message.received_at));
+        if let Some(longest) = waits.max() {
+            let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX - 1);
+            self.longest_wait.fetch_max(millis + 1, Ordering::Relaxed);
+        }
+        if !asks {
+            return;
+        }
+        self.received.store(true, Ordering::Release);
+        self.work.notify_one();
+    }
+
+    /// Records a throttled receive.
+    pub(super) fn throttled(&self) {
+        self.throttled.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until messages were received since the policy was last asked.
+    pub(super) async fn work(&self) {
+        // A notification may be left of those that the policy was asked about.
+        while !self.has_received() {
+            self.work.notified().await;
+        }
+    }
+
+    /// Records that the policy is about to be asked.
+    pub(super) fn begin_question(&self) {
+        self.received.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns whether messages were received since the policy was last asked.
+    pub(super) fn has_received(&self) -> bool {
+        self.received.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take_recent(&self) -> Recent {
+        let longest_wait = self.longest_wait.swap(0, Ordering::Relaxed);
+        Recent {
+            longest_wait: longest_wait.checked_sub(1).map(Duration::from_millis),
+            throttled: self.throttled.swap(false, Ordering::Relaxed),
+        }
     }
 }
 

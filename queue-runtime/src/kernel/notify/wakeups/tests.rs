@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -148,4 +150,42 @@ fn an_empty_receive_counts_anew_when_a_message_was_due() {
     assert_eq!(wakeups.found_none(Some(announced(1)), 7), 8);
     assert_eq!(wakeups.found_none(Some(after_a_delay(1)), 7), 1);
     assert_eq!(wakeups.found_none(None, u32::MAX), u32::MAX);
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[test]
+fn no_message_is_due_early_or_later_than_a_64th_of_its_delay() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    for _ in 0..10_000 {
+        let now = DAY.mul_f64(random.random::<f64>());
+        let delay = DAY.mul_f64(random.random::<f64>().powi(8));
+        let mut times = DueTimes::default();
+        times.add(now, delay, 3);
+        let due = times.next().expect("one");
+        let latest = now + delay + delay / 64 + Duration::from_millis(2);
+        assert!(due >= now + delay && due <= latest, "{now:?} {delay:?}");
+        assert_eq!(times.take(due - Duration::from_nanos(1)), 0);
+        assert_eq!((times.take(due), times.next()), (3, None));
+    }
+}
+
+#[test]
+fn the_times_are_bounded_whatever_is_announced() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut times = DueTimes::default();
+    let mut now = Duration::ZERO;
+    for _ in 0..50_000 {
+        now += Duration::from_millis(1);
+        let delay = 7 * DAY.mul_f64(random.random::<f64>().powi(6));
+        times.take(now);
+        times.add(now, delay, 1);
+    }
+    times.add(now, Duration::MAX, u64::MAX);
+    times.add(now, Duration::MAX, u64::MAX);
+    assert!(times.0.len() < 4096, "{}", times.0.len());
 }

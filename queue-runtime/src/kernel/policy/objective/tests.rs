@@ -34,7 +34,7 @@ fn it_is_broken_by_too_large_a_share_of_enough_messages() {
     ] {
         let mut window = window();
         complete(&mut window, SECOND, messages, late);
-        let expected = broken.then_some(Change::Broken);
+        let expected = broken.then_some(ObjectiveChange::Broken);
         assert_eq!(
             window.judge(2 * SECOND, NONE),
             expected,
@@ -49,22 +49,22 @@ fn it_is_broken_by_too_large_a_share_of_enough_messages() {
 fn it_is_kept_again_only_when_half_as_many_are_late_as_may_be() {
     let mut window = window();
     complete(&mut window, SECOND, 1000, 11);
-    assert_eq!(window.judge(SECOND, NONE), Some(Change::Broken));
+    assert_eq!(window.judge(SECOND, NONE), Some(ObjectiveChange::Broken));
     complete(&mut window, 11 * SECOND, 1000, 0);
     assert_eq!(window.judge(11 * SECOND, NONE), None, "11 of 2000 are late");
     complete(&mut window, 21 * SECOND, 200, 0);
-    assert_eq!(window.judge(21 * SECOND, NONE), Some(Change::Kept));
+    assert_eq!(window.judge(21 * SECOND, NONE), Some(ObjectiveChange::Kept));
 }
 
 #[test]
 fn what_is_older_than_the_window_does_not_count() {
     let mut window = window();
     complete(&mut window, SECOND, 200, 200);
-    assert_eq!(window.judge(SECOND, NONE), Some(Change::Broken));
+    assert_eq!(window.judge(SECOND, NONE), Some(ObjectiveChange::Broken));
     let over = WINDOW;
     complete(&mut window, over - SECOND, 100, 0);
     assert_eq!(window.counts(NONE).late, 200);
-    assert_eq!(window.judge(over, NONE), Some(Change::Kept));
+    assert_eq!(window.judge(over, NONE), Some(ObjectiveChange::Kept));
     assert_eq!(figures(&window, NONE), (100, 0));
     // Also after a long time without a look.
     complete(&mut window, over, 1, 1);
@@ -82,17 +82,20 @@ fn a_standstill_breaks_it_without_a_completion() {
     complete(&mut window, SECOND, 10_000, 0);
     assert_eq!(window.judge(10 * SECOND, late(1)), None, "others went on");
     assert_eq!(window.judge(32 * SECOND, late(0)), None, "nothing waits");
-    assert_eq!(window.judge(32 * SECOND, late(1)), Some(Change::Broken));
+    assert_eq!(
+        window.judge(32 * SECOND, late(1)),
+        Some(ObjectiveChange::Broken)
+    );
     complete(&mut window, 40 * SECOND, 10, 0);
     assert_eq!(
         window.judge(40 * SECOND, late(1)),
-        Some(Change::Kept),
+        Some(ObjectiveChange::Kept),
         "one of ten thousand is late"
     );
     // It is told once, not with each look.
     let looks = (5..15).map(|tick| window.judge(tick * RESOLUTION, late(1)));
     let changes: Vec<_> = looks.flatten().collect();
-    assert_eq!(changes, [Change::Broken]);
+    assert_eq!(changes, [ObjectiveChange::Broken]);
 }
 
 #[test]
@@ -104,7 +107,10 @@ fn messages_that_are_late_already_count_before_they_are_completed() {
         oldest: Some(40 * SECOND),
     };
     assert_eq!(figures(&window, unfinished), (100, 2));
-    assert_eq!(window.judge(SECOND, unfinished), Some(Change::Broken));
+    assert_eq!(
+        window.judge(SECOND, unfinished),
+        Some(ObjectiveChange::Broken)
+    );
 }
 
 #[test]
@@ -114,7 +120,7 @@ fn what_is_never_completed_is_late() {
     window.settled(SECOND, SECOND, Settlement::Failed);
     window.settled(SECOND, SECOND, Settlement::Failed);
     assert_eq!(figures(&window, NONE), (100, 2));
-    assert_eq!(window.judge(SECOND, NONE), Some(Change::Broken));
+    assert_eq!(window.judge(SECOND, NONE), Some(ObjectiveChange::Broken));
 }
 
 /// Handlers that fail at once leave nothing in flight.
@@ -125,11 +131,14 @@ fn late_messages_that_are_put_back_again_and_again_are_a_standstill() {
     window.settled(35 * SECOND, 20 * SECOND, Settlement::PutBack);
     assert_eq!(window.judge(40 * SECOND, NONE), None, "it is not late yet");
     window.settled(45 * SECOND, 31 * SECOND, Settlement::PutBack);
-    assert_eq!(window.judge(50 * SECOND, NONE), Some(Change::Broken));
+    assert_eq!(
+        window.judge(50 * SECOND, NONE),
+        Some(ObjectiveChange::Broken)
+    );
     complete(&mut window, 60 * SECOND, 1, 0);
     assert_eq!(
         window.judge(60 * SECOND, NONE),
-        Some(Change::Kept),
+        Some(ObjectiveChange::Kept),
         "of a thousand"
     );
 }
@@ -139,13 +148,16 @@ fn late_messages_that_are_put_back_again_and_again_are_a_standstill() {
 fn it_is_kept_again_while_some_are_late() {
     let mut window = window();
     complete(&mut window, SECOND, 1000, 11);
-    assert_eq!(window.judge(SECOND, NONE), Some(Change::Broken));
+    assert_eq!(window.judge(SECOND, NONE), Some(ObjectiveChange::Broken));
     complete(&mut window, WINDOW, 1000, 4);
     let unfinished = Unfinished {
         late: 1,
         oldest: Some(31 * SECOND),
     };
-    assert_eq!(window.judge(WINDOW, unfinished), Some(Change::Kept));
+    assert_eq!(
+        window.judge(WINDOW, unfinished),
+        Some(ObjectiveChange::Kept)
+    );
 }
 
 #[test]
@@ -155,7 +167,11 @@ fn exactly_as_many_as_may_be_late_do_not_break_it() {
         complete(&mut window, SECOND, 100, 100 - share as u64);
         assert_eq!(window.judge(SECOND, NONE), None, "{share}");
         complete(&mut window, SECOND, 1, 1);
-        assert_eq!(window.judge(SECOND, NONE), Some(Change::Broken), "{share}");
+        assert_eq!(
+            window.judge(SECOND, NONE),
+            Some(ObjectiveChange::Broken),
+            "{share}"
+        );
     }
 }
 
@@ -187,7 +203,7 @@ fn a_few_messages_at_the_limit_do_not_have_it_change_again_and_again() {
         };
         changes.extend(window.judge(at, unfinished));
     }
-    assert_eq!(changes, [Change::Broken]);
+    assert_eq!(changes, [ObjectiveChange::Broken]);
 }
 
 /// A share of late messages that goes up and down around what is allowed.

@@ -20,7 +20,7 @@ struct Limit {
 }
 
 /// The right to start some handlers. The turn of the others comes when this is dropped.
-pub(super) struct Allowance {
+pub(crate) struct Allowance {
     limit: Arc<Limit>,
     left_over: OwnedMutexGuard<bool>,
     /// How many there were, besides the one that was taken.
@@ -48,7 +48,7 @@ impl RateLimit {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn acquire(&self) -> Allowance {
+    pub(crate) async fn acquire(&self) -> Allowance {
         let Limit {
             bucket,
             clock,
@@ -76,12 +76,12 @@ impl RateLimit {
 
 impl Allowance {
     /// Returns how many handlers may start.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.more as usize + 1
     }
 
     /// Records that so many handlers start, of those that may.
-    pub(super) fn spend(mut self, handlers: usize) {
+    pub(crate) fn spend(mut self, handlers: usize) {
         if handlers == 0 {
             return;
         }

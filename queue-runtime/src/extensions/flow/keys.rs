@@ -1,6 +1,6 @@
 //! One message of a key at a time.
 //!
-//! A message takes its [`Turn`] when it is received, so that the turns of a key come in that order; one whose data is
+//! A message takes its [`KeyTurn`] when it is received, so that the turns of a key come in that order; one whose data is
 //! elsewhere, once that is here. A turn ends when it is dropped: once the handler has ended, or the message is put back.
 
 use std::collections::{HashMap, VecDeque};
@@ -29,7 +29,7 @@ pub(crate) fn key_of<M: Message, K: Hash>(key: impl Fn(&M) -> K + Send + Sync + 
 
 /// The messages of a listener that have a key, by that key.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct KeyTurns {
     /// The first of each key has its turn.
     by_key: Mutex<HashMap<u64, VecDeque<Come>>>,
 }
@@ -37,15 +37,15 @@ pub(crate) struct Turns {
 /// The messages of one type, whose keys are computed.
 pub(crate) struct Keyed {
     pub(crate) key: KeyOf,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) turns: Arc<KeyTurns>,
 }
 
 /// Has a permit once the turn has come.
 type Come = Arc<Semaphore>;
 
 /// The place of one message among those of its key.
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct KeyTurn {
+    turns: Arc<KeyTurns>,
     key: u64,
     /// The number of messages of the key that were before it.
     before: usize,
@@ -57,14 +57,14 @@ impl Keyed {
     ///
     /// # Errors
     /// The panic of the application's function.
-    pub(super) fn take(&self, body: &Body) -> Result<Option<Turn>, CaughtPanic> {
+    pub(crate) fn take(&self, body: &Body) -> Result<Option<KeyTurn>, CaughtPanic> {
         let key = catch(|| (self.key)(body))?;
         Ok(key.map(|key| self.turns.take(key)))
     }
 }
 
-impl Turns {
-    fn take(self: &Arc<Self>, key: u64) -> Turn {
+impl KeyTurns {
+    fn take(self: &Arc<Self>, key: u64) -> KeyTurn {
         let come = Come::new(Semaphore::new(0));
         let mut by_key = self.by_key.hold();
         let queue = by_key.entry(key).or_default();
@@ -72,7 +72,7 @@ impl Turns {
         if queue.len() == 1 {
             come.add_permits(1);
         }
-        Turn {
+        KeyTurn {
             turns: Arc::clone(self),
             key,
             before: queue.len() - 1,
@@ -81,7 +81,7 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl KeyTurn {
     /// The number of messages of the key that were before it when it was taken.
     pub(crate) fn before(&self) -> usize {
         self.before
@@ -94,7 +94,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for KeyTurn {
     fn drop(&mut self) {
         let mut by_key = self.turns.by_key.hold();
         let queue = by_key.get_mut(&self.key).expect("it is in the queue");
@@ -115,13 +115,13 @@ mod tests {
 
     use super::*;
 
-    fn has_come(turn: &Turn) -> bool {
+    fn has_come(turn: &KeyTurn) -> bool {
         turn.comes().now_or_never().is_some()
     }
 
     #[test]
     fn the_turns_of_a_key_come_in_the_order_in_which_they_were_taken() {
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(KeyTurns::default());
         let [first, second, third] = [(); 3].map(|()| turns.take(1));
         let other = turns.take(2);
         assert!(has_come(&other), "another key waits for nobody");
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn one_that_gives_up_is_passed_over() {
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(KeyTurns::default());
         let [first, second, third] = [(); 3].map(|()| turns.take(1));
         drop(second);
         assert!(!has_come(&third), "the first is not done");

@@ -6,11 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use super::builder::ListenerBuilder;
-use super::capacity::SharedRoom;
-use super::error::StartError;
-use super::handle::ListenerHandle;
-use super::phase::ShutdownReport;
+use super::shared_room::SharedRoom;
+use crate::kernel::listener::{ListenerBuilder, ListenerHandle, ShutdownReport, StartError};
 use crate::kernel::settings::InvalidSetting;
 use crate::kernel::stop_on_drop::StopOnDrop;
 

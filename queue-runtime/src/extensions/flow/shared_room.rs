@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex};
 
 use queue_core::internal::LockExt as _;
-
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 

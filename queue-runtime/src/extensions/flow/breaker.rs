@@ -1,7 +1,128 @@
+//! The circuit breaker: while a downstream outage makes handlers fail, the listener receives single messages as
+//! probes only, and the attempts of other messages do not count.
+//!
+//! [`Circuit`] decides, a pure state machine; [`Breaker`] has the tasks wait that may not receive.
+
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::kernel::policy::CircuitBreaker;
+use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
+use tokio::sync::watch;
+
+use crate::kernel::policy::{CircuitBreaker, jitter};
+
+/// The circuit breaker of a listener.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    clock: Arc<dyn Clock>,
+    circuit: Mutex<Circuit>,
+    state: watch::Sender<CircuitState>,
+}
+
+/// The right to receive one message as a probe. If it is dropped without a result, the next probe is due.
+pub(crate) struct Probe {
+    breaker: Arc<Breaker>,
+    /// Whether its result is recorded.
+    has_result: bool,
+}
+
+impl Breaker {
+    pub(crate) fn new(settings: CircuitBreaker, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            circuit: Mutex::new(Circuit::new(settings)),
+            state: watch::Sender::new(CircuitState::Closed),
+        }
+    }
+
+    pub(crate) fn state(&self) -> CircuitState {
+        *self.state.borrow()
+    }
+
+    /// Returns whether it has stopped receives other than probes.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state() != CircuitState::Closed
+    }
+
+    /// Waits until a task may receive. Returns the probe if it may receive one message only.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn pass(self: &Arc<Self>) -> Option<Probe> {
+        let mut states = self.state.subscribe();
+        loop {
+            states.mark_unchanged();
+            let wait = match self.try_pass() {
+                Pass::All => return None,
+                Pass::Probe => {
+                    return Some(Probe {
+                        breaker: Arc::clone(self),
+                        has_result: false,
+                    });
+                }
+                Pass::Wait(wait) => wait,
+            };
+            tokio::select! {
+                changed = states.changed() => changed.expect("the sender is borrowed here"),
+                () = self.clock.sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => {}
+            }
+        }
+    }
+
+    fn try_pass(&self) -> Pass {
+        let now = self.clock.monotonic();
+        let mut circuit = self.circuit.hold();
+        let pass = circuit.pass(now);
+        self.publish(&circuit);
+        pass
+    }
+
+    /// Records an attempt that was not a probe. Returns whether it counts if it failed.
+    pub(crate) fn record(&self, failed: bool) -> (bool, Option<CircuitChange>) {
+        let now = self.clock.monotonic();
+        let mut circuit = self.circuit.hold();
+        let counts = circuit.state() == CircuitState::Closed;
+        let change = circuit.record(failed, now, jitter());
+        self.publish(&circuit);
+        (counts, change)
+    }
+
+    fn probed(&self, result: Probed) -> Option<CircuitChange> {
+        let now = self.clock.monotonic();
+        let mut circuit = self.circuit.hold();
+        let change = circuit.probed(result, now, jitter());
+        self.publish(&circuit);
+        change
+    }
+
+    /// Wakes the tasks that wait for another state.
+    fn publish(&self, circuit: &Circuit) {
+        let new = circuit.state();
+        self.state.send_if_modified(|state| {
+            let changes = *state != new;
+            *state = new;
+            changes
+        });
+    }
+}
+
+impl Probe {
+    /// Records its result.
+    pub(crate) fn end(mut self, result: Probed) -> Option<CircuitChange> {
+        self.has_result = true;
+        self.breaker.probed(result)
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if !self.has_result {
+            self.breaker.probed(Probed::NoResult);
+        }
+    }
+}
 
 /// The state of a circuit breaker.
 ///
@@ -49,7 +170,7 @@ pub enum CircuitState {
 
 /// The state machine of a circuit breaker. Times are on the monotonic clock; `random` is from 0 to 1.
 #[derive(Debug)]
-pub(super) struct Circuit {
+struct Circuit {
     settings: CircuitBreaker,
     /// Whether each of the last attempts failed. Empty unless closed.
     window: VecDeque<bool>,
@@ -66,7 +187,7 @@ enum Position {
 
 /// What a task may receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pass {
+enum Pass {
     All,
     /// One message, as the probe.
     Probe,
@@ -84,7 +205,7 @@ pub(crate) enum Probed {
 
 /// A change that is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum CircuitChange {
     Opened {
         failed: usize,
         attempts: usize,
@@ -99,7 +220,7 @@ pub(crate) enum Change {
 }
 
 impl Circuit {
-    pub(super) fn new(settings: CircuitBreaker) -> Self {
+    fn new(settings: CircuitBreaker) -> Self {
         Self {
             settings,
             window: VecDeque::new(),
@@ -108,7 +229,7 @@ impl Circuit {
         }
     }
 
-    pub(super) fn state(&self) -> CircuitState {
+    fn state(&self) -> CircuitState {
         match self.state {
             Position::Closed => CircuitState::Closed,
             Position::Open { .. } => CircuitState::Open,
@@ -118,7 +239,7 @@ impl Circuit {
 
     /// Returns what a task may receive now. If it is the probe, no other task gets one until its result is
     /// recorded.
-    pub(super) fn pass(&mut self, now: Duration) -> Pass {
+    fn pass(&mut self, now: Duration) -> Pass {
         match self.state {
             Position::Closed => Pass::All,
             Position::Open { since, probe_at } if now >= probe_at => {
@@ -131,7 +252,7 @@ impl Circuit {
     }
 
     /// Records an attempt that was not a probe.
-    pub(super) fn record(&mut self, failed: bool, now: Duration, random: f64) -> Option<Change> {
+    fn record(&mut self, failed: bool, now: Duration, random: f64) -> Option<CircuitChange> {
         let Position::Closed = self.state else {
             return None;
         };
@@ -148,7 +269,7 @@ impl Circuit {
         self.window.clear();
         self.failed = 0;
         let probe_after = self.open(now, now, random);
-        Some(Change::Opened {
+        Some(CircuitChange::Opened {
             failed,
             attempts,
             probe_after,
@@ -156,7 +277,7 @@ impl Circuit {
     }
 
     /// Records the result of the probe.
-    pub(super) fn probed(&mut self, result: Probed, now: Duration, random: f64) -> Option<Change> {
+    fn probed(&mut self, result: Probed, now: Duration, random: f64) -> Option<CircuitChange> {
         let Position::Probing { since } = self.state else {
             return None;
         };
@@ -164,11 +285,11 @@ impl Circuit {
             Probed::Succeeded => {
                 self.state = Position::Closed;
                 let open_for = now.saturating_sub(since);
-                Some(Change::Closed { open_for })
+                Some(CircuitChange::Closed { open_for })
             }
             Probed::Failed => {
                 let probe_after = self.open(since, now, random);
-                Some(Change::ProbeFailed { probe_after })
+                Some(CircuitChange::ProbeFailed { probe_after })
             }
             Probed::NoResult => {
                 let probe_at = now;
@@ -233,13 +354,13 @@ mod tests {
         assert_eq!(circuit.pass(12 * SECOND), Pass::Probe);
         let failed = circuit.probed(Probed::Failed, 13 * SECOND, 0.0);
         let probe_after = 8 * SECOND;
-        assert_eq!(failed, Some(Change::ProbeFailed { probe_after }));
+        assert_eq!(failed, Some(CircuitChange::ProbeFailed { probe_after }));
         assert_eq!(circuit.pass(14 * SECOND), Pass::Wait(Some(7 * SECOND)));
 
         assert_eq!(circuit.pass(21 * SECOND), Pass::Probe);
         let closed = circuit.probed(Probed::Succeeded, 31 * SECOND, 1.0);
         let open_for = 30 * SECOND;
-        assert_eq!(closed, Some(Change::Closed { open_for }));
+        assert_eq!(closed, Some(CircuitChange::Closed { open_for }));
         assert_eq!(circuit.pass(31 * SECOND), Pass::All);
         // The attempts before are forgotten.
         assert_eq!(open(&mut circuit, |_| true), Some(20));
