@@ -11,11 +11,10 @@ use queue_core::internal::{between, error_chain};
 use queue_core::{Error, Message, MessageId, RetryAdvice};
 use tokio_util::sync::CancellationToken;
 
-use super::builder::Schedule;
-use super::due::due;
-use super::lead::{Lead, Moment, Verdict};
-use super::record::Last;
+use super::due::{Lead, Moment, Verdict, due};
+use super::records::Last;
 use super::recurrence::Ticks;
+use super::schedule::Schedule;
 use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::{jitter, outage_pause};

@@ -11,7 +11,7 @@ use queue_core::wire::Body;
 use queue_core::{Envelope, InvalidId, Message, MessageId, MessageType, QueueName, RequestId};
 
 use super::error::{RequestError, RequestProblem};
-use super::replies::Replies;
+use super::queue::Replies;
 use crate::kernel::clock::ready_by;
 use crate::kernel::send::{Submit, SubmitProblem, Unreplied};
 

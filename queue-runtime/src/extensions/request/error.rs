@@ -4,7 +4,7 @@ use std::time::Duration;
 use queue_core::envelope::PoisonReason;
 use queue_core::{DecodeError, MessageId, QueueName, RequestId, Wire};
 
-use super::waiting::MAX_WAITING;
+use super::queue::MAX_WAITING;
 use crate::kernel::send::{SubmitProblem, Unreplied};
 
 /// Returned by a request that ends without a usable reply. Contains the message unless it was, or may have been,
