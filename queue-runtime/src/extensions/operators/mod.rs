@@ -2,7 +2,6 @@
 
 mod archive;
 mod browse;
-mod edit;
 mod pausing;
 pub mod redrive;
 

@@ -2,14 +2,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{ApplyError, Atomicity, Op, PopReceipt, StorageId};
+use queue_core::backend::{ApplyError, Atomicity, MessageState, Op, PopReceipt, StorageId};
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{
     ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice, Timestamp,
 };
 
-use super::redrive::Redrive;
+use super::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::kernel::attachment::moved;
 use crate::kernel::notify::Announced;
@@ -378,4 +378,47 @@ impl Identity {
             id: envelope.id.clone(),
         }
     }
+}
+
+/// The most messages that are moved in one step.
+const STEP: usize = 32;
+
+/// Looks at all messages that are on the queue at the start.
+pub(super) async fn browse(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+    let redrive = pass.redrive;
+    let step = redrive.interval.map_or(STEP, |_| 1);
+    let backend = &redrive.context.backend;
+    let most = backend.capabilities().max_receive;
+    let properties = pass.ask(|| backend.properties(&redrive.queue)).await?;
+    // Redriven messages may fail and come back: their number, and the time, bound the pass.
+    let (mut unseen, mut start, mut from) = (properties.approximate_count, None, None);
+    while unseen > 0 {
+        let page = pass.ask(|| backend.browse(&redrive.queue, from.as_ref(), most));
+        let page = page.await?;
+        let start = *start.get_or_insert(page.now);
+        let mut moves = Vec::new();
+        for message in page.messages {
+            if unseen == 0 || message.inserted_at > start {
+                continue;
+            }
+            unseen -= 1;
+            let damage = message.damage.as_deref();
+            let item = pass.item(message.id, message.receipt, message.body, damage);
+            if message.state != MessageState::Visible {
+                pass.report(&item, &RedriveOutcome::Hidden);
+                continue;
+            }
+            moves.extend(pass.plan(item, page.now));
+        }
+        while !moves.is_empty() {
+            let rest = moves.split_off(step.min(moves.len()));
+            pass.move_all(moves).await?;
+            moves = rest;
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use queue_core::backend::{BackendExt as _, PopReceipt, ReceivedMessage, StorageId};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 
+use super::Redrive;
 use super::pass::{MoveEnd, Pass};
-use super::redrive::Redrive;
 use super::report::RedriveError;
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
