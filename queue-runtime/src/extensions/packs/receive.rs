@@ -251,7 +251,7 @@ impl Packs {
     }
 
     /// Keeps a pack open.
-    pub(super) fn shelve(&self, pack: &Arc<OpenPack>) {
+    fn shelve(&self, pack: &Arc<OpenPack>) {
         self.shelves.add(pack);
         if pack.counts().waiting == 0 {
             self.shelves.none_waiting(pack);
