@@ -249,7 +249,7 @@ impl Place {
     }
 }
 
-pub(super) fn data_of(payload: &StoredPayload) -> String {
+fn data_of(payload: &StoredPayload) -> String {
     format!("{DATA}{}", payload.name)
 }
 
@@ -257,7 +257,7 @@ fn done_of(payload: &StoredPayload) -> String {
     format!("{DONE}{}", payload.name)
 }
 
-pub(super) fn kept_of(payload: &StoredPayload) -> String {
+fn kept_of(payload: &StoredPayload) -> String {
     format!("{KEPT}{}", payload.name)
 }
 

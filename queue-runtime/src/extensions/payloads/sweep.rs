@@ -1,3 +1,5 @@
+//! Sweeps: what collects the payloads that nobody needs.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,6 @@ use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::place::{DATA, DONE, IDENTITY, KEPT, Place};
-use super::sweep_report::{SweepError, SweepReason, SweepReport, SweepStep};
 use crate::kernel::pace::Pace;
 
 /// How long marks are kept, unless the sweep says otherwise.
@@ -381,4 +382,60 @@ fn named(object: &StoredObject, folder: &str, identity: u128) -> Option<StoredPa
 fn age(object: &StoredObject, now: Timestamp) -> Duration {
     let age = now.duration_since(object.created);
     Duration::try_from(age).unwrap_or_default()
+}
+
+/// What a sweep did, or would do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct SweepReport {
+    /// Payloads that were looked at.
+    pub examined: u64,
+    /// Payloads that were deleted.
+    pub payloads: u64,
+    /// Their size, in bytes.
+    pub bytes: u64,
+    /// Marks that were deleted.
+    pub marks: u64,
+    /// Temporary files of killed processes that were deleted.
+    pub partial: u64,
+    /// Objects whose names are not those of payloads. They are left.
+    pub unknown: u64,
+}
+
+/// An object that a sweep deletes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct SweepStep<'a> {
+    /// The object.
+    pub object: &'a StoredObject,
+    /// Why nobody needs it.
+    pub reason: SweepReason,
+}
+
+/// Why nobody needs an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SweepReason {
+    /// The message of the payload is done, or was never submitted.
+    Done,
+    /// The message of the payload has expired.
+    Expired,
+    /// The queue of the payload is empty.
+    Cleared,
+    /// It is a mark whose retention is over.
+    OldMark,
+    /// It is the temporary file of a process that was killed.
+    Partial,
+}
+
+/// A sweep that ended before its end.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the sweep stopped after {} payloads: {error}", so_far.payloads)]
+#[non_exhaustive]
+pub struct SweepError {
+    /// What was deleted until then.
+    pub so_far: SweepReport,
+    /// The error.
+    pub error: Error,
 }
