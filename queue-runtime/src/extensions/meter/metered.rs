@@ -14,8 +14,7 @@ use queue_core::internal::forward_backend;
 use queue_core::{MessageId, QueueName, Result};
 use queue_sharded::shard_of;
 
-use super::counters::Counters;
-use super::table::Meter;
+use super::table::{Counters, Meter};
 use super::transactions::TransactionKind;
 
 /// The most messages that one request to Azure Queue Storage returns.

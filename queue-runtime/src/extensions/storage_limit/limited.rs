@@ -1,5 +1,8 @@
+//! The limit of a service, the backend whose requests wait for it, and when a receive that waited was sent.
+
 use std::fmt;
-use std::sync::Arc;
+use std::future::ready;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,16 +13,195 @@ use queue_core::backend::{
     PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
 };
 use queue_core::clock::Clock;
-use queue_core::internal::forward_backend;
+use queue_core::internal::{LockExt as _, forward_backend};
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
+use tokio_util::sync::CancellationToken;
 
-use super::sending::Sending;
-use super::setting::StorageLimit;
 use super::turns::{Turns, Urgency};
+
+/// How many requests a service sends to its storage each second at most: on each queue, and in all.
+///
+/// Requests beyond the limit wait before they are sent, where a storage that throttles would answer them with errors. All
+/// requests to the queues take part: submissions, receives, renewals, settlements, and reads of metadata. Renewals and
+/// settlements go first: while one of them waits, nothing else is sent on its queue. Otherwise the order is that of
+/// arrival. Waiting counts towards a caller's timeout, except that a receive's lease counts from when it is sent. Stores of
+/// payloads and of completed work are not limited.
+///
+/// The limit is that of one service. Divide the storage's limit by the number of instances, and set nine tenths of that:
+/// in any one second, up to a tenth more requests than the limit may be sent, and at least one more.
+///
+/// ```
+/// use queue_runtime::{QueueService, StorageLimit};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limit = StorageLimit::new().per_queue(1_800).per_account(18_000);
+/// let service = QueueService::builder("memory:").storage_limit(limit).connect().await?;
+/// # drop(service);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorageLimit {
+    pub(crate) per_queue: Option<u32>,
+    pub(crate) per_account: Option<u32>,
+}
+
+impl StorageLimit {
+    /// The most requests a second that can be allowed.
+    pub(crate) const MOST: u32 = 1_000_000;
+
+    /// Creates a limit that limits nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            per_queue: None,
+            per_account: None,
+        }
+    }
+
+    /// Sets the requests a second on each queue, from 1 to 1,000,000. The default is no limit.
+    #[must_use]
+    pub const fn per_queue(mut self, requests: u32) -> Self {
+        self.per_queue = Some(requests);
+        self
+    }
+
+    /// Sets the requests a second in all, from 1 to 1,000,000. The default is no limit.
+    #[must_use]
+    pub const fn per_account(mut self, requests: u32) -> Self {
+        self.per_account = Some(requests);
+        self
+    }
+
+    /// Whether anything is limited.
+    pub(crate) fn is_some(self) -> bool {
+        self != Self::new()
+    }
+
+    /// Limits the requests to one account.
+    pub(crate) fn around(
+        self,
+        backend: Arc<dyn Backend>,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<dyn Backend> {
+        if !self.is_some() {
+            return backend;
+        }
+        Arc::new(Limited::new(backend, self, Arc::clone(clock)))
+    }
+}
+
+tokio::task_local! {
+    static CURRENT: Sending;
+}
+
+/// When a receive was sent. The lease of what it returns counts from then on, which may be long after the backend was
+/// asked, because it first waits for its token.
+///
+/// The one who asks has the receive run [within](Self::scope) this, through all backends above the one that waits, if any
+/// does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sending(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    /// Once anybody asks.
+    given_up: OnceLock<CancellationToken>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of requests that wait.
+    waiting: usize,
+    /// When the first was sent, on the monotonic clock.
+    sent_at: Option<Duration>,
+    /// Whether it is not sent if it would have to wait.
+    is_hurried: bool,
+}
+
+impl Sending {
+    /// Returns that of the current task, or a new one.
+    pub(crate) fn current() -> Self {
+        CURRENT.try_with(Self::clone).unwrap_or_default()
+    }
+
+    /// Makes a call to a backend whose receives are recorded here.
+    pub(crate) fn scope<F: Future>(&self, call: F) -> impl Future<Output = F::Output> + use<F> {
+        CURRENT.scope(self.clone(), call)
+    }
+
+    /// Returns the time from which the answer's leases count: `asked_at`, if nothing was waited for.
+    pub(crate) fn counts_from(&self, asked_at: Duration, clock: &dyn Clock) -> Duration {
+        let state = self.0.state.hold();
+        match state.sent_at {
+            Some(sent_at) => sent_at,
+            None if state.waiting > 0 => clock.monotonic(),
+            None => asked_at,
+        }
+    }
+
+    /// Has a receive that waits fail, and so those that would have to wait.
+    pub(crate) fn give_up(&self) {
+        self.token().cancel();
+    }
+
+    /// Waits until nobody waits for the answer any more. Such a receive ends on another runtime, maybe because its own has
+    /// been shut down: whoever selects between this and a timer asks this first, as a timer of a runtime that is gone
+    /// panics when it is polled.
+    pub(crate) async fn given_up(&self) {
+        self.token().cancelled().await;
+    }
+
+    fn token(&self) -> &CancellationToken {
+        self.0.given_up.get_or_init(CancellationToken::new)
+    }
+
+    /// Forgets when an earlier receive was sent. If `hurried`, the next ones fail if they would have to wait.
+    pub(crate) fn restart(&self, hurried: bool) {
+        let mut state = self.0.state.hold();
+        (state.sent_at, state.is_hurried) = (None, hurried);
+    }
+
+    /// Waits for the token of a receive, and records that it is sent. Returns false if it must not be, because whoever
+    /// asked for it does not wait.
+    pub(super) async fn after(&self, token: impl Future<Output = ()>, clock: &dyn Clock) -> bool {
+        let waiting = Waiting::begin(self);
+        let is_hurried = self.0.state.hold().is_hurried;
+        let has_token = tokio::select! {
+            biased;
+            () = self.given_up() => false,
+            () = token => true,
+            () = ready(()), if is_hurried => false,
+        };
+        if has_token {
+            let mut state = self.0.state.hold();
+            state.sent_at.get_or_insert(clock.monotonic());
+        }
+        drop(waiting);
+        has_token
+    }
+}
+
+struct Waiting<'a>(&'a Sending);
+
+impl<'a> Waiting<'a> {
+    fn begin(sending: &'a Sending) -> Self {
+        sending.0.state.hold().waiting += 1;
+        Self(sending)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.state.hold().waiting -= 1;
+    }
+}
 
 /// A backend whose requests wait until they may be sent. It has no errors of its own, except for receives that nobody
 /// waits for any more.
-pub(super) struct Limited {
+struct Limited {
     inner: Arc<dyn Backend>,
     turns: Turns,
     clock: Arc<dyn Clock>,

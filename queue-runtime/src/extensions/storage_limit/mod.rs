@@ -20,9 +20,7 @@
 //! it is given one at a time. One whose operations are atomic makes one for all of them, on the queue of the first.
 
 mod limited;
-mod sending;
-mod setting;
 mod turns;
 
-pub(crate) use sending::Sending;
-pub use setting::StorageLimit;
+pub(crate) use limited::Sending;
+pub use limited::StorageLimit;

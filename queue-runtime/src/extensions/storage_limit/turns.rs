@@ -10,7 +10,7 @@ use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use tokio::sync::Notify;
 
-use super::setting::StorageLimit;
+use super::limited::StorageLimit;
 use crate::kernel::bucket::Bucket;
 use crate::kernel::policy::Rate;
 
