@@ -7,8 +7,7 @@ use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_sharded::{ShardedBackend, Shards};
 
-use super::connect::{is_there, open};
-use super::error::ConnectError;
+use super::connect::{ConnectError, is_there, open};
 use crate::extensions::meter::{Meter, Metered, Queues};
 use crate::extensions::storage_limit::StorageLimit;
 use crate::kernel::policy::StorageRetry;

@@ -1,4 +1,5 @@
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,16 +11,15 @@ use queue_core::backend::{
     StorageId, Swap, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::internal::debug_fields;
+use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::notify::Notifier;
 use queue_core::wire::{Body, StoredPayload};
 use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
-use super::browse;
 use super::history::History;
-use super::registry;
 use super::results::MemoryResults;
-use super::store::{self, Message, State, Store};
+use super::store::{Message, State, Store};
+use super::{browse, store};
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///
@@ -62,7 +62,7 @@ impl MemoryBackend {
     /// last of these backends. `clock` is ignored unless this is the first of them.
     #[must_use]
     pub fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
-        Self::over(registry::find_or_create(name, clock), name.to_owned())
+        Self::over(find_or_create(name, clock), name.to_owned())
     }
 
     /// Sets the largest body, in bytes; 48 KiB by default, as on Azure.
@@ -453,4 +453,19 @@ fn step<'a>(
         }
         _ => unreachable!("`apply` checks the operations before it takes the lock"),
     }
+}
+
+// Weak, so that a store is dropped with its last user, and a later one of that name starts empty.
+static STORES: LazyLock<Mutex<HashMap<String, Weak<Store>>>> = LazyLock::new(Mutex::default);
+
+/// Returns the store of that name, or creates it with this clock if no backend uses one.
+fn find_or_create(name: &str, clock: Arc<dyn Clock>) -> Arc<Store> {
+    let mut stores = STORES.hold();
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    stores.retain(|_, store| store.strong_count() > 0);
+    let store = Arc::new(Store::new(clock));
+    stores.insert(name.to_owned(), Arc::downgrade(&store));
+    store
 }

@@ -61,10 +61,10 @@ pub(super) struct Message {
     receipt: u64,
     pub(super) body: Bytes,
     attachment: Option<Bytes>,
-    pub(super) inserted_at: i64,
+    inserted_at: i64,
     pub(super) visible_at: i64,
-    pub(super) expires_at: Option<i64>,
-    pub(super) dequeue_count: u32,
+    expires_at: Option<i64>,
+    dequeue_count: u32,
     deleted_items: ItemSet,
 }
 
@@ -394,11 +394,11 @@ impl Message {
         self.number
     }
 
-    pub(super) fn storage_id(&self) -> StorageId {
+    fn storage_id(&self) -> StorageId {
         StorageId::new(self.number.to_string())
     }
 
-    pub(super) fn pop_receipt(&self) -> PopReceipt {
+    fn pop_receipt(&self) -> PopReceipt {
         PopReceipt::new(self.receipt.to_string())
     }
 
