@@ -14,7 +14,7 @@ use queue_core::internal::forward_backend;
 use queue_core::{MessageId, QueueName, Result};
 use queue_sharded::shard_of;
 
-use super::table::{Counters, Meter};
+use super::table::{Meter, QueueCounters};
 use super::transactions::TransactionKind;
 
 /// The most messages that one request to Azure Queue Storage returns.
@@ -47,7 +47,7 @@ impl Metered {
         }
     }
 
-    fn counters(&self, queue: &QueueName) -> &Counters {
+    fn counters(&self, queue: &QueueName) -> &QueueCounters {
         match self.queues {
             Queues::Whole => self.meter.queue(queue),
             Queues::Shards => {
@@ -75,13 +75,13 @@ type Answer = Result<Vec<OpOutcome>, ApplyError>;
 /// A call under way. If it is dropped before its answer, it counts as one transaction, because it may have been sent.
 struct Counting<'a> {
     meter: &'a Meter,
-    counters: &'a Counters,
+    counters: &'a QueueCounters,
     /// `None` once the call is answered.
     open: Option<TransactionKind>,
 }
 
 impl<'a> Counting<'a> {
-    fn of(meter: &'a Meter, counters: &'a Counters, kind: TransactionKind) -> Self {
+    fn of(meter: &'a Meter, counters: &'a QueueCounters, kind: TransactionKind) -> Self {
         Self {
             meter,
             counters,

@@ -14,7 +14,7 @@ use queue_core::{Error, ErrorKind, Outcome, QueueName, Result};
 use tokio::task::JoinSet;
 
 use super::backend::Packs;
-use super::open::{Counts, Item, OpenPack, Status};
+use super::open::{Item, ItemCounts, ItemStatus, OpenPack};
 use crate::kernel::lease::Locked;
 use crate::kernel::repeat::Repeats;
 
@@ -70,7 +70,7 @@ impl Packs {
         let mut repeats = self.repeats(pack);
         loop {
             let waiting = pack.counts().waiting;
-            let Err(error) = self.move_out(pack, |it| *it == Status::Waiting).await else {
+            let Err(error) = self.move_out(pack, |it| *it == ItemStatus::Waiting).await else {
                 break;
             };
             if pack.counts().waiting < waiting {
@@ -92,7 +92,11 @@ impl Packs {
 
     /// Makes messages of their own of the items with such a status. What is held stays hidden for as long as its lease
     /// lasts; if that has ended, the attempt counts.
-    async fn move_out(&self, pack: &Arc<OpenPack>, which: impl Fn(&Status) -> bool) -> Result<()> {
+    async fn move_out(
+        &self,
+        pack: &Arc<OpenPack>,
+        which: impl Fn(&ItemStatus) -> bool,
+    ) -> Result<()> {
         self.see_to_lease(pack).await?;
         let mut locked = pack.lease.lock().await;
         let receipt = locked.receipt()?;
@@ -100,7 +104,7 @@ impl Packs {
         let items = pack.state().begin_leaving(which);
         let leaving = items.into_iter().map(|(number, event, status)| {
             let (delay, ended) = match status {
-                Status::Held(until) => (until.saturating_sub(now), until <= now),
+                ItemStatus::Held(until) => (until.saturating_sub(now), until <= now),
                 _ => (Duration::ZERO, false),
             };
             Leaving {
@@ -246,7 +250,7 @@ impl Packs {
     pub(super) fn moved(&self, pack: &OpenPack, leaving: &Leaving, put: &PutReceipt) {
         let until = self.clock.monotonic().saturating_add(leaving.delay);
         let (id, receipt) = (put.id.clone(), put.receipt.clone());
-        pack.set(leaving.number, Status::Moved { id, receipt, until });
+        pack.set(leaving.number, ItemStatus::Moved { id, receipt, until });
     }
 
     pub(super) fn delete_items(&self, pack: &OpenPack, receipt: &PopReceipt, items: ItemSet) -> Op {
@@ -265,7 +269,7 @@ impl Packs {
         pack: &Arc<OpenPack>,
         locked: &mut Locked<'_>,
     ) -> Result<()> {
-        let Counts { waiting, held, .. } = pack.counts();
+        let ItemCounts { waiting, held, .. } = pack.counts();
         if waiting + held > 0 {
             return Ok(());
         }
@@ -373,10 +377,10 @@ impl Packs {
     /// Has a pack looked at when the lease of an item ends, or the pack was held for long enough.
     pub(super) fn look_at(&self, pack: &Arc<OpenPack>) {
         let due = |item: &Item| match item.status {
-            Status::Waiting => Some(pack.hold_until),
-            Status::Held(until) => Some(until.min(pack.hold_until)),
-            Status::Moved { until, .. } => Some(until),
-            Status::Gone => None,
+            ItemStatus::Waiting => Some(pack.hold_until),
+            ItemStatus::Held(until) => Some(until.min(pack.hold_until)),
+            ItemStatus::Moved { until, .. } => Some(until),
+            ItemStatus::Gone => None,
         };
         let first = pack.state().items.iter().filter_map(due).min();
         if let Some(due) = first {
@@ -390,10 +394,10 @@ impl Packs {
             return self.forget(pack);
         }
         let is_over = now >= pack.hold_until;
-        let is_due = |status: &Status| match status {
-            Status::Waiting => is_over,
-            Status::Held(until) => is_over || *until <= now,
-            Status::Moved { .. } | Status::Gone => false,
+        let is_due = |status: &ItemStatus| match status {
+            ItemStatus::Waiting => is_over,
+            ItemStatus::Held(until) => is_over || *until <= now,
+            ItemStatus::Moved { .. } | ItemStatus::Gone => false,
         };
         let any_due = pack.state().items.iter().any(|item| is_due(&item.status));
         if any_due && let Err(error) = self.move_out(pack, is_due).await {
@@ -409,8 +413,8 @@ impl Packs {
         }
         for item in &mut pack.state().items {
             // Nobody renews it any more.
-            if matches!(item.status, Status::Moved { until, .. } if until <= now) {
-                item.status = Status::Gone;
+            if matches!(item.status, ItemStatus::Moved { until, .. } if until <= now) {
+                item.status = ItemStatus::Gone;
             }
         }
         let counts = pack.counts();

@@ -29,11 +29,11 @@ pub(super) struct OpenPack {
     pub(super) hold_until: Duration,
     /// Its entry among the packs that are looked at when something is due.
     pub(super) ticket: Ticket,
-    state: Mutex<State>,
+    state: Mutex<PackState>,
 }
 
 /// The items.
-pub(super) struct State {
+pub(super) struct PackState {
     pub(super) items: Vec<Item>,
     /// No item before it waits.
     next: usize,
@@ -45,14 +45,14 @@ pub(super) struct State {
 
 pub(super) struct Item {
     pub(super) event: Bytes,
-    pub(super) status: Status,
+    pub(super) status: ItemStatus,
     /// Whether it is being put as a message of its own. Until that is known it has the status that it had, but others may
     /// have received it already.
     leaves: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum ItemStatus {
     Waiting,
     /// Returned by a receive, and leased to the caller until then, on the monotonic clock.
     Held(Duration),
@@ -67,7 +67,7 @@ pub(super) enum Status {
 
 /// How many items of a pack are in which state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct ItemCounts {
     pub(super) waiting: u32,
     pub(super) held: u32,
     pub(super) moved: u32,
@@ -97,9 +97,9 @@ impl OpenPack {
         let item = |(number, event)| Item {
             event,
             status: if deleted.contains(number) {
-                Status::Gone
+                ItemStatus::Gone
             } else {
-                Status::Waiting
+                ItemStatus::Waiting
             },
             leaves: false,
         };
@@ -112,7 +112,7 @@ impl OpenPack {
             lease,
             hold_until,
             ticket: Ticket::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(PackState {
                 items,
                 next: 0,
                 deleting: Vec::new(),
@@ -129,7 +129,7 @@ impl OpenPack {
         &self.message.id
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, PackState> {
         self.state.hold()
     }
 
@@ -137,19 +137,19 @@ impl OpenPack {
     ///
     /// # Errors
     /// If it is not held with it, or gone.
-    pub(super) fn held(&self, item: u32, receipt: &PopReceipt) -> Result<Status, Error> {
+    pub(super) fn held(&self, item: u32, receipt: &PopReceipt) -> Result<ItemStatus, Error> {
         if *receipt != self.receipt {
             return Err(self.stale());
         }
         let state = self.state();
         match state.items.get(item as usize).map(|item| &item.status) {
-            Some(status @ (Status::Held(_) | Status::Moved { .. })) => Ok(status.clone()),
-            Some(Status::Gone) => Err(self.gone()),
-            Some(Status::Waiting) | None => Err(self.stale()),
+            Some(status @ (ItemStatus::Held(_) | ItemStatus::Moved { .. })) => Ok(status.clone()),
+            Some(ItemStatus::Gone) => Err(self.gone()),
+            Some(ItemStatus::Waiting) | None => Err(self.stale()),
         }
     }
 
-    pub(super) fn set(&self, item: u32, status: Status) {
+    pub(super) fn set(&self, item: u32, status: ItemStatus) {
         self.state().items[item as usize].status = status;
     }
 
@@ -162,8 +162,8 @@ impl OpenPack {
             && held.len() < max
             && let Some(item) = state.items.get_mut(next)
         {
-            if item.status == Status::Waiting && !item.leaves {
-                item.status = Status::Held(until);
+            if item.status == ItemStatus::Waiting && !item.leaves {
+                item.status = ItemStatus::Held(until);
                 held.push((next as u32, item.event.clone()));
             }
             next += 1;
@@ -182,7 +182,7 @@ impl OpenPack {
         let mut state = self.state();
         let is_held = state.is_held(item) && !state.items[item as usize].leaves;
         if is_held {
-            state.items[item as usize].status = Status::Held(until);
+            state.items[item as usize].status = ItemStatus::Held(until);
         }
         is_held
     }
@@ -193,20 +193,21 @@ impl OpenPack {
         let mut state = self.state();
         let stays = state.is_held(item) && !state.items[item as usize].leaves;
         if stays {
-            state.items[item as usize].status = Status::Waiting;
+            state.items[item as usize].status = ItemStatus::Waiting;
             state.closing = true;
         }
         stays
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> ItemCounts {
         self.state().counts()
     }
 
     /// The items that are no longer in the pack.
     pub(super) fn deleted(&self) -> ItemSet {
         let state = self.state();
-        let is_left = |status: &Status| matches!(status, Status::Waiting | Status::Held(_));
+        let is_left =
+            |status: &ItemStatus| matches!(status, ItemStatus::Waiting | ItemStatus::Held(_));
         let items = (0..).zip(&state.items);
         items
             .filter(|(_, item)| !is_left(&item.status))
@@ -229,20 +230,20 @@ impl OpenPack {
     }
 }
 
-impl State {
+impl PackState {
     /// Whether an item is held within the pack.
     pub(super) fn is_held(&self, item: u32) -> bool {
-        matches!(self.items[item as usize].status, Status::Held(_))
+        matches!(self.items[item as usize].status, ItemStatus::Held(_))
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    pub(super) fn counts(&self) -> ItemCounts {
+        let mut counts = ItemCounts::default();
         for item in &self.items {
             match item.status {
-                Status::Waiting => counts.waiting += 1,
-                Status::Held(_) => counts.held += 1,
-                Status::Moved { .. } => counts.moved += 1,
-                Status::Gone => {}
+                ItemStatus::Waiting => counts.waiting += 1,
+                ItemStatus::Held(_) => counts.held += 1,
+                ItemStatus::Moved { .. } => counts.moved += 1,
+                ItemStatus::Gone => {}
             }
         }
         counts
@@ -252,8 +253,8 @@ impl State {
     /// the pack. Returns what is needed to make messages of them.
     pub(super) fn begin_leaving(
         &mut self,
-        wanted: impl Fn(&Status) -> bool,
-    ) -> Vec<(u32, Bytes, Status)> {
+        wanted: impl Fn(&ItemStatus) -> bool,
+    ) -> Vec<(u32, Bytes, ItemStatus)> {
         let items = (0..).zip(&mut self.items);
         items
             .filter(|(_, item)| wanted(&item.status))

@@ -23,14 +23,14 @@ use queue_core::internal::{forward_backend, hex};
 use queue_core::wire::{Body, StoredPayload, pending};
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
-use super::place::Place;
+use super::place::PayloadPlace;
 use super::submit::failed;
 
 /// A backend whose attachments are in a store of payloads.
 #[derive(Debug)]
 pub(crate) struct WithPayloads {
     pub(super) inner: Arc<dyn Backend>,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<PayloadPlace>,
     pub(super) capabilities: Capabilities,
     pub(super) encoder: Encoder,
     pub(super) clock: Arc<dyn Clock>,
@@ -40,7 +40,7 @@ impl WithPayloads {
     /// Wraps a backend. `encoder` writes bodies for it.
     pub(crate) fn new(
         inner: Arc<dyn Backend>,
-        place: Arc<Place>,
+        place: Arc<PayloadPlace>,
         encoder: Encoder,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -64,7 +64,7 @@ impl WithPayloads {
         receipt: &PopReceipt,
         moved: bool,
     ) -> Result<()> {
-        let Held { payload, receipt } = Held::read(receipt);
+        let PayloadReceipt { payload, receipt } = PayloadReceipt::read(receipt);
         let Some(payload) = payload else {
             return self.inner.delete(queue, id, &receipt).await;
         };
@@ -130,7 +130,7 @@ impl WithPayloads {
                 receipt,
                 body,
             } => {
-                let Held { payload, receipt } = Held::read(&receipt);
+                let PayloadReceipt { payload, receipt } = PayloadReceipt::read(&receipt);
                 let put_back = Op::PutBack {
                     queue,
                     id,
@@ -139,7 +139,7 @@ impl WithPayloads {
                 };
                 let mut outcome = self.in_storage(put_back).await?;
                 if let OpOutcome::Updated(lease) = &mut outcome {
-                    lease.receipt = Held::write(payload.as_ref(), &lease.receipt);
+                    lease.receipt = PayloadReceipt::write(payload.as_ref(), &lease.receipt);
                 }
                 Ok(outcome)
             }
@@ -166,7 +166,7 @@ impl WithPayloads {
 /// Has the receipt of a message tell where its payload is.
 fn hold(message: &mut BrowsedMessage, queue: &QueueName) {
     let payload = StoredPayload::of(&Body::read(&message.body, usize::MAX), queue);
-    message.receipt = Held::write(payload.as_ref(), &message.receipt);
+    message.receipt = PayloadReceipt::write(payload.as_ref(), &message.receipt);
 }
 
 #[async_trait]
@@ -219,7 +219,7 @@ impl Backend for WithPayloads {
         }
         Ok(match self.inner.put_if(queue, message, swap).await? {
             PutIf::Swapped(Some(mut put)) => {
-                put.receipt = Held::write(None, &put.receipt);
+                put.receipt = PayloadReceipt::write(None, &put.receipt);
                 PutIf::Swapped(Some(put))
             }
             other => other,
@@ -244,7 +244,7 @@ impl Backend for WithPayloads {
                     continue;
                 }
                 let payload = StoredPayload::of(&body, queue);
-                message.receipt = Held::write(payload.as_ref(), &message.receipt);
+                message.receipt = PayloadReceipt::write(payload.as_ref(), &message.receipt);
                 messages.push(message);
             }
             // Each round leases what it abandons, so there is an end.
@@ -300,10 +300,10 @@ impl Backend for WithPayloads {
         visibility: Duration,
         body: Option<Bytes>,
     ) -> Result<Lease> {
-        let Held { payload, receipt } = Held::read(receipt);
+        let PayloadReceipt { payload, receipt } = PayloadReceipt::read(receipt);
         let updated = self.inner.update(queue, id, &receipt, visibility, body);
         let mut lease = updated.await?;
-        lease.receipt = Held::write(payload.as_ref(), &lease.receipt);
+        lease.receipt = PayloadReceipt::write(payload.as_ref(), &lease.receipt);
         Ok(lease)
     }
 
@@ -326,7 +326,7 @@ impl Backend for WithPayloads {
 
 /// What a receipt holds, which also tells the payload of its message, so that whoever settles the message need not know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct PayloadReceipt {
     pub(super) payload: Option<StoredPayload>,
     pub(super) receipt: PopReceipt,
 }
@@ -334,7 +334,7 @@ pub(super) struct Held {
 const SEPARATOR: char = ' ';
 const NO_PAYLOAD: &str = "-";
 
-impl Held {
+impl PayloadReceipt {
     /// Reads a receipt that this module has written. Of any other one, the storage tells what is wrong.
     pub(super) fn read(held: &PopReceipt) -> Self {
         let read = || {
@@ -375,9 +375,12 @@ mod tests {
         for payload in [Some(payload), None] {
             for text in ["AgAAAAMAAAAAAAAA=", "with spaces in it", ""] {
                 let receipt = PopReceipt::new(text);
-                let held = Held::write(payload.as_ref(), &receipt);
+                let held = PayloadReceipt::write(payload.as_ref(), &receipt);
                 let payload = payload.clone();
-                assert_eq!(Held::read(&held), Held { payload, receipt });
+                assert_eq!(
+                    PayloadReceipt::read(&held),
+                    PayloadReceipt { payload, receipt }
+                );
             }
         }
     }
@@ -387,7 +390,10 @@ mod tests {
         for text in ["", "abc", "1 2", "12 not-a-name x"] {
             let receipt = PopReceipt::new(text);
             let payload = None;
-            assert_eq!(Held::read(&receipt), Held { payload, receipt });
+            assert_eq!(
+                PayloadReceipt::read(&receipt),
+                PayloadReceipt { payload, receipt }
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ mod sweep;
 pub(crate) use backend::WithPayloads;
 #[cfg(feature = "object-store")]
 pub(crate) use place::IDENTITY;
-pub(crate) use place::Place;
+pub(crate) use place::PayloadPlace;
 pub use queue_core::payload_store::{ObjectPage, PayloadStore, StoredObject};
 pub use stores::MemoryPayloads;
 #[cfg(feature = "object-store")]

@@ -10,8 +10,8 @@ use queue_core::clock::Clock;
 use queue_core::wire::{Body, Payload, PayloadRef, StoredPayload};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
-use super::backend::{Held, WithPayloads};
-use super::place::Place;
+use super::backend::{PayloadReceipt, WithPayloads};
+use super::place::PayloadPlace;
 
 impl WithPayloads {
     /// Puts a message and stores its data.
@@ -62,7 +62,7 @@ impl WithPayloads {
         one.store(data, submitted.time_to_live).await?;
         let lease = one.submit(submitted).await?;
         let mut put = put;
-        put.receipt = Held::write(Some(&payload), &lease.receipt);
+        put.receipt = PayloadReceipt::write(Some(&payload), &lease.receipt);
         put.visible_at = lease.visible_at;
         Ok(put)
     }
@@ -138,7 +138,7 @@ impl WithPayloads {
         payload: Option<&StoredPayload>,
     ) -> Result<PutReceipt> {
         let mut put = self.inner.put(queue, message).await?;
-        put.receipt = Held::write(payload, &put.receipt);
+        put.receipt = PayloadReceipt::write(payload, &put.receipt);
         Ok(put)
     }
 }
@@ -150,7 +150,7 @@ const RENEWAL: Duration = Duration::from_secs(20);
 /// A message that was put before its payload is stored.
 struct Pending<'a> {
     pub(super) storage: &'a dyn Backend,
-    pub(super) place: &'a Place,
+    pub(super) place: &'a PayloadPlace,
     pub(super) clock: &'a dyn Clock,
     pub(super) queue: &'a QueueName,
     pub(super) payload: &'a StoredPayload,

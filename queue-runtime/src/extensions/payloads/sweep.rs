@@ -10,7 +10,7 @@ use queue_core::payload_store::StoredObject;
 use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
-use super::place::{DATA, DONE, IDENTITY, KEPT, Place};
+use super::place::{DATA, DONE, IDENTITY, KEPT, PayloadPlace};
 use crate::kernel::pace::Pace;
 
 /// How long marks are kept, unless the sweep says otherwise.
@@ -68,13 +68,17 @@ pub struct Sweep {
 /// The store of payloads of a service, from [`QueueService::payloads`](crate::QueueService::payloads).
 #[derive(Debug, Clone)]
 pub struct Payloads {
-    place: Arc<Place>,
+    place: Arc<PayloadPlace>,
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
 }
 
 impl Payloads {
-    pub(crate) fn new(place: Arc<Place>, backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        place: Arc<PayloadPlace>,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             place,
             backend,
@@ -364,7 +368,7 @@ impl Pass {
         Ok(())
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &PayloadPlace {
         &self.sweep.payloads.place
     }
 

@@ -110,7 +110,7 @@ const WARN_AGAIN: Duration = Duration::from_secs(60 * 60);
 
 /// A moment on both clocks of this process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct BothClocks {
     pub(super) wall: Timestamp,
     pub(super) monotonic: Duration,
 }
@@ -124,14 +124,14 @@ struct Ahead {
     tick: Timestamp,
     is_far: bool,
     /// Since when the record is this one, and the clock is steady.
-    since: Moment,
+    since: BothClocks,
     /// When it was last warned of, on the monotonic clock.
     warned: Duration,
 }
 
 /// What to do about the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum LeadVerdict {
     /// It is not ahead.
     InTime,
     Wait,
@@ -150,11 +150,16 @@ impl Lead {
     }
 
     /// Looks at the tick that is recorded.
-    pub(super) fn look(&mut self, ticks: &dyn Ticks, tick: Timestamp, now: Moment) -> Verdict {
+    pub(super) fn look(
+        &mut self,
+        ticks: &dyn Ticks,
+        tick: Timestamp,
+        now: BothClocks,
+    ) -> LeadVerdict {
         let ahead = between(now.wall, tick);
         if ahead <= NOT_MENTIONED {
             self.0 = None;
-            return Verdict::InTime;
+            return LeadVerdict::InTime;
         }
         let is_far = ahead > FAR.max(period(ticks, now.wall));
         let before = self.0.filter(|before| before.is_far || !is_far);
@@ -170,14 +175,14 @@ impl Lead {
         });
         let steady = now.monotonic.saturating_sub(since.monotonic);
         match warned {
-            _ if is_far && steady >= STEADY => Verdict::Replace(since.wall.min(now.wall)),
-            None => Verdict::Warn { is_far },
-            Some(_) => Verdict::Wait,
+            _ if is_far && steady >= STEADY => LeadVerdict::Replace(since.wall.min(now.wall)),
+            None => LeadVerdict::Warn { is_far },
+            Some(_) => LeadVerdict::Wait,
         }
     }
 }
 
-impl Moment {
+impl BothClocks {
     /// Returns whether both clocks have advanced alike until `now`.
     fn is_steady(self, now: Self) -> bool {
         let monotonic = now.monotonic.saturating_sub(self.monotonic);
@@ -254,14 +259,14 @@ mod due_tests {
 #[cfg(test)]
 mod lead_tests {
     use super::super::recurrence::every;
-    use super::Verdict::{InTime, Replace, Wait, Warn};
+    use super::LeadVerdict::{InTime, Replace, Wait, Warn};
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
     const MINUTE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3600);
-    const NEAR: Verdict = Warn { is_far: false };
-    const FAR: Verdict = Warn { is_far: true };
+    const NEAR: LeadVerdict = Warn { is_far: false };
+    const FAR: LeadVerdict = Warn { is_far: true };
 
     const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
@@ -283,9 +288,9 @@ mod lead_tests {
         }
 
         #[track_caller]
-        fn look(&mut self, after: Duration, record: Duration, expected: Verdict) {
+        fn look(&mut self, after: Duration, record: Duration, expected: LeadVerdict) {
             let recurrence = every(self.interval);
-            let now = Moment {
+            let now = BothClocks {
                 wall: START + after + self.stepped,
                 monotonic: after,
             };

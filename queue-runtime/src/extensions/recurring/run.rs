@@ -11,7 +11,7 @@ use queue_core::internal::{between, error_chain};
 use queue_core::{Error, Message, MessageId, RetryAdvice};
 use tokio_util::sync::CancellationToken;
 
-use super::due::{Lead, Moment, Verdict, due};
+use super::due::{BothClocks, Lead, LeadVerdict, due};
 use super::records::Last;
 use super::recurrence::Ticks;
 use super::schedule::Schedule;
@@ -128,16 +128,16 @@ impl<M: Message> Runner<M> {
     /// be replaced.
     fn look(&mut self, last: &Last, now: Timestamp) -> Option<Timestamp> {
         let monotonic = self.schedule.context.clock.monotonic();
-        let moment = Moment {
+        let moment = BothClocks {
             wall: now,
             monotonic,
         };
         let ahead = between(now, last.tick);
         let (schedule, last) = (&self.schedule.name, last.tick);
         match self.lead.look(&*self.ticks, last, moment) {
-            Verdict::InTime => self.in_time = Some(last),
-            Verdict::Wait => {}
-            Verdict::Warn { is_far: false } => log_caught(|| {
+            LeadVerdict::InTime => self.in_time = Some(last),
+            LeadVerdict::Wait => {}
+            LeadVerdict::Warn { is_far: false } => log_caught(|| {
                 tracing::warn!(
                     schedule,
                     %last,
@@ -145,7 +145,7 @@ impl<M: Message> Runner<M> {
                     "the last tick of a schedule is ahead of the clock; the schedule waits until then"
                 );
             }),
-            Verdict::Warn { is_far: true } => log_caught(|| {
+            LeadVerdict::Warn { is_far: true } => log_caught(|| {
                 tracing::warn!(
                     schedule,
                     %last,
@@ -155,7 +155,7 @@ impl<M: Message> Runner<M> {
                 );
             }),
             // The ticks since the last one in time may have been missed, such as the one at which this was noticed.
-            Verdict::Replace(begins) => {
+            LeadVerdict::Replace(begins) => {
                 return Some(self.in_time.map_or(begins, |tick| tick.min(begins)));
             }
         }

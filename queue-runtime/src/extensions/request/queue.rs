@@ -52,7 +52,7 @@ impl Replies {
         &self,
         id: &MessageId,
         deadline: Duration,
-    ) -> Result<(QueueName, Place), RequestProblem> {
+    ) -> Result<(QueueName, ReplyPlace), RequestProblem> {
         let mut current = Arc::clone(&self.current).lock_owned().await;
         if let Some(queue) = &*current {
             match place(&self.context, queue, id, deadline).await {
@@ -109,11 +109,11 @@ async fn place(
     queue: &ReplyQueue,
     id: &MessageId,
     deadline: Duration,
-) -> Result<(QueueName, Place), RequestProblem> {
+) -> Result<(QueueName, ReplyPlace), RequestProblem> {
     let gone = || Error::new(ErrorKind::QueueNotFound, Operation::SetMetadata);
     let place = queue.waiting.add(id).map_err(|refused| match refused {
-        Refused::Full => RequestProblem::TooManyWaiting,
-        Refused::Closed => RequestProblem::ReplyQueue(gone().with_queue(&queue.name)),
+        NoPlace::Full => RequestProblem::TooManyWaiting,
+        NoPlace::Closed => RequestProblem::ReplyQueue(gone().with_queue(&queue.name)),
     })?;
     let renewed = queue.renew(context, deadline).await;
     renewed.map_err(RequestProblem::ReplyQueue)?;
@@ -133,7 +133,7 @@ debug_fields!(Replies { lease });
 pub(super) struct ReplyQueue {
     pub(super) name: QueueName,
     pub(super) lease: Duration,
-    pub(super) waiting: Arc<Waiting>,
+    pub(super) waiting: Arc<WaitingRequests>,
     /// Asks its task to end.
     pub(super) closing: CancellationToken,
     /// Its task has ended.
@@ -174,7 +174,7 @@ impl ReplyQueue {
         let queue = Self {
             name: QueueName::random_reply_queue(),
             lease,
-            waiting: Waiting::new(),
+            waiting: WaitingRequests::new(),
             closing,
             ended: CancellationToken::new(),
             heartbeats: AtomicU64::new(1),
@@ -286,7 +286,7 @@ impl ReplyQueue {
 
 /// The requests that wait for a reply on one queue.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingRequests {
     /// `None` once the queue is given up.
     requests: Mutex<Option<HashMap<String, oneshot::Sender<Body>>>>,
     added: Notify,
@@ -294,15 +294,15 @@ pub(super) struct Waiting {
 
 /// A request's place among those that wait. It is given up when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    waiting: Arc<Waiting>,
+pub(super) struct ReplyPlace {
+    waiting: Arc<WaitingRequests>,
     id: MessageId,
     reply: oneshot::Receiver<Body>,
 }
 
 /// Why a request cannot wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refused {
+enum NoPlace {
     /// The queue is given up.
     Closed,
     /// [`MAX_WAITING`] requests wait already.
@@ -312,7 +312,7 @@ enum Refused {
 /// The most requests of one service that wait at a time.
 pub(super) const MAX_WAITING: usize = 10_000;
 
-impl Waiting {
+impl WaitingRequests {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             requests: Mutex::new(Some(HashMap::new())),
@@ -320,16 +320,16 @@ impl Waiting {
         })
     }
 
-    fn add(self: &Arc<Self>, id: &MessageId) -> Result<Place, Refused> {
+    fn add(self: &Arc<Self>, id: &MessageId) -> Result<ReplyPlace, NoPlace> {
         let (sender, reply) = oneshot::channel();
         let mut requests = self.requests.hold();
-        let requests = requests.as_mut().ok_or(Refused::Closed)?;
+        let requests = requests.as_mut().ok_or(NoPlace::Closed)?;
         if requests.len() >= MAX_WAITING {
-            return Err(Refused::Full);
+            return Err(NoPlace::Full);
         }
         requests.insert(id.to_string(), sender);
         self.added.notify_one();
-        Ok(Place {
+        Ok(ReplyPlace {
             waiting: Arc::clone(self),
             id: id.clone(),
             reply,
@@ -370,7 +370,7 @@ impl Waiting {
     }
 }
 
-impl Place {
+impl ReplyPlace {
     /// Waits for the reply. Returns `None` if the queue is given up.
     ///
     /// # Cancel safety
@@ -380,7 +380,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ReplyPlace {
     fn drop(&mut self) {
         if let Some(requests) = self.waiting.requests.hold().as_mut() {
             requests.remove(self.id.as_str());
@@ -404,7 +404,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_reply_goes_to_its_request_once() {
-        let waiting = Waiting::new();
+        let waiting = WaitingRequests::new();
         let mut first = waiting.add(&id("1")).expect("open");
         let mut second = waiting.add(&id("2")).expect("open");
         assert!(waiting.answer("2", body("two")));
@@ -417,30 +417,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_is_dropped_waits_no_more() {
-        let waiting = Waiting::new();
+        let waiting = WaitingRequests::new();
         let request = waiting.add(&id("1")).expect("open");
         assert!(!waiting.is_empty() && !waiting.close_if_empty());
         drop(request);
         assert!(!waiting.answer("1", body("late")));
         assert!(waiting.close_if_empty());
-        assert_eq!(waiting.add(&id("2")).err(), Some(Refused::Closed));
+        assert_eq!(waiting.add(&id("2")).err(), Some(NoPlace::Closed));
     }
 
     #[tokio::test]
     async fn those_that_wait_learn_that_the_queue_is_given_up() {
-        let waiting = Waiting::new();
+        let waiting = WaitingRequests::new();
         let mut request = waiting.add(&id("1")).expect("open");
         waiting.close();
         assert_eq!(request.reply().await, None);
-        assert_eq!(waiting.add(&id("2")).err(), Some(Refused::Closed));
+        assert_eq!(waiting.add(&id("2")).err(), Some(NoPlace::Closed));
     }
 
     #[test]
     fn the_number_that_wait_is_bounded() {
-        let waiting = Waiting::new();
+        let waiting = WaitingRequests::new();
         let add = |n: usize| waiting.add(&id(&n.to_string()));
         let mut places: Vec<_> = (0..MAX_WAITING).map(|n| add(n).expect("room")).collect();
-        assert_eq!(add(MAX_WAITING).err(), Some(Refused::Full));
+        assert_eq!(add(MAX_WAITING).err(), Some(NoPlace::Full));
         places.pop();
         assert!(add(MAX_WAITING).is_ok());
     }

@@ -17,7 +17,7 @@ use queue_core::internal::{LockExt as _, forward_backend};
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 use tokio_util::sync::CancellationToken;
 
-use super::turns::{Turns, Urgency};
+use super::turns::{RequestTurns, Urgency};
 
 /// How many requests a service sends to its storage each second at most: on each queue, and in all.
 ///
@@ -203,13 +203,13 @@ impl Drop for Waiting<'_> {
 /// waits for any more.
 struct Limited {
     inner: Arc<dyn Backend>,
-    turns: Turns,
+    turns: RequestTurns,
     clock: Arc<dyn Clock>,
 }
 
 impl Limited {
     pub(super) fn new(inner: Arc<dyn Backend>, limit: StorageLimit, clock: Arc<dyn Clock>) -> Self {
-        let turns = Turns::new(limit, Arc::clone(&clock));
+        let turns = RequestTurns::new(limit, Arc::clone(&clock));
         Self {
             inner,
             turns,

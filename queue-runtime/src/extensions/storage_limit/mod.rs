@@ -1,7 +1,7 @@
 //! Staying below the storage's limits: a backend whose requests wait until they may be sent.
 //!
 //! Each request takes a token of its queue's [`Bucket`](crate::bucket::Bucket), and then one of the account's, as far as they
-//! are limited. [`Turns`](turns::Turns) alone decides who is the next to get one:
+//! are limited. [`RequestTurns`](turns::RequestTurns) alone decides who is the next to get one:
 //!
 //! ```text
 //!            the first of its queue,          the first of those that have

@@ -24,7 +24,9 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use objects::{Name, claim_body, end_body, folder, read_claim, read_end, seen};
-use protocol::{Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renewing};
+use protocol::{
+    Ask, Asked, Begin, EndObject, NextStep, StoreAnswer, Watch, finish, finishing, renewing,
+};
 use queue_clock::SystemClock;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
@@ -161,7 +163,7 @@ impl ObjectResults {
         &self,
         key: &WorkKey,
         first: Ask,
-        mut answer: impl FnMut(&Ask, Reply, Asked) -> Next<T> + Send,
+        mut answer: impl FnMut(&Ask, StoreAnswer, Asked) -> NextStep<T> + Send,
     ) -> Result<T> {
         let mut ask = first;
         loop {
@@ -170,14 +172,14 @@ impl ObjectResults {
             let reply = Folder::guard(self.folder.as_ref(), Operation::Idempotency, asked).await?;
             let answered_at = self.clock.monotonic();
             match answer(&ask, reply, Asked { at, answered_at }) {
-                Next::Ask(next) => ask = next,
-                Next::Finished(finished) => return Ok(finished),
+                NextStep::Ask(next) => ask = next,
+                NextStep::Finished(finished) => return Ok(finished),
             }
         }
     }
 
     /// Carries out one request.
-    async fn ask(&self, key: &WorkKey, ask: &Ask) -> Result<Reply> {
+    async fn ask(&self, key: &WorkKey, ask: &Ask) -> Result<StoreAnswer> {
         let folder = folder(&self.prefix, key);
         match ask {
             Ask::List => {
@@ -186,17 +188,17 @@ impl ObjectResults {
                     Ok(object.location.filename().and_then(Name::parse))
                 });
                 let names: Vec<Name> = names.try_collect().await.map_err(failed)?;
-                Ok(Reply::Listed(seen(names)))
+                Ok(StoreAnswer::Listed(seen(names)))
             }
             Ask::ReadClaim(generation) => {
                 let name = Name::Claim(*generation).within(&folder);
                 let claim = self.read(&name, |bytes| read_claim(key, bytes));
-                claim.await.map(Reply::Claim)
+                claim.await.map(StoreAnswer::Claim)
             }
             Ask::ReadEnd(generation) => {
                 let name = Name::End(*generation).within(&folder);
                 let end = self.read(&name, |bytes| read_end(key, bytes));
-                end.await.map(Reply::End)
+                end.await.map(StoreAnswer::End)
             }
             Ask::Create(generation, claim) => {
                 let name = Name::Claim(*generation).within(&folder);
@@ -252,13 +254,13 @@ impl ObjectResults {
         }
     }
 
-    async fn create(&self, name: &Path, body: Bytes) -> Result<Reply> {
+    async fn create(&self, name: &Path, body: Bytes) -> Result<StoreAnswer> {
         let put = self
             .objects
             .put_opts(name, body.into(), PutMode::Create.into());
         match put.await {
-            Ok(_) => Ok(Reply::Created),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(Reply::Exists),
+            Ok(_) => Ok(StoreAnswer::Created),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(StoreAnswer::Exists),
             Err(error) => Err(failed(error).with_outcome(Outcome::Unknown)),
         }
     }

@@ -13,7 +13,7 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pass::Pass;
+use pass::RedrivePass;
 use queue_core::backend::{Atomicity, Browsing};
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::{between, debug_fields};
@@ -301,7 +301,7 @@ impl Redrive {
     /// The backend's error; also [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a filter by age on a storage
     /// that cannot be browsed: a peek does not tell the storage's time.
     pub async fn dry_run(&self) -> Result<Redriven, RedriveError> {
-        let mut pass = Pass::new(self, true);
+        let mut pass = RedrivePass::new(self, true);
         if self.is_browsed() {
             pass::browse(&mut pass).await?;
         } else {
@@ -331,7 +331,7 @@ impl Redrive {
     /// be browsed, the messages that it held are handed back in the background; if the process is killed, they stay
     /// invisible for up to a minute, or longer with an [`interval`](Self::interval) of more than 30 seconds.
     pub async fn run(&self) -> Result<Redriven, RedriveError> {
-        let mut pass = Pass::new(self, false);
+        let mut pass = RedrivePass::new(self, false);
         if self.is_browsed() {
             pass::browse(&mut pass).await?;
         } else {

@@ -18,7 +18,7 @@ use crate::kernel::repeat::Repeats;
 use crate::kernel::send::take_again;
 
 /// One pass over a poison queue.
-pub(super) struct Pass<'r> {
+pub(super) struct RedrivePass<'r> {
     pub(super) redrive: &'r Redrive,
     pub(super) counts: Redriven,
     dry: bool,
@@ -27,7 +27,7 @@ pub(super) struct Pass<'r> {
 }
 
 /// A message of the poison queue, with the right to move it.
-pub(super) struct Item {
+pub(super) struct Candidate {
     pub(super) id: StorageId,
     receipt: PopReceipt,
     body: Body,
@@ -39,7 +39,7 @@ pub(super) struct Item {
 
 /// A message to be moved, or to be deleted if a copy of it is moved before.
 pub(super) struct Move {
-    item: Item,
+    item: Candidate,
     put: Put,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum MoveEnd {
     Left,
 }
 
-impl<'r> Pass<'r> {
+impl<'r> RedrivePass<'r> {
     pub(super) fn new(redrive: &'r Redrive, dry: bool) -> Self {
         Self {
             redrive,
@@ -80,9 +80,9 @@ impl<'r> Pass<'r> {
         receipt: PopReceipt,
         body: Bytes,
         damage: Option<&str>,
-    ) -> Item {
+    ) -> Candidate {
         let limit = self.redrive.context.backend.capabilities().max_moved_body;
-        Item {
+        Candidate {
             body: Body::of_stored(&body, damage, limit),
             stored: damage.is_none().then_some(body),
             id,
@@ -92,7 +92,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Returns the move of a message. Reports one that stays on the poison queue.
-    pub(super) fn plan(&mut self, item: Item, now: Timestamp) -> Option<Move> {
+    pub(super) fn plan(&mut self, item: Candidate, now: Timestamp) -> Option<Move> {
         match self.put(&item, now) {
             Ok(put) => Some(Move { item, put }),
             Err(outcome) => {
@@ -102,7 +102,7 @@ impl<'r> Pass<'r> {
         }
     }
 
-    fn put(&self, item: &Item, now: Timestamp) -> Result<Put, RedriveOutcome> {
+    fn put(&self, item: &Candidate, now: Timestamp) -> Result<Put, RedriveOutcome> {
         let restored = match &item.body {
             Body::Event(event) => self.restored(event),
             Body::Bare(_) | Body::Malformed(_) => None,
@@ -133,7 +133,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Returns where to put a message without a record, if it is to be moved.
-    fn unrecorded(&self, item: &Item) -> Option<(QueueName, Bytes)> {
+    fn unrecorded(&self, item: &Candidate) -> Option<(QueueName, Bytes)> {
         let queue = self.redrive.unrecorded_to.as_ref();
         let queue = queue.filter(|_| self.redrive.filters.admit_all())?;
         Some((queue.clone(), item.stored.clone()?))
@@ -155,7 +155,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Counts and reports what happened to a message.
-    pub(super) fn report(&mut self, item: &Item, outcome: &RedriveOutcome) {
+    pub(super) fn report(&mut self, item: &Candidate, outcome: &RedriveOutcome) {
         self.counts.count(outcome);
         if let Some(observer) = &self.redrive.observer {
             observer(&RedriveStep {
@@ -384,7 +384,7 @@ impl Identity {
 const STEP: usize = 32;
 
 /// Looks at all messages that are on the queue at the start.
-pub(super) async fn browse(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+pub(super) async fn browse(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> {
     let redrive = pass.redrive;
     let step = redrive.interval.map_or(STEP, |_| 1);
     let backend = &redrive.context.backend;

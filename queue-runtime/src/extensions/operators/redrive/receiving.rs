@@ -11,7 +11,7 @@ use queue_core::backend::{BackendExt as _, PopReceipt, ReceivedMessage, StorageI
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 
 use super::Redrive;
-use super::pass::{MoveEnd, Pass};
+use super::pass::{MoveEnd, RedrivePass};
 use super::report::RedriveError;
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
@@ -21,7 +21,7 @@ use crate::kernel::receive::body_unhandled;
 const LEASE: Duration = Duration::from_secs(60);
 
 /// Receives all messages that are visible now.
-pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> {
     let redrive = pass.redrive;
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
     let (most, lease) = receives(redrive);
@@ -85,7 +85,7 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
 }
 
 /// Looks at the first visible messages without receiving them.
-pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> {
     let redrive = pass.redrive;
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
     if redrive.filters.need_time() {
@@ -156,7 +156,11 @@ impl Held {
     }
 
     /// Does nothing unless it is held.
-    async fn hand_back(&mut self, pass: &Pass<'_>, id: &StorageId) -> Result<(), RedriveError> {
+    async fn hand_back(
+        &mut self,
+        pass: &RedrivePass<'_>,
+        id: &StorageId,
+    ) -> Result<(), RedriveError> {
         match self.messages.remove(id) {
             Some(held) => {
                 let hand_back = || hand_back(&self.context, &self.queue, id, &held);
@@ -166,7 +170,7 @@ impl Held {
         }
     }
 
-    async fn hand_back_all(mut self, pass: &Pass<'_>) -> Result<(), RedriveError> {
+    async fn hand_back_all(mut self, pass: &RedrivePass<'_>) -> Result<(), RedriveError> {
         while let Some(id) = self.messages.keys().next().cloned() {
             self.hand_back(pass, &id).await?;
         }
