@@ -10,7 +10,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::backend::Packs;
 use super::open::{OpenPack, item_id};
-use crate::extensions::storage_limit::Sending;
+use crate::extensions::storage_limit::SendTime;
 use crate::kernel::lease::{Lease, Receive};
 
 /// How many times the visibility timeout a pack is held at most, unless it is set.
@@ -56,7 +56,7 @@ impl Packs {
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let mut messages = self.take_waiting(queue, max as usize, visibility).await;
-        let (sending, has_items) = (Sending::current(), !messages.is_empty());
+        let (sending, has_items) = (SendTime::current(), !messages.is_empty());
         for _ in 0..ROUNDS {
             let room = max as usize - messages.len();
             if room == 0 {
@@ -114,7 +114,7 @@ impl Packs {
         (asked_at, visibility): (Duration, Duration),
         received: Vec<ReceivedMessage>,
     ) -> Vec<ReceivedMessage> {
-        let asked_at = Sending::current().counts_from(asked_at, &*self.clock);
+        let asked_at = SendTime::current().counts_from(asked_at, &*self.clock);
         let receive = Receive {
             asked_at,
             answered_at: self.clock.monotonic(),

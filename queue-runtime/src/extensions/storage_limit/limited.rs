@@ -93,7 +93,7 @@ impl StorageLimit {
 }
 
 tokio::task_local! {
-    static CURRENT: Sending;
+    static CURRENT: SendTime;
 }
 
 /// When a receive was sent. The lease of what it returns counts from then on, which may be long after the backend was
@@ -102,7 +102,7 @@ tokio::task_local! {
 /// The one who asks has the receive run [within](Self::scope) this, through all backends above the one that waits, if any
 /// does.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sending(Arc<Inner>);
+pub(crate) struct SendTime(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -121,7 +121,7 @@ struct State {
     is_hurried: bool,
 }
 
-impl Sending {
+impl SendTime {
     /// Returns that of the current task, or a new one.
     pub(crate) fn current() -> Self {
         CURRENT.try_with(Self::clone).unwrap_or_default()
@@ -184,10 +184,10 @@ impl Sending {
     }
 }
 
-struct Waiting<'a>(&'a Sending);
+struct Waiting<'a>(&'a SendTime);
 
 impl<'a> Waiting<'a> {
-    fn begin(sending: &'a Sending) -> Self {
+    fn begin(sending: &'a SendTime) -> Self {
         sending.0.state.hold().waiting += 1;
         Self(sending)
     }
@@ -335,7 +335,7 @@ impl Backend for Limited {
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let token = self.ordinary(queue);
-        if !Sending::current().after(token, &*self.clock).await {
+        if !SendTime::current().after(token, &*self.clock).await {
             return Err(Error::new(ErrorKind::Timeout, Operation::Receive)
                 .with_queue(queue)
                 .with_detail("it was given up before the storage limit let it be sent")

@@ -22,5 +22,5 @@
 mod limited;
 mod turns;
 
-pub(crate) use limited::Sending;
+pub(crate) use limited::SendTime;
 pub use limited::StorageLimit;

@@ -166,7 +166,7 @@ async fn a_receive_is_told_when_it_was_sent() {
     let of = setup().await;
     let clock = &*of.clock;
     of.limited.properties(&QUEUE).await.expect("read");
-    let sending = Sending::default();
+    let sending = SendTime::default();
     assert_eq!(sending.counts_from(Duration::ZERO, clock), Duration::ZERO);
     let receive = sending.scope(of.limited.receive(&QUEUE, 1, LEASE));
     let waits = async {
@@ -183,7 +183,7 @@ async fn a_receive_is_told_when_it_was_sent() {
 async fn a_receive_that_was_given_up_is_not_sent() {
     let of = setup().await;
     of.limited.properties(&QUEUE).await.expect("read");
-    let sending = Sending::default();
+    let sending = SendTime::default();
     let receive = || sending.scope(of.limited.receive(&QUEUE, 1, LEASE));
     sending.restart(true);
     let hurried = receive().await.expect_err("it would have to wait");
