@@ -134,7 +134,8 @@ impl Sweep {
     /// Deletes what nobody needs.
     ///
     /// # Errors
-    /// [`SweepError`] with what was deleted before the error. Repeat the sweep.
+    /// [`SweepError`] with what was deleted before the error. Repeat the sweep. A container that does not exist is one: a
+    /// sweep does not create it.
     ///
     /// # Cancel safety
     /// A sweep that is dropped has deleted a part.
@@ -185,7 +186,6 @@ struct Pass {
 
 impl Pass {
     async fn all(&mut self) -> Result<()> {
-        self.place().store.prepare().await?;
         let identity = match self.place().known_identity().await? {
             Some(identity) => identity,
             // Nothing was ever stored.
