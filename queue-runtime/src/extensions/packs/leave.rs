@@ -296,11 +296,11 @@ impl Packs {
     }
 
     /// Returns the repeats of an operation on a pack: for half of the time that its lease lasts, so that what was received
-    /// with it does not wait for longer.
+    /// with it does not wait for longer, also for several packs together.
     fn repeats(&self, pack: &OpenPack) -> Repeats<'_> {
         let now = self.clock.monotonic();
-        let until = now.saturating_add(pack.lease.lasts_for(now) / 2);
-        Repeats::within_lease(until, &*self.clock)
+        let half = || now.saturating_add(pack.lease.lasts_for(now) / 2);
+        Repeats::within_lease(pack.repeat_until.unwrap_or_else(half), &*self.clock)
     }
 
     /// Gives packs back, several at once.

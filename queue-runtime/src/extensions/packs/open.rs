@@ -27,6 +27,8 @@ pub(super) struct OpenPack {
     pub(super) receipt: PopReceipt,
     /// When what is left of it is split, on the monotonic clock.
     pub(super) hold_until: Duration,
+    /// Until when operations on it are repeated, if others wait for it that were received with it.
+    pub(super) repeat_until: Option<Duration>,
     /// Its entry among the packs that are looked at when something is due.
     pub(super) ticket: Ticket,
     state: Mutex<PackState>,
@@ -93,6 +95,7 @@ impl OpenPack {
         deleted: &ItemSet,
         lease: Lease,
         hold_until: Duration,
+        repeat_until: Option<Duration>,
     ) -> Self {
         let item = |(number, event)| Item {
             event,
@@ -111,6 +114,7 @@ impl OpenPack {
             items: items.len() as u32,
             lease,
             hold_until,
+            repeat_until,
             ticket: Ticket::default(),
             state: Mutex::new(PackState {
                 items,
