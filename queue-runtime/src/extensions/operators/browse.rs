@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use queue_core::backend::{
-    Attachments, BrowsedMessage, MessageState, Op, PageMark, PopReceipt, StorageId,
+    Attachments, BackendExt as _, BrowsedMessage, MessageState, Op, PageMark, PopReceipt,
+    ReceivedMessage, StorageId,
 };
 use queue_core::envelope::{AttemptRecord, PoisonRecord};
 use queue_core::internal::{between, rewrite, with_payload};
 use queue_core::wire::{ACCOUNTING_RESERVE, Body, Event, JSON, Payload};
-use queue_core::{Error, ErrorKind, MessageId, Operation, Result, Timestamp};
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
+use crate::kernel::context::Context;
+use crate::kernel::receive::body_unhandled;
 use crate::kernel::send::{payload, release};
 use crate::service::AnyQueue;
 
@@ -380,6 +383,23 @@ impl AnyQueue {
         payload::check_size(body.len(), limit, Operation::Update)?;
         payload::check_readable(&body, &event.envelope.id, Operation::Update)?;
         Ok(body)
+    }
+}
+
+/// Makes a received message visible again, without counting the receive. Returns false if its lease has ended.
+pub(super) async fn hand_back(
+    context: &Context,
+    queue: &QueueName,
+    message: &ReceivedMessage,
+) -> Result<bool> {
+    let body = body_unhandled(context, message);
+    let handed_back = context
+        .backend
+        .hand_back(queue, &message.id, &message.receipt, body);
+    match handed_back.await {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_lease_gone() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

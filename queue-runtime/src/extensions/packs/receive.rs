@@ -239,7 +239,9 @@ impl Packs {
         } = opened;
         // One end for all packs of a receive that are split before it returns: half of the time that their leases last.
         let ends_at = receive.asked_at.saturating_add(visibility);
-        let half = receive.answered_at.saturating_add(ends_at.saturating_sub(receive.answered_at) / 2);
+        let half = receive
+            .answered_at
+            .saturating_add(ends_at.saturating_sub(receive.answered_at) / 2);
         let repeat_until = (unexplained(&message, &event) > 0).then_some(half);
         let opened = (message, event);
         let pack = OpenPack::new(opened, events, &deleted, lease, hold_until, repeat_until);

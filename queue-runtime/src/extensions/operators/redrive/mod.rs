@@ -301,13 +301,7 @@ impl Redrive {
     /// The backend's error; also [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a filter by age on a storage
     /// that cannot be browsed: a peek does not tell the storage's time.
     pub async fn dry_run(&self) -> Result<Redriven, RedriveError> {
-        let mut pass = RedrivePass::new(self, true);
-        if self.is_browsed() {
-            pass::browse(&mut pass).await?;
-        } else {
-            receiving::peek(&mut pass).await?;
-        }
-        Ok(pass.counts)
+        self.pass(true).await
     }
 
     /// Redrives all messages that are visible now.
@@ -331,11 +325,15 @@ impl Redrive {
     /// be browsed, the messages that it held are handed back in the background; if the process is killed, they stay
     /// invisible for up to a minute, or longer with an [`interval`](Self::interval) of more than 30 seconds.
     pub async fn run(&self) -> Result<Redriven, RedriveError> {
-        let mut pass = RedrivePass::new(self, false);
-        if self.is_browsed() {
-            pass::browse(&mut pass).await?;
-        } else {
-            receiving::run(&mut pass).await?;
+        self.pass(false).await
+    }
+
+    async fn pass(&self, dry: bool) -> Result<Redriven, RedriveError> {
+        let mut pass = RedrivePass::new(self, dry);
+        match (self.is_browsed(), dry) {
+            (true, _) => pass::browse(&mut pass).await?,
+            (false, true) => receiving::peek(&mut pass).await?,
+            (false, false) => receiving::run(&mut pass).await?,
         }
         Ok(pass.counts)
     }
