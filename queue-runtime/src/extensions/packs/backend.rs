@@ -15,12 +15,15 @@ use queue_core::clock::{BoxFuture, Clock};
 use queue_core::encoder::Encoder;
 use queue_core::internal::forward_backend;
 use queue_core::wire::{Pack, Payload, StoredPayload};
-use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::open::{ItemOf, OpenPack, Shelves, item_id, parse_item};
 use super::receive::not_open;
 use crate::kernel::delay_queue::DelayQueue;
 use crate::kernel::lease::Renewals;
+
+/// What the mark of a page begins with that starts within a pack.
+const WITHIN: &str = "item:";
 
 /// A backend that returns the items of packs as messages.
 pub(crate) struct Packs {
@@ -103,7 +106,7 @@ fn position_of_item(ops: &[Op]) -> Option<usize> {
 )]
 impl Backend for Packs {
     forward_backend!(self => self.storage; capabilities queue_uri partition notifier results payload_store transactions
-        create_queue delete_queue list_queues properties metadata set_metadata put put_if clear);
+        create_queue delete_queue list_queues properties metadata set_metadata put put_if find clear);
 
     async fn receive(
         &self,
@@ -118,7 +121,22 @@ impl Backend for Packs {
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.peek_items(queue, max).await
+        let mut messages = Vec::new();
+        for message in self.storage.peek(queue, max).await? {
+            let Some(items) = items_of(&message.body, &message.deleted_items) else {
+                messages.push(message);
+                continue;
+            };
+            for (number, body) in items {
+                let mut item = message.clone();
+                item.id = item_id(&message.id, number);
+                item.body = body;
+                item.deleted_items = ItemSet::default();
+                messages.push(item);
+            }
+        }
+        messages.truncate(max as usize);
+        Ok(messages)
     }
 
     async fn attachment(
@@ -136,17 +154,29 @@ impl Backend for Packs {
         self.storage.attachment(queue, id, stored, from).await
     }
 
+    /// Returns a page that ends before a pack, or consists of items of one.
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
-        self.browse_items(queue, from, max).await
-    }
-
-    async fn find(
-        &self,
-        queue: &QueueName,
-        id: &MessageId,
-        max: u32,
-    ) -> Result<Vec<BrowsedMessage>> {
-        self.storage.find(queue, id, max).await
+        if let Some(mark) = from
+            && let Some(rest) = mark.as_str().strip_prefix(WITHIN)
+        {
+            let limits = self.storage.capabilities().limits(Operation::Browse, queue);
+            let invalid = || limits.invalid_mark(mark);
+            let (first, mark) = rest.split_once(':').ok_or_else(invalid)?;
+            let first = first.parse().map_err(|_| invalid())?;
+            let mark = (!mark.is_empty()).then(|| PageMark::new(mark));
+            let page = self.storage.browse(queue, mark.as_ref(), 1).await?;
+            return Ok(within(page, mark.as_ref(), first, max));
+        }
+        let page = self.storage.browse(queue, from, max).await?;
+        let is_pack = |message: &BrowsedMessage| Pack::find(&message.body).is_some();
+        match page.messages.iter().position(is_pack) {
+            None => Ok(page),
+            Some(0) => {
+                let page = self.storage.browse(queue, from, 1).await?;
+                Ok(within(page, from, 0, max))
+            }
+            Some(before) => self.storage.browse(queue, from, before as u32).await,
+        }
     }
 
     async fn update(
@@ -246,60 +276,6 @@ impl fmt::Debug for Packs {
         f.debug_struct("Packs")
             .field("storage", &self.storage)
             .finish_non_exhaustive()
-    }
-}
-
-/// What the mark of a page begins with that starts within a pack.
-const WITHIN: &str = "item:";
-
-impl Packs {
-    async fn peek_items(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        let mut messages = Vec::new();
-        for message in self.storage.peek(queue, max).await? {
-            let Some(items) = items_of(&message.body, &message.deleted_items) else {
-                messages.push(message);
-                continue;
-            };
-            for (number, body) in items {
-                let mut item = message.clone();
-                item.id = item_id(&message.id, number);
-                item.body = body;
-                item.deleted_items = ItemSet::default();
-                messages.push(item);
-            }
-        }
-        messages.truncate(max as usize);
-        Ok(messages)
-    }
-
-    /// Returns a page that ends before a pack, or consists of items of one.
-    async fn browse_items(
-        &self,
-        queue: &QueueName,
-        from: Option<&PageMark>,
-        max: u32,
-    ) -> Result<Page> {
-        if let Some(mark) = from
-            && let Some(rest) = mark.as_str().strip_prefix(WITHIN)
-        {
-            let limits = self.storage.capabilities().limits(Operation::Browse, queue);
-            let invalid = || limits.invalid_mark(mark);
-            let (first, mark) = rest.split_once(':').ok_or_else(invalid)?;
-            let first = first.parse().map_err(|_| invalid())?;
-            let mark = (!mark.is_empty()).then(|| PageMark::new(mark));
-            let page = self.storage.browse(queue, mark.as_ref(), 1).await?;
-            return Ok(within(page, mark.as_ref(), first, max));
-        }
-        let page = self.storage.browse(queue, from, max).await?;
-        let is_pack = |message: &BrowsedMessage| Pack::find(&message.body).is_some();
-        match page.messages.iter().position(is_pack) {
-            None => Ok(page),
-            Some(0) => {
-                let page = self.storage.browse(queue, from, 1).await?;
-                Ok(within(page, from, 0, max))
-            }
-            Some(before) => self.storage.browse(queue, from, before as u32).await,
-        }
     }
 }
 

@@ -144,7 +144,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 impl<M: Message> Request<M, NoReplyType> {
     pub(crate) fn new(replies: Arc<Replies>, message: M) -> Self {
         Self {
-            submit: Submit::new(Arc::clone(replies.context()), M::TYPE.queue(), message),
+            submit: Submit::new(Arc::clone(&replies.context), M::TYPE.queue(), message),
             replies,
             request: None,
             within: WITHIN,
@@ -231,7 +231,7 @@ impl<M: Message, R: Message> Request<M, R> {
         if let Some(problem) = not_an_event(&[M::TYPE, R::TYPE]).or(invalid) {
             return Err(failed(Some(submit.into_message()), problem));
         }
-        let clock = Arc::clone(&replies.context().clock);
+        let clock = Arc::clone(&replies.context.clock);
         let asked_at = clock.monotonic();
         let deadline = asked_at.saturating_add(within);
         let waited = || clock.monotonic().saturating_sub(asked_at);

@@ -21,7 +21,7 @@ use crate::service::QueueService;
 
 /// The replies to the requests of one service. Dropping it deletes the reply queue in the background.
 pub(crate) struct Replies {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     lease: Duration,
     /// The queue that requests are given, until it is closed. Locked while another is opened, so that all requests get the
     /// same one.
@@ -37,10 +37,6 @@ impl Replies {
             current: Arc::default(),
             closing: CancellationToken::new(),
         }
-    }
-
-    pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
     }
 
     /// Returns the reply queue, and a place for the request to wait in. Opens the queue if necessary. What fails is tried
