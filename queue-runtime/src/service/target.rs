@@ -135,8 +135,8 @@ impl Account {
             Kind::Url(url) => open(url.clone(), Arc::clone(clock)).await?,
             Kind::Backend(backend) => Arc::clone(backend),
         };
-        let limited = limit.around(backend, clock);
-        Ok(Arc::new(Metered::new(limited, Arc::clone(meter), queues)))
+        let (limiter, meter) = (limit.limiter(clock), Arc::clone(meter));
+        Ok(Arc::new(Metered::new(backend, limiter, meter, queues)))
     }
 }
 

@@ -1,23 +1,17 @@
-//! The limit of a service, the backend whose requests wait for it, and when a receive that waited was sent.
+//! The limit of a service, what has its requests wait for it, and when a receive that waited was sent.
 
-use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use queue_core::backend::{
-    ApplyError, Atomicity, Backend, BrowsedMessage, Browsing, ConditionalPuts, Created, Lease,
-    Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
-    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
-};
+use queue_core::backend::{ApplyError, Atomicity, Backend, Op, OpOutcome, check_ops};
 use queue_core::clock::Clock;
-use queue_core::internal::{LockExt as _, forward_backend};
-use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
+use queue_core::internal::LockExt as _;
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::turns::{RequestTurns, Urgency};
+use crate::extensions::meter::TransactionKind;
 
 /// How many requests a service sends to its storage each second at most: on each queue, and in all.
 ///
@@ -79,16 +73,12 @@ impl StorageLimit {
         self != Self::new()
     }
 
-    /// Limits the requests to one account.
-    pub(crate) fn around(
-        self,
-        backend: Arc<dyn Backend>,
-        clock: &Arc<dyn Clock>,
-    ) -> Arc<dyn Backend> {
-        if !self.is_some() {
-            return backend;
-        }
-        Arc::new(Limited::new(backend, self, Arc::clone(clock)))
+    /// Returns what limits the requests to one account, if anything is limited.
+    pub(crate) fn limiter(self, clock: &Arc<dyn Clock>) -> Option<Limiter> {
+        self.is_some().then(|| Limiter {
+            turns: RequestTurns::new(self, Arc::clone(clock)),
+            clock: Arc::clone(clock),
+        })
     }
 }
 
@@ -199,43 +189,73 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A backend whose requests wait until they may be sent. It has no errors of its own, except for receives that nobody
-/// waits for any more.
-struct Limited {
-    inner: Arc<dyn Backend>,
+/// Has the requests to one account wait until they may be sent.
+pub(crate) struct Limiter {
     turns: RequestTurns,
     clock: Arc<dyn Clock>,
 }
 
-impl Limited {
-    pub(super) fn new(inner: Arc<dyn Backend>, limit: StorageLimit, clock: Arc<dyn Clock>) -> Self {
-        let turns = RequestTurns::new(limit, Arc::clone(&clock));
-        Self {
-            inner,
-            turns,
-            clock,
+impl Limiter {
+    /// Waits until a request may be sent: on this queue, or on none.
+    ///
+    /// # Errors
+    /// If it is a receive that nobody waits for any more.
+    pub(crate) async fn turn(
+        &self,
+        queue: Option<&QueueName>,
+        kind: TransactionKind,
+    ) -> Result<()> {
+        let urgency = match kind {
+            TransactionKind::Update | TransactionKind::Delete => Urgency::Leased,
+            _ => Urgency::Ordinary,
+        };
+        let token = self.turns.take(queue, urgency);
+        if kind != TransactionKind::Receive {
+            token.await;
+            return Ok(());
         }
+        if SendTime::current().after(token, &*self.clock).await {
+            return Ok(());
+        }
+        let given_up = Error::new(ErrorKind::Timeout, Operation::Receive)
+            .with_detail("it was given up before the storage limit let it be sent")
+            .unsent();
+        Err(match queue {
+            Some(queue) => given_up.with_queue(queue),
+            None => given_up,
+        })
     }
 
-    async fn ordinary(&self, queue: &QueueName) {
-        self.turns.take(Some(queue), Urgency::Ordinary).await;
-    }
-
-    async fn leased(&self, queue: &QueueName) {
-        self.turns.take(Some(queue), Urgency::Leased).await;
+    /// Carries out operations when they may be sent.
+    pub(crate) async fn apply(
+        &self,
+        backend: &dyn Backend,
+        ops: Vec<Op>,
+    ) -> Result<Vec<OpOutcome>, ApplyError> {
+        if backend.capabilities().atomicity == Atomicity::InOrder {
+            return self.one_by_one(backend, ops).await;
+        }
+        if let Some(op) = ops.first() {
+            self.turns.take(queue(op), urgency(&ops)).await;
+        }
+        backend.apply(ops).await
     }
 
     /// Carries out operations one by one, as the engine does, each when it may be sent.
     ///
     /// All are checked before the first is sent, except by rules of the engine's own: an operation that those refuse fails
     /// after the ones before it were carried out.
-    async fn one_by_one(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        check_ops(self.inner.capabilities(), &ops, |_| Ok(()))?;
+    async fn one_by_one(
+        &self,
+        backend: &dyn Backend,
+        ops: Vec<Op>,
+    ) -> Result<Vec<OpOutcome>, ApplyError> {
+        check_ops(backend.capabilities(), &ops, |_| Ok(()))?;
         let urgency = urgency(&ops);
         let mut completed = Vec::with_capacity(ops.len());
         for (index, op) in ops.into_iter().enumerate() {
             self.turns.take(queue(&op), urgency).await;
-            match self.inner.apply(vec![op]).await {
+            match backend.apply(vec![op]).await {
                 Ok(outcomes) if outcomes.len() == 1 => completed.extend(outcomes),
                 // What it has carried out is unknown, so that the outcomes end here.
                 Ok(_) => return Ok(completed),
@@ -270,142 +290,6 @@ fn queue(op: &Op) -> Option<&QueueName> {
         | Op::DeleteItems { queue, .. }
         | Op::Swap { queue, .. } => Some(queue),
         _ => None,
-    }
-}
-
-#[async_trait]
-#[warn(
-    clippy::missing_trait_methods,
-    reason = "a default method would not reach the backend's own"
-)]
-impl Backend for Limited {
-    forward_backend!(self => self.inner; capabilities queue_uri partition notifier results payload_store transactions attachment);
-
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
-        self.ordinary(queue).await;
-        self.inner.create_queue(queue, metadata).await
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        self.ordinary(queue).await;
-        self.inner.delete_queue(queue).await
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-        self.turns.take(None, Urgency::Ordinary).await;
-        self.inner.list_queues(prefix).await
-    }
-
-    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        self.ordinary(queue).await;
-        self.inner.properties(queue).await
-    }
-
-    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
-        self.ordinary(queue).await;
-        self.inner.metadata(queue).await
-    }
-
-    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        self.ordinary(queue).await;
-        self.inner.set_metadata(queue, metadata).await
-    }
-
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        self.ordinary(queue).await;
-        self.inner.put(queue, message).await
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        if self.capabilities().conditional_puts != ConditionalPuts::Unsupported {
-            self.ordinary(queue).await;
-        }
-        self.inner.put_if(queue, message, swap).await
-    }
-
-    async fn receive(
-        &self,
-        queue: &QueueName,
-        max: u32,
-        visibility: Duration,
-    ) -> Result<Vec<ReceivedMessage>> {
-        let token = self.ordinary(queue);
-        if !SendTime::current().after(token, &*self.clock).await {
-            return Err(Error::new(ErrorKind::Timeout, Operation::Receive)
-                .with_queue(queue)
-                .with_detail("it was given up before the storage limit let it be sent")
-                .unsent());
-        }
-        self.inner.receive(queue, max, visibility).await
-    }
-
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.ordinary(queue).await;
-        self.inner.peek(queue, max).await
-    }
-
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
-        if self.capabilities().browsing != Browsing::Unsupported {
-            self.ordinary(queue).await;
-        }
-        self.inner.browse(queue, from, max).await
-    }
-
-    async fn find(
-        &self,
-        queue: &QueueName,
-        id: &MessageId,
-        max: u32,
-    ) -> Result<Vec<BrowsedMessage>> {
-        if self.capabilities().browsing != Browsing::Unsupported {
-            self.ordinary(queue).await;
-        }
-        self.inner.find(queue, id, max).await
-    }
-
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        self.leased(queue).await;
-        self.inner
-            .update(queue, id, receipt, visibility, body)
-            .await
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.leased(queue).await;
-        self.inner.delete(queue, id, receipt).await
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<()> {
-        self.ordinary(queue).await;
-        self.inner.clear(queue).await
-    }
-
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        if self.capabilities().atomicity == Atomicity::InOrder {
-            return self.one_by_one(ops).await;
-        }
-        if let Some(op) = ops.first() {
-            self.turns.take(queue(op), urgency(&ops)).await;
-        }
-        self.inner.apply(ops).await
-    }
-}
-
-impl fmt::Debug for Limited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Staying below the storage's limits: a backend whose requests wait until they may be sent.
+//! Staying below the storage's limits: the requests of the [metered](crate::meter) backend wait until they may be sent.
 //!
 //! Each request takes a token of its queue's [`Bucket`](crate::bucket::Bucket), and then one of the account's, as far as they
 //! are limited. [`RequestTurns`](turns::RequestTurns) alone decides who is the next to get one:
@@ -22,5 +22,5 @@
 mod limited;
 mod turns;
 
-pub(crate) use limited::SendTime;
 pub use limited::StorageLimit;
+pub(crate) use limited::{Limiter, SendTime};
