@@ -260,7 +260,7 @@ impl IdempotencyStore for MemoryResults {
             // A lease that has ended is not removed: its owner may still finish.
             let over = entries
                 .iter()
-                .filter(|(_, entry)| entry.result.is_some() && entry.ends_at <= now);
+                .filter(|(_, entry)| entry.is_over(now));
             let keys: Vec<_> = over.map(|(key, _)| key.clone()).take(SWEEP).collect();
             for key in &keys {
                 entries.remove(key);
