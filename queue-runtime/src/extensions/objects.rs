@@ -138,7 +138,8 @@ impl Folder {
         let problem = match found {
             Ok(true) => return Ok(()),
             Ok(false) => {
-                "was replaced, or its disk is not mounted; only the folder that was opened is used"
+                "was replaced, or its disk is not mounted; only the folder that was opened is used: restart the program if this \
+                 is the right one, as after its disk was mounted again under another device number"
                     .to_owned()
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

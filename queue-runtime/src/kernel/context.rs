@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use crate::extensions::idempotency::CompletedIds;
 use crate::extensions::meter::Meter;
 use crate::extensions::packs::Packs;
-use crate::extensions::payloads::{PayloadStore, Place, WithPayloads};
+use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
 use crate::kernel::background::Background;
 use crate::kernel::clock::KnownTimer;
 use crate::kernel::creations::Creations;
@@ -52,7 +52,7 @@ pub(crate) struct Context {
     /// The failures in a row of reading attachments.
     pub(crate) attachments: Outage,
     /// The store of payloads, if there is one beside the storage.
-    pub(crate) payloads: Option<Arc<Place>>,
+    pub(crate) payloads: Option<Arc<PayloadPlace>>,
     /// What receives from `backend`, item by item.
     pub(crate) packs: Arc<Packs>,
     /// Held by the handler that is in a transaction.
@@ -104,7 +104,7 @@ impl Context {
             shards,
             payloads,
         } = storage;
-        let payloads = payloads.map(|store| Arc::new(Place::new(store, Arc::clone(&clock))));
+        let payloads = payloads.map(|store| Arc::new(PayloadPlace::new(store, Arc::clone(&clock))));
         if let Some(place) = &payloads {
             let encoder = Encoder::new(backend.capabilities(), encoding);
             let (place, clock) = (Arc::clone(place), Arc::clone(&clock));

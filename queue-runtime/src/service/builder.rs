@@ -10,7 +10,7 @@ use queue_core::encoder::MessageEncoding;
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
 use queue_core::{ClientId, Error, ErrorKind, Operation};
 
-use super::error::ConnectError;
+use super::connect::ConnectError;
 use super::queue_service::QueueService;
 use super::target::{Account, Opened, Target};
 use crate::extensions::meter::Meter;

@@ -1,4 +1,4 @@
-//! Opening the backend that a URL names.
+//! Opening the backend that a URL names, and the error of connecting to queues.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -7,27 +7,10 @@ use queue_clock::SystemClock;
 use queue_core::backend::{Backend, parse_max_delay};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::internal::has_stray_ends;
-use queue_core::{Error, ErrorKind, Operation};
+use queue_core::{Error, ErrorKind, InvalidId, Operation};
 
 use crate::backend::MemoryBackend;
-
-/// Why a URL was not opened.
-#[derive(Debug)]
-pub(crate) enum Refused {
-    Url {
-        url: String,
-        problem: String,
-    },
-    #[cfg_attr(
-        all(feature = "azure", feature = "sqlite"),
-        expect(dead_code, reason = "no feature is missing")
-    )]
-    MissingFeature {
-        url: String,
-        feature: &'static str,
-    },
-    Storage(Error),
-}
+use crate::kernel::settings::InvalidSetting;
 
 /// Opens the storage of a URL whose scheme a program has registered.
 type Open = dyn Fn(String, Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<dyn Backend>, Error>>
@@ -56,7 +39,23 @@ static SCHEMES: LazyLock<RwLock<HashMap<String, Arc<Open>>>> = LazyLock::new(RwL
 /// be opened.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, Error> {
     let opened = open(url.to_owned(), Arc::new(SystemClock::new())).await;
-    opened.map_err(Refused::into_error)
+    opened.map_err(|error| {
+        let (kind, detail) = match error {
+            ConnectError::Storage(error) => return error,
+            ConnectError::MissingFeature { url, feature } => (
+                ErrorKind::Unsupported,
+                format!("the queue URL {url:?} needs the feature `{feature}` of `queue-runtime`"),
+            ),
+            ConnectError::Url { url, problem } => (
+                ErrorKind::InvalidInput,
+                format!("the queue URL {url:?} is not supported: {problem}"),
+            ),
+            other => unreachable!("no URL is opened with this error: {other}"),
+        };
+        Error::new(kind, Operation::Open)
+            .with_detail(detail)
+            .unsent()
+    })
 }
 
 /// Registers a scheme of URLs in this process: [`connect`] and services open what begins with `SCHEME:` by calling `open`
@@ -95,7 +94,10 @@ fn registered(scheme: &str) -> Option<Arc<Open>> {
     schemes.get(scheme).map(Arc::clone)
 }
 
-pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>, Refused> {
+pub(crate) async fn open(
+    url: String,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn Backend>, ConnectError> {
     if is_connection_string(&url) {
         return azure::open(&url, clock).await;
     }
@@ -105,7 +107,7 @@ pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn B
     // A scheme is the same in capitals.
     let lower = scheme.to_ascii_lowercase();
     if let Some(open) = registered(&lower) {
-        return open(url, clock).await.map_err(Refused::Storage);
+        return open(url, clock).await.map_err(ConnectError::Storage);
     }
     match &*lower {
         "memory" => memory(&url, rest, clock).map(|backend| Arc::new(backend) as _),
@@ -126,7 +128,7 @@ pub(crate) fn is_there(url: &str) -> bool {
 }
 
 /// Opens `NAME?max_delay=30d`, of which both parts may be missing.
-fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend, Refused> {
+fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend, ConnectError> {
     let (name, options) = rest.split_once('?').unwrap_or((rest, ""));
     if has_stray_ends(name) {
         let problem =
@@ -140,7 +142,7 @@ fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend,
     match (options, options.strip_prefix("max_delay=")) {
         ("", _) => Ok(backend),
         (_, Some(delay)) => {
-            let delay = parse_max_delay(delay).map_err(Refused::Storage)?;
+            let delay = parse_max_delay(delay).map_err(ConnectError::Storage)?;
             Ok(backend.with_max_delay(delay))
         }
         _ => {
@@ -165,9 +167,11 @@ mod sqlite {
     pub(super) async fn open(
         url: &str,
         clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, Refused> {
-        let builder = SqliteBuilder::from_url(url, clock).map_err(Refused::Storage)?;
-        Ok(Arc::new(builder.open().await.map_err(Refused::Storage)?))
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        let builder = SqliteBuilder::from_url(url, clock).map_err(ConnectError::Storage)?;
+        Ok(Arc::new(
+            builder.open().await.map_err(ConnectError::Storage)?,
+        ))
     }
 }
 
@@ -182,8 +186,8 @@ mod sqlite {
     pub(super) async fn open(
         url: &str,
         _clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, Refused> {
-        Err(Refused::MissingFeature {
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        Err(ConnectError::MissingFeature {
             url: shown(url),
             feature: "sqlite",
         })
@@ -198,9 +202,9 @@ mod azure {
     pub(super) async fn open(
         url: &str,
         clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, Refused> {
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
         let backend = AzureBackend::builder(url, clock).open().await;
-        Ok(Arc::new(backend.map_err(Refused::Storage)?))
+        Ok(Arc::new(backend.map_err(ConnectError::Storage)?))
     }
 }
 
@@ -211,8 +215,8 @@ mod azure {
     pub(super) async fn open(
         url: &str,
         _clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, Refused> {
-        Err(Refused::MissingFeature {
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        Err(ConnectError::MissingFeature {
             url: shown(url),
             feature: "azure",
         })
@@ -226,27 +230,8 @@ fn is_connection_string(text: &str) -> bool {
     end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
 }
 
-impl Refused {
-    fn into_error(self) -> Error {
-        let (kind, detail) = match self {
-            Self::Storage(error) => return error,
-            Self::Url { url, problem } => (
-                ErrorKind::InvalidInput,
-                format!("the queue URL {url:?} is not supported: {problem}"),
-            ),
-            Self::MissingFeature { url, feature } => (
-                ErrorKind::Unsupported,
-                format!("the queue URL {url:?} needs the feature `{feature}` of `queue-runtime`"),
-            ),
-        };
-        Error::new(kind, Operation::Open)
-            .with_detail(detail)
-            .unsent()
-    }
-}
-
-fn refused(url: &str, problem: &str) -> Refused {
-    Refused::Url {
+fn refused(url: &str, problem: &str) -> ConnectError {
+    ConnectError::Url {
         url: shown(url),
         problem: problem.to_owned(),
     }
@@ -262,6 +247,113 @@ fn shown(url: &str) -> String {
         Some(scheme) => format!("{scheme}:…"),
         None => "…".to_owned(),
     }
+}
+
+/// An error of connecting to queues.
+///
+/// ```
+/// use queue_runtime::{ConnectError, QueueService, RetryAdvice};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let error = QueueService::connect("amqp://guest:secret@localhost").await.unwrap_err();
+/// match &error {
+///     ConnectError::Url { url, problem, .. } => {
+///         assert_eq!((url.as_str(), problem.as_str()), ("amqp:…", "its scheme is unknown"));
+///     }
+///     ConnectError::Storage(error) if error.retry() != RetryAdvice::Permanent => {
+///         eprintln!("{error}; will retry");
+///     }
+///     other => eprintln!("{other}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// `QUEUE_URL` is not set, or is not valid Unicode.
+    #[error(
+        "the environment variable `QUEUE_URL` {}; set it to {}",
+        unread(problem),
+        allowed()
+    )]
+    Environment {
+        /// What is wrong with it.
+        problem: std::env::VarError,
+    },
+    /// This build does not support the URL.
+    #[error(
+        "failed to connect to the queue URL {url:?}: {problem}; use {}",
+        allowed()
+    )]
+    Url {
+        /// The URL's scheme; the rest may hold a secret.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The URL needs a feature that this build is without.
+    #[error(
+        "failed to connect to the queue URL {url:?}: this program was built without the feature `{feature}` of `queue-runtime`"
+    )]
+    MissingFeature {
+        /// The URL's scheme; the rest may hold a secret.
+        url: String,
+        /// The feature to add in `Cargo.toml`.
+        feature: &'static str,
+    },
+    /// The client id is invalid.
+    #[error("the client id is invalid")]
+    Client {
+        /// The cause.
+        source: InvalidId,
+    },
+    /// A setting is outside its allowed range.
+    #[error("failed to connect to queues: {0}")]
+    Setting(InvalidSetting),
+    /// The storage could not be opened.
+    #[error(transparent)]
+    Storage(Error),
+    /// The background thread could not be started, or
+    /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) was called outside a Tokio
+    /// runtime.
+    #[error("failed to start the background tasks")]
+    Background {
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+queue_core::debug_as_text!(ConnectError);
+
+fn unread(error: &std::env::VarError) -> &'static str {
+    match error {
+        std::env::VarError::NotPresent => "is not set",
+        std::env::VarError::NotUnicode(_) => "is not valid Unicode",
+    }
+}
+
+/// Lists the URLs that this build supports.
+fn allowed() -> String {
+    let mut allowed = vec!["`memory:`", "`memory:NAME`"];
+    if cfg!(feature = "sqlite") {
+        allowed.extend([
+            "`sqlite:PATH`",
+            "`sqlite:PATH?adopt`",
+            "`sqlite:PATH?synchronous=normal`",
+        ]);
+    }
+    if cfg!(feature = "azure") {
+        allowed.extend([
+            "`azure://ACCOUNT`",
+            "`https://…?sig=…`",
+            "an Azure connection string",
+        ]);
+    }
+    allowed.push("`sharded:NUMBER|URL|URL…`");
+    let last = allowed.pop().unwrap_or_default();
+    format!("{} or {last}", allowed.join(", "))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 mod builder;
 pub(crate) mod connect;
-mod error;
 mod queue;
 mod queue_service;
 mod shutdown;
@@ -15,7 +14,7 @@ pub use crate::extensions::operators::{
     RestoreError, Taken, TakenOff, redrive,
 };
 pub use builder::ServiceBuilder;
-pub use error::ConnectError;
+pub use connect::ConnectError;
 pub use queue::{AnyQueue, Peeked, Queue};
 pub use queue_service::QueueService;
 #[cfg(feature = "signal")]

@@ -7,8 +7,7 @@ use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_sharded::{ShardedBackend, Shards};
 
-use super::connect::{is_there, open};
-use super::error::ConnectError;
+use super::connect::{ConnectError, is_there, open};
 use crate::extensions::meter::{Meter, Metered, Queues};
 use crate::extensions::storage_limit::StorageLimit;
 use crate::kernel::policy::StorageRetry;
@@ -136,8 +135,8 @@ impl Account {
             Kind::Url(url) => open(url.clone(), Arc::clone(clock)).await?,
             Kind::Backend(backend) => Arc::clone(backend),
         };
-        let limited = limit.around(backend, clock);
-        Ok(Arc::new(Metered::new(limited, Arc::clone(meter), queues)))
+        let (limiter, meter) = (limit.limiter(clock), Arc::clone(meter));
+        Ok(Arc::new(Metered::new(backend, limiter, meter, queues)))
     }
 }
 

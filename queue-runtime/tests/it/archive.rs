@@ -199,6 +199,19 @@ async fn what_is_taken_is_deleted_once_it_is_kept_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_handed_back_has_not_used_an_attempt() {
+    let service = testing::service().await;
+    service.submit(order(1)).await.expect("submitted");
+    let queue = service.any_queue("orders").expect("a name");
+    for _ in 0..3 {
+        let taken = queue.take(10, LEASE).await.expect("taken");
+        taken.hand_back().await.expect("handed back");
+    }
+    let delivery: Delivery<Order> = accepted(&service).await;
+    assert_eq!(delivery.attempt(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_is_taken_off_releases_its_key() {
     let service = testing::service().await;
     let unique = || service.submit(order(1)).unique_until_settled();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_runtime::backend::{NewMessage, Op};
 use queue_runtime::testing::Fault;
 use queue_runtime::{ErrorKind, Operation, QueueName, Received};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::support::{
     Handled, Job, LATER, Marks, Process, VISIBILITY, World, accept, depth, jobs, submit,
@@ -94,6 +94,32 @@ async fn each_receive_puts_only_what_those_before_have_not() {
     handle_all(&process).await;
     let last = faults.calls(Operation::Put) - before;
     assert_eq!(last, ITEMS as usize - 7 * 20);
+}
+
+/// What was received with them waits for all of them.
+#[tokio::test(start_paused = true)]
+async fn several_packs_that_cannot_be_split_delay_a_receive_for_no_longer_than_one() {
+    let world = World::new(Marks::InHeader);
+    let process = world.process().await;
+    for first in [0, 10, 20] {
+        submit(&process.service, first..first + 3).await;
+    }
+    let name = jobs(&process.service).name().clone();
+    let lost = process.service.backend().receive(&name, 32, VISIBILITY);
+    assert_eq!(lost.await.expect("received").len(), 9);
+    process.kill().await;
+
+    let process = world.process().await;
+    process.faults.fail_every(Operation::Put, REFUSED);
+    let asked = Instant::now();
+    let received = process.service.backend().receive(&name, 32, VISIBILITY);
+    assert_eq!(received.await.expect("received"), []);
+    let elapsed = asked.elapsed();
+    assert!(
+        elapsed > Duration::from_secs(5),
+        "it was tried again: {elapsed:?}"
+    );
+    assert!(elapsed <= VISIBILITY / 2, "{elapsed:?}");
 }
 
 #[tokio::test(start_paused = true)]

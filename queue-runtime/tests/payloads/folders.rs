@@ -50,6 +50,8 @@ async fn an_empty_folder_in_its_place_takes_no_submission_and_lacks_no_payload()
     assert!(!folder.exists(), "it was created");
     fs::create_dir(&folder).expect("created");
     is_refused(&service, "was replaced").await;
+    // A disk may come back under another device number.
+    is_refused(&service, "restart the program if").await;
     let AcceptError::Data(error) = service.accept::<Film>().await.expect_err("away") else {
         panic!("another error");
     };

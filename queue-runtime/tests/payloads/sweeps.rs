@@ -1,11 +1,14 @@
 //! What a sweep deletes, and what it leaves.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::backend::Backend as _;
-use queue_runtime::payloads::{Sweep, SweepReason};
-use queue_runtime::{QueueName, QueueService};
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_runtime::backend::{Backend as _, Created};
+use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore, Sweep, SweepReason};
+use queue_runtime::{Error, ErrorKind, Operation, QueueName, QueueService, Result};
 
 use crate::life::Life;
 use crate::support::{DAY, Film, HOUR, World, accepted, film};
@@ -123,4 +126,67 @@ async fn an_interval_slows_a_sweep_down() {
 async fn a_service_without_a_store_has_nothing_to_sweep() {
     let service = queue_runtime::testing::service().await;
     assert!(service.payloads().is_none());
+}
+
+/// A store whose container does not exist before it is prepared.
+#[derive(Debug)]
+struct Container {
+    inner: MemoryPayloads,
+    exists: AtomicBool,
+}
+
+impl Container {
+    fn exists(&self) -> bool {
+        self.exists.load(Ordering::Relaxed)
+    }
+
+    fn check(&self, operation: Operation) -> Result<()> {
+        let missing = || Error::new(ErrorKind::Storage, operation);
+        self.exists().then_some(()).ok_or_else(missing)
+    }
+}
+
+#[async_trait]
+impl PayloadStore for Container {
+    async fn prepare(&self) -> Result<()> {
+        self.exists.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
+        self.check(Operation::StoreData)?;
+        self.inner.create(name, data).await
+    }
+
+    async fn read(&self, name: &str, from: u64, max: usize) -> Result<Option<Bytes>> {
+        self.check(Operation::FetchData)?;
+        self.inner.read(name, from, max).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        self.check(Operation::StoreData)?;
+        self.inner.delete(name).await
+    }
+
+    async fn list(&self, prefix: &str, from: Option<&str>) -> Result<ObjectPage> {
+        self.check(Operation::ListData)?;
+        self.inner.list(prefix, from).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_does_not_exist_is_not_created_by_a_sweep() {
+    let container = Arc::new(Container {
+        inner: MemoryPayloads::new(),
+        exists: AtomicBool::new(false),
+    });
+    let world = World::of(World::new().storage, Arc::clone(&container) as _);
+    let service = world.process(&Life::endless()).await;
+    let error = sweep(&service).run().await.expect_err("there is none");
+    assert_eq!(error.error.kind(), ErrorKind::Storage);
+    sweep(&service).dry_run().await.expect_err("there is none");
+    assert!(!container.exists());
+    service.submit(film("film")).await.expect("submitted");
+    assert!(container.exists());
+    assert_eq!(sweep(&service).run().await.expect("swept").examined, 1);
 }

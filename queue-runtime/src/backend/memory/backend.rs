@@ -1,4 +1,5 @@
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,16 +11,15 @@ use queue_core::backend::{
     StorageId, Swap, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::internal::debug_fields;
+use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::notify::Notifier;
 use queue_core::wire::{Body, StoredPayload};
 use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
-use super::browse;
 use super::history::History;
-use super::registry;
 use super::results::MemoryResults;
-use super::store::{self, Message, State, Store};
+use super::store::{Store, StoredMessage, StoredQueues};
+use super::{browse, store};
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///
@@ -62,7 +62,7 @@ impl MemoryBackend {
     /// last of these backends. `clock` is ignored unless this is the first of them.
     #[must_use]
     pub fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
-        Self::over(registry::find_or_create(name, clock), name.to_owned())
+        Self::over(find_or_create(name, clock), name.to_owned())
     }
 
     /// Sets the largest body, in bytes; 48 KiB by default, as on Azure.
@@ -131,7 +131,7 @@ impl MemoryBackend {
         &self,
         operation: Operation,
         queue: &QueueName,
-        call: impl FnOnce(&mut State, i64) -> store::Result<T>,
+        call: impl FnOnce(&mut StoredQueues, i64) -> store::Result<T>,
     ) -> Result<T> {
         let done = self.store.with(call);
         done.map_err(|kind| Error::new(kind, operation).with_queue(queue))
@@ -196,7 +196,7 @@ impl Backend for MemoryBackend {
         self.capabilities
             .limits(Operation::Put, queue)
             .check_put(&message)?;
-        let put = |state: &mut State, now| state.put(queue, &message, now);
+        let put = |state: &mut StoredQueues, now| state.put(queue, &message, now);
         Ok(self.call(Operation::Put, queue, put)?.placed())
     }
 
@@ -224,7 +224,7 @@ impl Backend for MemoryBackend {
             let put = put.transpose()?;
             let place = put.as_ref().map(|put| (queue, put.number()));
             drop(results.record(swap, place));
-            Ok(PutIf::Swapped(put.as_ref().map(Message::placed)))
+            Ok(PutIf::Swapped(put.as_ref().map(StoredMessage::placed)))
         })
     }
 
@@ -240,7 +240,7 @@ impl Backend for MemoryBackend {
         let (received, now) = self.call(Operation::Receive, queue, |state, now| {
             Ok((state.receive(queue, max, visibility, now)?, now))
         })?;
-        let answer = |message: Message| message.received(now);
+        let answer = |message: StoredMessage| message.received(now);
         Ok(received.into_iter().map(answer).collect())
     }
 
@@ -260,7 +260,7 @@ impl Backend for MemoryBackend {
         _: Option<&StoredPayload>,
         from: u64,
     ) -> Result<AttachmentPart> {
-        let read = |state: &mut State, now| state.attachment(queue, id, now);
+        let read = |state: &mut StoredQueues, now| state.attachment(queue, id, now);
         let attachment = self.call(Operation::FetchData, queue, read)?;
         let Some(data) = attachment else {
             return Ok(AttachmentPart::Missing);
@@ -291,7 +291,7 @@ impl Backend for MemoryBackend {
         limits.check_max(max)?;
         let (mut found, mut after) = (Vec::new(), 0);
         loop {
-            let step = |state: &mut State, now| state.messages_after(queue, after, now);
+            let step = |state: &mut StoredQueues, now| state.messages_after(queue, after, now);
             let (messages, now) = self.call(Operation::Browse, queue, step)?;
             let Some(last) = messages.last() else {
                 return Ok(found);
@@ -328,7 +328,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let delete = |state: &mut State, now| state.delete(queue, id, receipt, now);
+        let delete = |state: &mut StoredQueues, now| state.delete(queue, id, receipt, now);
         self.call(Operation::Delete, queue, delete).map(drop)
     }
 
@@ -350,10 +350,10 @@ debug_fields!(MemoryBackend { name });
 const MAX_PART: usize = 1024 * 1024;
 
 /// Undoes an operation of an `apply` of which a later one failed.
-type Undo<'a> = Box<dyn FnOnce(&mut State) + 'a>;
+type Undo<'a> = Box<dyn FnOnce(&mut StoredQueues) + 'a>;
 
 fn apply(
-    state: &mut State,
+    state: &mut StoredQueues,
     results: &MemoryResults,
     ops: &[Op],
     now: i64,
@@ -382,14 +382,14 @@ fn apply(
 /// What an operation of an `apply` did, and how to undo it.
 type Done<'a> = Result<(OpOutcome, Undo<'a>), (ErrorKind, &'a QueueName)>;
 
-fn updated(queue: &QueueName, updated: store::Result<(Lease, Message)>) -> Done<'_> {
+fn updated(queue: &QueueName, updated: store::Result<(Lease, StoredMessage)>) -> Done<'_> {
     let (lease, before) = updated.map_err(|kind| (kind, queue))?;
-    let undo = move |state: &mut State| state.restore(queue, before);
+    let undo = move |state: &mut StoredQueues| state.restore(queue, before);
     Ok((OpOutcome::Updated(lease), Box::new(undo)))
 }
 
 fn step<'a>(
-    state: &mut State,
+    state: &mut StoredQueues,
     results: &'a MemoryResults,
     op: &'a Op,
     last_put: &mut Option<(&'a QueueName, u64)>,
@@ -427,7 +427,7 @@ fn step<'a>(
         } => {
             let deleted = state.delete(queue, id, receipt, now);
             let before = deleted.map_err(|kind| (kind, queue))?;
-            let undo = move |state: &mut State| state.restore(queue, before);
+            let undo = move |state: &mut StoredQueues| state.restore(queue, before);
             Ok((OpOutcome::Deleted, Box::new(undo)))
         }
         Op::DeleteItems {
@@ -439,7 +439,7 @@ fn step<'a>(
         } => {
             let deleted = state.delete_items(queue, id, receipt, (items, *of), now);
             let before = deleted.map_err(|kind| (kind, queue))?;
-            let undo = move |state: &mut State| state.restore(queue, before);
+            let undo = move |state: &mut StoredQueues| state.restore(queue, before);
             Ok((OpOutcome::Deleted, Box::new(undo)))
         }
         Op::Swap { queue, swap } => {
@@ -448,9 +448,24 @@ fn step<'a>(
                 return Err((ErrorKind::Conflict, queue));
             }
             let before = results.record(swap, *last_put);
-            let undo = move |_: &mut State| results.restore(&swap.key, before);
+            let undo = move |_: &mut StoredQueues| results.restore(&swap.key, before);
             Ok((OpOutcome::Swapped, Box::new(undo)))
         }
         _ => unreachable!("`apply` checks the operations before it takes the lock"),
     }
+}
+
+// Weak, so that a store is dropped with its last user, and a later one of that name starts empty.
+static STORES: LazyLock<Mutex<HashMap<String, Weak<Store>>>> = LazyLock::new(Mutex::default);
+
+/// Returns the store of that name, or creates it with this clock if no backend uses one.
+fn find_or_create(name: &str, clock: Arc<dyn Clock>) -> Arc<Store> {
+    let mut stores = STORES.hold();
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    stores.retain(|_, store| store.strong_count() > 0);
+    let store = Arc::new(Store::new(clock));
+    stores.insert(name.to_owned(), Arc::downgrade(&store));
+    store
 }

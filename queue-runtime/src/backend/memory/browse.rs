@@ -6,19 +6,19 @@ use queue_core::QueueName;
 use queue_core::backend::{Page, PageMark};
 use queue_core::store_clock::timestamp;
 
-use super::store::{Message, Result, State};
+use super::store::{Result, StoredMessage, StoredQueues};
 
 /// The last message of a page: when it becomes visible, and its number.
-pub(super) type Place = (i64, u64);
+pub(super) type PageEnd = (i64, u64);
 
 /// How many messages a search looks at under one lock.
 const STEP: usize = 256;
 
-impl State {
+impl StoredQueues {
     pub(super) fn browse(
         &mut self,
         name: &QueueName,
-        after: Option<Place>,
+        after: Option<PageEnd>,
         max: u32,
         now: i64,
     ) -> Result<Page> {
@@ -50,7 +50,7 @@ impl State {
         name: &QueueName,
         number: u64,
         now: i64,
-    ) -> Result<(Vec<Message>, i64)> {
+    ) -> Result<(Vec<StoredMessage>, i64)> {
         let queue = self.queue(name)?;
         let range = (Bound::Excluded(number), Bound::Unbounded);
         let messages = queue.messages.range(range).map(|(_, message)| message);
@@ -60,7 +60,7 @@ impl State {
 }
 
 /// Reads the mark of a page.
-pub(super) fn parse(mark: &PageMark) -> Option<Place> {
+pub(super) fn parse(mark: &PageMark) -> Option<PageEnd> {
     let (visible_at, number) = mark.as_str().split_once('/')?;
     Some((visible_at.parse().ok()?, number.parse().ok()?))
 }

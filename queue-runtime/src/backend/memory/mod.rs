@@ -3,7 +3,6 @@
 mod backend;
 mod browse;
 mod history;
-mod registry;
 mod results;
 mod store;
 

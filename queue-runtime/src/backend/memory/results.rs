@@ -56,11 +56,11 @@ pub(super) struct Entry {
     ends_at: Duration,
     result: Option<Bytes>,
     /// The message with which it ends.
-    message: Option<Place>,
+    message: Option<MessagePlace>,
 }
 
 /// Where a message is stored: its queue and its number.
-pub(super) type Place = (QueueName, u64);
+pub(super) type MessagePlace = (QueueName, u64);
 
 impl Entry {
     /// Whether it is a result whose retention is over.
@@ -115,7 +115,7 @@ impl MemoryResults {
     pub(super) fn differs(
         &self,
         swap: &Swap,
-        is_stored: impl FnOnce(&Place) -> bool,
+        is_stored: impl FnOnce(&MessagePlace) -> bool,
     ) -> Option<Option<Bytes>> {
         self.with(|entries, now| {
             let entry = entries.get(&swap.key).filter(|entry| entry.ends_at > now);
@@ -260,7 +260,7 @@ impl IdempotencyStore for MemoryResults {
             // A lease that has ended is not removed: its owner may still finish.
             let over = entries
                 .iter()
-                .filter(|(_, entry)| entry.result.is_some() && entry.ends_at <= now);
+                .filter(|(_, entry)| entry.is_over(now));
             let keys: Vec<_> = over.map(|(key, _)| key.clone()).take(SWEEP).collect();
             for key in &keys {
                 entries.remove(key);

@@ -17,7 +17,7 @@ use queue_core::store_clock::{StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use super::history::History;
-use super::results::{MemoryResults, Place};
+use super::results::{MemoryResults, MessagePlace};
 
 /// The interval between two sweeps for results that are over, in microseconds.
 const SWEEP_INTERVAL: i64 = 1_000_000;
@@ -28,15 +28,15 @@ pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
 #[derive(Debug)]
 pub(super) struct Store {
     store_clock: StoreClock,
-    state: Mutex<State>,
+    state: Mutex<StoredQueues>,
     pub(super) notifier: Arc<LocalNotifier>,
     pub(super) results: MemoryResults,
 }
 
 /// All stored queues. They are under one lock, so each call is atomic.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    queues: BTreeMap<QueueName, Queue>,
+pub(super) struct StoredQueues {
+    queues: BTreeMap<QueueName, StoredQueue>,
     last_number: u64,
     /// When results are swept next, and after which key.
     sweeps_at: i64,
@@ -46,25 +46,25 @@ pub(super) struct State {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct StoredQueue {
     metadata: Metadata,
     /// The number of messages that were put and not undone.
     put: u64,
-    pub(super) messages: BTreeMap<u64, Message>,
+    pub(super) messages: BTreeMap<u64, StoredMessage>,
     /// The messages by the time when they become visible, then in the order of the puts.
     pub(super) schedule: BTreeSet<(i64, u64)>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(super) struct StoredMessage {
     number: u64,
     receipt: u64,
     pub(super) body: Bytes,
     attachment: Option<Bytes>,
-    pub(super) inserted_at: i64,
+    inserted_at: i64,
     pub(super) visible_at: i64,
-    pub(super) expires_at: Option<i64>,
-    pub(super) dequeue_count: u32,
+    expires_at: Option<i64>,
+    dequeue_count: u32,
     deleted_items: ItemSet,
 }
 
@@ -80,7 +80,7 @@ impl Store {
 
     /// Runs one call under the lock, with the store time of that moment. What does not need the lock, such as the text
     /// of an answer, is better done after it: all tasks that use the backend wait for it.
-    pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, i64) -> T) -> T {
+    pub(super) fn with<T>(&self, call: impl FnOnce(&mut StoredQueues, i64) -> T) -> T {
         let mut state = self.state.hold();
         let now = self.store_clock.now();
         if now >= state.sweeps_at {
@@ -95,15 +95,15 @@ impl Store {
     }
 }
 
-impl State {
+impl StoredQueues {
     pub(super) fn create(&mut self, name: &QueueName, metadata: &Metadata) -> Result<Created> {
         match self.queues.get(name) {
             Some(queue) if queue.metadata == *metadata => Ok(Created::Existed),
             Some(_) => Err(ErrorKind::QueueExists),
             None => {
-                let queue = Queue {
+                let queue = StoredQueue {
                     metadata: metadata.clone(),
-                    ..Queue::default()
+                    ..StoredQueue::default()
                 };
                 self.queues.insert(name.clone(), queue);
                 Ok(Created::New)
@@ -141,7 +141,12 @@ impl State {
     }
 
     /// Stores a message, and returns it as it is stored.
-    pub(super) fn put(&mut self, name: &QueueName, new: &NewMessage, now: i64) -> Result<Message> {
+    pub(super) fn put(
+        &mut self,
+        name: &QueueName,
+        new: &NewMessage,
+        now: i64,
+    ) -> Result<StoredMessage> {
         let attachment = match &new.attachment {
             None => None,
             Some(Attachment::New(data)) => Some(data.clone()),
@@ -150,7 +155,7 @@ impl State {
         let (number, receipt) = (self.next_number(), self.next_number());
         let (visible_at, expires_at) = lifespan(now, new);
         let queue = self.queue(name)?;
-        let message = Message {
+        let message = StoredMessage {
             number,
             receipt,
             body: new.body.clone(),
@@ -190,7 +195,7 @@ impl State {
         max: u32,
         visibility: Duration,
         now: i64,
-    ) -> Result<Vec<Message>> {
+    ) -> Result<Vec<StoredMessage>> {
         let queue = self.queues.get_mut(name);
         let queue = queue.ok_or(ErrorKind::QueueNotFound)?;
         Ok(queue.receive(max, after(now, visibility), now, &mut self.last_number))
@@ -220,7 +225,7 @@ impl State {
         receipt: &PopReceipt,
         (visibility, body): (Option<Duration>, Option<&Bytes>),
         now: i64,
-    ) -> Result<(Lease, Message)> {
+    ) -> Result<(Lease, StoredMessage)> {
         let next = self.next_number();
         let queue = self.queue(name)?;
         let before = queue.take_with(id, receipt, now)?;
@@ -245,7 +250,7 @@ impl State {
         id: &StorageId,
         receipt: &PopReceipt,
         now: i64,
-    ) -> Result<Message> {
+    ) -> Result<StoredMessage> {
         self.queue(name)?.take_with(id, receipt, now)
     }
 
@@ -258,7 +263,7 @@ impl State {
         receipt: &PopReceipt,
         (items, of): (&ItemSet, u32),
         now: i64,
-    ) -> Result<Message> {
+    ) -> Result<StoredMessage> {
         let queue = self.queue(name)?;
         let message = number(id.as_str()).and_then(|number| queue.messages.get(&number));
         let message = message.filter(|message| message.is_alive(now));
@@ -271,7 +276,7 @@ impl State {
         }
         let before = queue.take_with(id, receipt, now)?;
         if deleted.len() < of {
-            queue.insert(Message {
+            queue.insert(StoredMessage {
                 deleted_items: deleted,
                 ..before.clone()
             });
@@ -280,7 +285,7 @@ impl State {
     }
 
     /// Whether a message is neither deleted nor expired.
-    pub(super) fn is_stored(&self, (queue, number): &Place, now: i64) -> bool {
+    pub(super) fn is_stored(&self, (queue, number): &MessagePlace, now: i64) -> bool {
         let message = self
             .queues
             .get(queue)
@@ -289,7 +294,7 @@ impl State {
     }
 
     /// Removes a message that was put, also from the history.
-    pub(super) fn undo_put(&mut self, name: &QueueName, put: &Message) {
+    pub(super) fn undo_put(&mut self, name: &QueueName, put: &StoredMessage) {
         if let Ok(queue) = self.queue(name) {
             queue.take(put.number);
             queue.put -= 1;
@@ -300,14 +305,14 @@ impl State {
     }
 
     /// Makes a message what it was before an update or a delete.
-    pub(super) fn restore(&mut self, name: &QueueName, before: Message) {
+    pub(super) fn restore(&mut self, name: &QueueName, before: StoredMessage) {
         if let Ok(queue) = self.queue(name) {
             queue.take(before.number);
             queue.insert(before);
         }
     }
 
-    pub(super) fn queue(&mut self, name: &QueueName) -> Result<&mut Queue> {
+    pub(super) fn queue(&mut self, name: &QueueName) -> Result<&mut StoredQueue> {
         self.queues.get_mut(name).ok_or(ErrorKind::QueueNotFound)
     }
 
@@ -317,8 +322,8 @@ impl State {
     }
 }
 
-impl Queue {
-    fn insert(&mut self, message: Message) {
+impl StoredQueue {
+    fn insert(&mut self, message: StoredMessage) {
         self.schedule.insert((message.visible_at, message.number));
         self.messages.insert(message.number, message);
     }
@@ -331,7 +336,7 @@ impl Queue {
         hidden_until: i64,
         now: i64,
         last_number: &mut u64,
-    ) -> Vec<Message> {
+    ) -> Vec<StoredMessage> {
         let mut received = Vec::with_capacity(self.schedule.len().min(max as usize));
         while received.len() < max as usize
             && let Some(&(visible_at, number)) = self.schedule.first()
@@ -356,14 +361,19 @@ impl Queue {
         received
     }
 
-    fn take(&mut self, number: u64) -> Option<Message> {
+    fn take(&mut self, number: u64) -> Option<StoredMessage> {
         let message = self.messages.remove(&number)?;
         self.schedule.remove(&(message.visible_at, number));
         Some(message)
     }
 
     /// Removes the message if it has not expired and the receipt is the current one.
-    fn take_with(&mut self, id: &StorageId, receipt: &PopReceipt, now: i64) -> Result<Message> {
+    fn take_with(
+        &mut self,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        now: i64,
+    ) -> Result<StoredMessage> {
         let number = number(id.as_str()).ok_or(ErrorKind::MessageNotFound)?;
         let Entry::Occupied(stored) = self.messages.entry(number) else {
             return Err(ErrorKind::MessageNotFound);
@@ -385,7 +395,7 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| !text.starts_with(['+', '0']))
 }
 
-impl Message {
+impl StoredMessage {
     pub(super) fn is_alive(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|expires_at| expires_at > now)
     }
@@ -394,11 +404,11 @@ impl Message {
         self.number
     }
 
-    pub(super) fn storage_id(&self) -> StorageId {
+    fn storage_id(&self) -> StorageId {
         StorageId::new(self.number.to_string())
     }
 
-    pub(super) fn pop_receipt(&self) -> PopReceipt {
+    fn pop_receipt(&self) -> PopReceipt {
         PopReceipt::new(self.receipt.to_string())
     }
 

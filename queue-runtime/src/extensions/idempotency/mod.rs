@@ -51,7 +51,6 @@ mod completed_ids;
 mod generations;
 mod held;
 mod once;
-mod recording;
 
 use std::time::Duration;
 
@@ -59,14 +58,13 @@ pub use crate::backend::memory::MemoryResults;
 pub(crate) use completed_ids::CompletedIds;
 #[cfg(feature = "object-store")]
 pub use generations::ObjectResults;
-pub(crate) use held::{HeldClaim, no_answer};
+pub(crate) use held::{HeldClaim, finish_within, no_answer};
 pub use once::{Once, OnceError, once};
 pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, MAX_RESULT, Owner,
     RecordState, Recorded, RecordedPage, Swept, WorkKey,
 };
-pub(crate) use recording::finish_within;
 
 /// How long a result is kept, unless that is set: as long as a message lives on many queues.
 pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);

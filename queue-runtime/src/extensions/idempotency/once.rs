@@ -12,8 +12,7 @@ use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::held::HeldClaim;
-use super::recording::finish_within;
+use super::held::{HeldClaim, finish_within};
 use crate::kernel::policy::jitter;
 
 /// Does some work once: returns its recorded result if it was done before.

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +9,15 @@ use queue_core::backend::{
     NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId, Swap,
 };
+use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
 use queue_core::{MessageId, QueueName, Result};
 use queue_sharded::shard_of;
 
-use super::counters::Counters;
-use super::table::Meter;
+use super::table::{Meter, QueueCounters};
 use super::transactions::TransactionKind;
+use crate::extensions::storage_limit::Limiter;
+use crate::kernel::observe::Measures;
 
 /// The most messages that one request to Azure Queue Storage returns.
 const RECEIVE_PAGE: usize = 32;
@@ -24,9 +25,11 @@ const RECEIVE_PAGE: usize = 32;
 /// The most queues that one request to Azure Queue Storage lists.
 const LIST_PAGE: usize = 5000;
 
-/// A backend whose transactions are counted. It passes on every call.
+/// A backend whose transactions are counted. It passes on every call: at once, or when the limits of its storage let it be
+/// sent.
 pub(crate) struct Metered {
     inner: Arc<dyn Backend>,
+    limiter: Option<Limiter>,
     meter: Arc<Meter>,
     queues: Queues,
 }
@@ -40,15 +43,21 @@ pub(crate) enum Queues {
 }
 
 impl Metered {
-    pub(crate) fn new(inner: Arc<dyn Backend>, meter: Arc<Meter>, queues: Queues) -> Self {
+    pub(crate) fn new(
+        inner: Arc<dyn Backend>,
+        limiter: Option<Limiter>,
+        meter: Arc<Meter>,
+        queues: Queues,
+    ) -> Self {
         Self {
             inner,
+            limiter,
             meter,
             queues,
         }
     }
 
-    fn counters(&self, queue: &QueueName) -> &Counters {
+    fn counters(&self, queue: &QueueName) -> &QueueCounters {
         match self.queues {
             Queues::Whole => self.meter.queue(queue),
             Queues::Shards => {
@@ -59,15 +68,50 @@ impl Metered {
     }
 
     /// Makes a call that takes one transaction.
-    async fn one<T>(
+    async fn one<'c, T: Send>(
         &self,
         queue: &QueueName,
         kind: TransactionKind,
-        call: impl Future<Output = Result<T>> + Send,
+        call: impl FnOnce() -> BoxFuture<'c, Result<T>> + Send,
     ) -> Result<T> {
-        Counting::of(&self.meter, self.counters(queue), kind)
-            .answer(call, |_| (kind, 1))
-            .await
+        self.call(Some(queue), kind, call, |_, _| (kind, 1)).await
+    }
+
+    /// Makes a call when it may be sent, and counts it by its answer: as transactions of a kind.
+    async fn call<'c, T: Send>(
+        &self,
+        queue: Option<&QueueName>,
+        kind: TransactionKind,
+        call: impl FnOnce() -> BoxFuture<'c, Result<T>> + Send,
+        counted: impl FnOnce(&T, &Measures) -> (TransactionKind, u64) + Send,
+    ) -> Result<T> {
+        let counters = queue.map_or(self.meter.account(), |queue| self.counters(queue));
+        let mut counting = Counting {
+            counters,
+            open: Some(kind),
+        };
+        let turn = match &self.limiter {
+            None => Ok(()),
+            Some(limiter) => Box::pin(limiter.turn(queue, kind)).await,
+        };
+        let answer = match turn {
+            Ok(()) => call().await,
+            Err(given_up) => Err(given_up),
+        };
+        match &answer {
+            Ok(value) => {
+                counting.open = None;
+                let (kind, transactions) = counted(value, &counters.measures);
+                counters.add(kind, transactions);
+            }
+            Err(error) => {
+                if error.is_unsent() {
+                    counting.open = None;
+                }
+                self.meter.failed(error);
+            }
+        }
+        answer
     }
 }
 
@@ -75,43 +119,9 @@ type Answer = Result<Vec<OpOutcome>, ApplyError>;
 
 /// A call under way. If it is dropped before its answer, it counts as one transaction, because it may have been sent.
 struct Counting<'a> {
-    meter: &'a Meter,
-    counters: &'a Counters,
+    counters: &'a QueueCounters,
     /// `None` once the call is answered.
     open: Option<TransactionKind>,
-}
-
-impl<'a> Counting<'a> {
-    fn of(meter: &'a Meter, counters: &'a Counters, kind: TransactionKind) -> Self {
-        Self {
-            meter,
-            counters,
-            open: Some(kind),
-        }
-    }
-
-    /// Counts the call by its answer: as transactions of a kind.
-    async fn answer<T>(
-        mut self,
-        call: impl Future<Output = Result<T>> + Send,
-        counted: impl FnOnce(&T) -> (TransactionKind, u64) + Send,
-    ) -> Result<T> {
-        let answer = call.await;
-        match &answer {
-            Ok(value) => {
-                self.open = None;
-                let (kind, transactions) = counted(value);
-                self.counters.add(kind, transactions);
-            }
-            Err(error) => {
-                if error.is_unsent() {
-                    self.open = None;
-                }
-                self.meter.failed(error);
-            }
-        }
-        answer
-    }
 }
 
 impl Drop for Counting<'_> {
@@ -151,48 +161,45 @@ impl Backend for Metered {
     forward_backend!(self => self.inner; capabilities queue_uri partition notifier results payload_store transactions attachment);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
-        let call = self.inner.create_queue(queue, metadata);
+        let call = || self.inner.create_queue(queue, metadata);
         self.one(queue, TransactionKind::CreateQueue, call).await
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        let call = self.inner.delete_queue(queue);
+        let call = || self.inner.delete_queue(queue);
         self.one(queue, TransactionKind::DeleteQueue, call).await
     }
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
         let kind = TransactionKind::ListQueues;
-        let counted = |names: &Vec<QueueName>| (kind, pages(names.len(), LIST_PAGE));
-        Counting::of(&self.meter, self.meter.account(), kind)
-            .answer(self.inner.list_queues(prefix), counted)
-            .await
+        let call = || self.inner.list_queues(prefix);
+        let counted = |names: &Vec<_>, _: &Measures| (kind, pages(names.len(), LIST_PAGE));
+        self.call(None, kind, call, counted).await
     }
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        let call = self.inner.properties(queue);
+        let call = || self.inner.properties(queue);
         self.one(queue, TransactionKind::Properties, call).await
     }
 
     async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
-        let call = self.inner.metadata(queue);
+        let call = || self.inner.metadata(queue);
         self.one(queue, TransactionKind::Properties, call).await
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        let call = self.inner.set_metadata(queue, metadata);
+        let call = || self.inner.set_metadata(queue, metadata);
         self.one(queue, TransactionKind::SetMetadata, call).await
     }
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         let kind = TransactionKind::Put;
-        let counters = self.counters(queue);
-        let counted = |_: &PutReceipt| {
-            counters.measures.sent(1);
+        let call = move || self.inner.put(queue, message);
+        let counted = |_: &_, measures: &Measures| {
+            measures.sent(1);
             (kind, 1)
         };
-        Counting::of(&self.meter, counters, kind)
-            .answer(self.inner.put(queue, message), counted)
-            .await
+        self.call(Some(queue), kind, call, counted).await
     }
 
     async fn put_if(
@@ -201,21 +208,18 @@ impl Backend for Metered {
         message: Option<NewMessage>,
         swap: &Swap,
     ) -> Result<PutIf> {
-        let call = self.inner.put_if(queue, message, swap);
+        let call = move || self.inner.put_if(queue, message, swap);
         if self.capabilities().conditional_puts == ConditionalPuts::Unsupported {
-            return call.await;
+            return call().await;
         }
         let kind = TransactionKind::Put;
-        let counters = self.counters(queue);
-        let counted = |put: &PutIf| {
+        let counted = |put: &PutIf, measures: &Measures| {
             if let PutIf::Swapped(Some(_)) = put {
-                counters.measures.sent(1);
+                measures.sent(1);
             }
             (kind, 1)
         };
-        Counting::of(&self.meter, counters, kind)
-            .answer(call, counted)
-            .await
+        self.call(Some(queue), kind, call, counted).await
     }
 
     async fn receive(
@@ -224,9 +228,9 @@ impl Backend for Metered {
         max: u32,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
-        let counters = self.counters(queue);
-        let counted = |messages: &Vec<ReceivedMessage>| {
-            counters.measures.received(messages.len() as u64);
+        let call = || self.inner.receive(queue, max, visibility);
+        let counted = |messages: &Vec<_>, measures: &Measures| {
+            measures.received(messages.len() as u64);
             let kind = if messages.is_empty() {
                 TransactionKind::EmptyReceive
             } else {
@@ -234,29 +238,25 @@ impl Backend for Metered {
             };
             (kind, pages(messages.len(), RECEIVE_PAGE))
         };
-        Counting::of(&self.meter, counters, TransactionKind::Receive)
-            .answer(self.inner.receive(queue, max, visibility), counted)
+        self.call(Some(queue), TransactionKind::Receive, call, counted)
             .await
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         let kind = TransactionKind::Peek;
-        let counted = |messages: &Vec<PeekedMessage>| (kind, pages(messages.len(), RECEIVE_PAGE));
-        Counting::of(&self.meter, self.counters(queue), kind)
-            .answer(self.inner.peek(queue, max), counted)
-            .await
+        let call = || self.inner.peek(queue, max);
+        let counted = |messages: &Vec<_>, _: &Measures| (kind, pages(messages.len(), RECEIVE_PAGE));
+        self.call(Some(queue), kind, call, counted).await
     }
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
-        let call = self.inner.browse(queue, from, max);
+        let call = || self.inner.browse(queue, from, max);
         if self.capabilities().browsing == Browsing::Unsupported {
-            return call.await;
+            return call().await;
         }
         let kind = TransactionKind::Peek;
-        let counted = |page: &Page| (kind, pages(page.messages.len(), RECEIVE_PAGE));
-        Counting::of(&self.meter, self.counters(queue), kind)
-            .answer(call, counted)
-            .await
+        let counted = |page: &Page, _: &Measures| (kind, pages(page.messages.len(), RECEIVE_PAGE));
+        self.call(Some(queue), kind, call, counted).await
     }
 
     async fn find(
@@ -265,9 +265,9 @@ impl Backend for Metered {
         id: &MessageId,
         max: u32,
     ) -> Result<Vec<BrowsedMessage>> {
-        let call = self.inner.find(queue, id, max);
+        let call = || self.inner.find(queue, id, max);
         if self.capabilities().browsing == Browsing::Unsupported {
-            return call.await;
+            return call().await;
         }
         self.one(queue, TransactionKind::Peek, call).await
     }
@@ -280,17 +280,17 @@ impl Backend for Metered {
         visibility: Duration,
         body: Option<Bytes>,
     ) -> Result<Lease> {
-        let call = self.inner.update(queue, id, receipt, visibility, body);
+        let call = move || self.inner.update(queue, id, receipt, visibility, body);
         self.one(queue, TransactionKind::Update, call).await
     }
 
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let call = self.inner.delete(queue, id, receipt);
+        let call = || self.inner.delete(queue, id, receipt);
         self.one(queue, TransactionKind::Delete, call).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {
-        let call = self.inner.clear(queue);
+        let call = || self.inner.clear(queue);
         self.one(queue, TransactionKind::Clear, call).await
     }
 
@@ -299,7 +299,10 @@ impl Backend for Metered {
             by: self,
             ops: kinds(&ops),
         };
-        let answer = self.inner.apply(ops).await;
+        let answer = match &self.limiter {
+            None => self.inner.apply(ops).await,
+            Some(limiter) => Box::pin(limiter.apply(&*self.inner, ops)).await,
+        };
         tried.answered(&answer);
         answer
     }

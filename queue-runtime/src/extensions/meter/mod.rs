@@ -17,16 +17,13 @@
 //! bound of the bill. Storage other than queues is not counted: blobs, and stores of completed work. Neither is what an
 //! application does in its own transaction on a SQLite file.
 
-mod counters;
 mod metered;
 mod prices;
-mod reading;
 mod table;
 mod transactions;
 
 pub use prices::{Cost, InvalidPrice, PriceTable};
-pub use reading::MeterReading;
-pub use transactions::{TransactionCounts, TransactionKind};
+pub use transactions::{MeterReading, TransactionCounts, TransactionKind};
 
 pub(crate) use metered::{Metered, Queues};
 pub(crate) use table::Meter;

@@ -3,13 +3,13 @@
 //! A queue's counters stand in one of a few slots that the hash of its name determines. A slot is filled once and never
 //! emptied, so finding it is a few loads, and counting an addition.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use metrics::Counter;
 use queue_core::{Error, QueueName};
 
-use super::counters::Counters;
-use super::reading::MeterReading;
-use super::transactions::TransactionCounts;
+use super::transactions::{KINDS, MeterReading, TransactionCounts, TransactionKind};
 use crate::kernel::observe::{Measures, describe};
 
 /// The most queues that are counted one by one.
@@ -23,11 +23,11 @@ const PROBES: usize = 16;
 pub(crate) struct Meter {
     slots: Box<[OnceLock<Box<Slot>>]>,
     /// Of the queues that have no slot.
-    others: Counters,
+    others: QueueCounters,
     /// Of all reply queues. Each asking instance has its own, and messages name them, so they get no slots.
-    replies: Counters,
+    replies: QueueCounters,
     /// Of requests that are on no queue.
-    account: Counters,
+    account: QueueCounters,
     /// The first error that only a restart of the process ends.
     broken: OnceLock<Error>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Meter {
 #[derive(Debug)]
 struct Slot {
     queue: QueueName,
-    counters: Counters,
+    counters: QueueCounters,
 }
 
 impl Meter {
@@ -44,15 +44,15 @@ impl Meter {
         Self {
             slots: (0..SLOTS).map(|_| OnceLock::new()).collect(),
             // None can be the name of a queue, which has no underscore.
-            others: Counters::new("_other"),
-            replies: Counters::new("_replies"),
-            account: Counters::new("_account"),
+            others: QueueCounters::new("_other"),
+            replies: QueueCounters::new("_replies"),
+            account: QueueCounters::new("_account"),
             broken: OnceLock::new(),
         }
     }
 
     /// Returns the counters of a queue: for a reply queue, those of all reply queues.
-    pub(super) fn queue(&self, queue: &QueueName) -> &Counters {
+    pub(super) fn queue(&self, queue: &QueueName) -> &QueueCounters {
         if queue.is_reply_queue() {
             return &self.replies;
         }
@@ -60,7 +60,7 @@ impl Meter {
             let new = || {
                 Box::new(Slot {
                     queue: queue.clone(),
-                    counters: Counters::new(queue.as_str()),
+                    counters: QueueCounters::new(queue.as_str()),
                 })
             };
             // Another task may fill it, also for another queue.
@@ -87,7 +87,7 @@ impl Meter {
         self.broken.get()
     }
 
-    pub(super) fn account(&self) -> &Counters {
+    pub(super) fn account(&self) -> &QueueCounters {
         &self.account
     }
 
@@ -130,10 +130,41 @@ fn hash(name: &str) -> u64 {
     })
 }
 
+/// The counters of one queue.
+#[derive(Debug)]
+pub(super) struct QueueCounters {
+    counts: [AtomicU64; KINDS],
+    /// The same for the application's metrics, each registered when it is first needed.
+    exported: [OnceLock<Counter>; KINDS],
+    /// The other metrics of the queue.
+    pub(super) measures: Arc<Measures>,
+}
+
+impl QueueCounters {
+    /// Creates the counters of a queue, with the label that its metrics have.
+    pub(super) fn new(label: &str) -> Self {
+        Self {
+            counts: Default::default(),
+            exported: Default::default(),
+            measures: Arc::new(Measures::new(label)),
+        }
+    }
+
+    pub(super) fn add(&self, kind: TransactionKind, transactions: u64) {
+        self.counts[kind as usize].fetch_add(transactions, Ordering::Relaxed);
+        let exported = &self.exported[kind as usize];
+        let exported = exported.get_or_init(|| self.measures.transactions(kind.as_str()));
+        exported.increment(transactions);
+    }
+
+    pub(super) fn read(&self) -> TransactionCounts {
+        TransactionCounts::new(|kind| self.counts[kind as usize].load(Ordering::Relaxed))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extensions::meter::TransactionKind;
 
     #[test]
     fn queues_beyond_the_bound_are_counted_together() {

@@ -2,8 +2,6 @@
 
 mod archive;
 mod browse;
-mod edit;
-mod operating;
 mod pausing;
 pub mod redrive;
 

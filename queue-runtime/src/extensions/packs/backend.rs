@@ -1,3 +1,6 @@
+//! Which calls are about items, and which go to the storage as they are. Items on the pages of a queue, and in what is
+//! peeked at.
+
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -5,20 +8,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, BrowsedMessage, Lease, Op, OpOutcome, Page, PageMark,
-    PeekedMessage, PopReceipt, ReceivedMessage, StorageId,
+    ApplyError, AttachmentPart, Backend, BrowsedMessage, ItemSet, Lease, Op, OpOutcome, Page,
+    PageMark, PeekedMessage, PopReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::encoder::Encoder;
 use queue_core::internal::forward_backend;
-use queue_core::wire::StoredPayload;
-use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
+use queue_core::wire::{Pack, Payload, StoredPayload};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use super::open::{ItemOf, OpenPack, parse_item};
+use super::open::{ItemOf, OpenPack, Shelves, item_id, parse_item};
 use super::receive::not_open;
-use super::shelf::Shelves;
 use crate::kernel::delay_queue::DelayQueue;
 use crate::kernel::lease::Renewals;
+
+/// What the mark of a page begins with that starts within a pack.
+const WITHIN: &str = "item:";
 
 /// A backend that returns the items of packs as messages.
 pub(crate) struct Packs {
@@ -101,7 +106,7 @@ fn position_of_item(ops: &[Op]) -> Option<usize> {
 )]
 impl Backend for Packs {
     forward_backend!(self => self.storage; capabilities queue_uri partition notifier results payload_store transactions
-        create_queue delete_queue list_queues properties metadata set_metadata put put_if clear);
+        create_queue delete_queue list_queues properties metadata set_metadata put put_if find clear);
 
     async fn receive(
         &self,
@@ -116,7 +121,22 @@ impl Backend for Packs {
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.peek_items(queue, max).await
+        let mut messages = Vec::new();
+        for message in self.storage.peek(queue, max).await? {
+            let Some(items) = items_of(&message.body, &message.deleted_items) else {
+                messages.push(message);
+                continue;
+            };
+            for (number, body) in items {
+                let mut item = message.clone();
+                item.id = item_id(&message.id, number);
+                item.body = body;
+                item.deleted_items = ItemSet::default();
+                messages.push(item);
+            }
+        }
+        messages.truncate(max as usize);
+        Ok(messages)
     }
 
     async fn attachment(
@@ -134,17 +154,29 @@ impl Backend for Packs {
         self.storage.attachment(queue, id, stored, from).await
     }
 
+    /// Returns a page that ends before a pack, or consists of items of one.
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
-        self.browse_items(queue, from, max).await
-    }
-
-    async fn find(
-        &self,
-        queue: &QueueName,
-        id: &MessageId,
-        max: u32,
-    ) -> Result<Vec<BrowsedMessage>> {
-        self.storage.find(queue, id, max).await
+        if let Some(mark) = from
+            && let Some(rest) = mark.as_str().strip_prefix(WITHIN)
+        {
+            let limits = self.storage.capabilities().limits(Operation::Browse, queue);
+            let invalid = || limits.invalid_mark(mark);
+            let (first, mark) = rest.split_once(':').ok_or_else(invalid)?;
+            let first = first.parse().map_err(|_| invalid())?;
+            let mark = (!mark.is_empty()).then(|| PageMark::new(mark));
+            let page = self.storage.browse(queue, mark.as_ref(), 1).await?;
+            return Ok(within(page, mark.as_ref(), first, max));
+        }
+        let page = self.storage.browse(queue, from, max).await?;
+        let is_pack = |message: &BrowsedMessage| Pack::find(&message.body).is_some();
+        match page.messages.iter().position(is_pack) {
+            None => Ok(page),
+            Some(0) => {
+                let page = self.storage.browse(queue, from, 1).await?;
+                Ok(within(page, from, 0, max))
+            }
+            Some(before) => self.storage.browse(queue, from, before as u32).await,
+        }
     }
 
     async fn update(
@@ -245,4 +277,44 @@ impl fmt::Debug for Packs {
             .field("storage", &self.storage)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the page of the items of a pack, from `first` on, given the page that consists of the pack and is at `mark`.
+fn within(mut page: Page, mark: Option<&PageMark>, first: u32, max: u32) -> Page {
+    let Some(pack) = page.messages.first() else {
+        return page;
+    };
+    let Some(items) = items_of(&pack.body, &pack.deleted_items) else {
+        return page;
+    };
+    let mut items: Vec<_> = items.filter(|(number, _)| *number >= first).collect();
+    if items.len() > max as usize {
+        let next = items[max as usize].0;
+        items.truncate(max as usize);
+        let mark = mark.map_or("", PageMark::as_str);
+        page.next = Some(PageMark::new(format!("{WITHIN}{next}:{mark}")));
+    }
+    let message = |(number, body)| {
+        let mut item = pack.clone();
+        item.id = item_id(&pack.id, number);
+        // Only who has received it can settle it.
+        item.receipt = PopReceipt::new("");
+        item.body = body;
+        item.deleted_items = ItemSet::default();
+        item
+    };
+    page.messages = items.into_iter().map(message).collect();
+    page
+}
+
+/// Returns the items of a pack that are left, or `None` if it is not a pack or cannot be read.
+fn items_of(body: &Bytes, deleted: &ItemSet) -> Option<impl Iterator<Item = (u32, Bytes)> + use<>> {
+    let event = Pack::find(body)?;
+    let Payload::Pack(pack) = &event.payload else {
+        return None;
+    };
+    let mut deleted = deleted.clone();
+    deleted.insert_all(pack.deleted());
+    let items = (0..).zip(pack.open().ok()?);
+    Some(items.filter(move |(number, _)| !deleted.contains(*number)))
 }

@@ -10,10 +10,11 @@ use queue_core::backend::{
     TimeToLive,
 };
 use queue_core::wire::Body;
-use queue_core::{Error, ErrorKind, Outcome, Result};
+use queue_core::{Error, ErrorKind, Outcome, QueueName, Result};
+use tokio::task::JoinSet;
 
 use super::backend::Packs;
-use super::open::{Counts, OpenPack, Status};
+use super::open::{Item, ItemCounts, ItemStatus, OpenPack};
 use crate::kernel::lease::Locked;
 use crate::kernel::repeat::Repeats;
 
@@ -69,7 +70,7 @@ impl Packs {
         let mut repeats = self.repeats(pack);
         loop {
             let waiting = pack.counts().waiting;
-            let Err(error) = self.move_out(pack, |it| *it == Status::Waiting).await else {
+            let Err(error) = self.move_out(pack, |it| *it == ItemStatus::Waiting).await else {
                 break;
             };
             if pack.counts().waiting < waiting {
@@ -91,10 +92,10 @@ impl Packs {
 
     /// Makes messages of their own of the items with such a status. What is held stays hidden for as long as its lease
     /// lasts; if that has ended, the attempt counts.
-    pub(super) async fn move_out(
+    async fn move_out(
         &self,
         pack: &Arc<OpenPack>,
-        which: impl Fn(&Status) -> bool,
+        which: impl Fn(&ItemStatus) -> bool,
     ) -> Result<()> {
         self.see_to_lease(pack).await?;
         let mut locked = pack.lease.lock().await;
@@ -103,7 +104,7 @@ impl Packs {
         let items = pack.state().begin_leaving(which);
         let leaving = items.into_iter().map(|(number, event, status)| {
             let (delay, ended) = match status {
-                Status::Held(until) => (until.saturating_sub(now), until <= now),
+                ItemStatus::Held(until) => (until.saturating_sub(now), until <= now),
                 _ => (Duration::ZERO, false),
             };
             Leaving {
@@ -249,7 +250,7 @@ impl Packs {
     pub(super) fn moved(&self, pack: &OpenPack, leaving: &Leaving, put: &PutReceipt) {
         let until = self.clock.monotonic().saturating_add(leaving.delay);
         let (id, receipt) = (put.id.clone(), put.receipt.clone());
-        pack.set(leaving.number, Status::Moved { id, receipt, until });
+        pack.set(leaving.number, ItemStatus::Moved { id, receipt, until });
     }
 
     pub(super) fn delete_items(&self, pack: &OpenPack, receipt: &PopReceipt, items: ItemSet) -> Op {
@@ -268,7 +269,7 @@ impl Packs {
         pack: &Arc<OpenPack>,
         locked: &mut Locked<'_>,
     ) -> Result<()> {
-        let Counts { waiting, held, .. } = pack.counts();
+        let ItemCounts { waiting, held, .. } = pack.counts();
         if waiting + held > 0 {
             return Ok(());
         }
@@ -295,11 +296,11 @@ impl Packs {
     }
 
     /// Returns the repeats of an operation on a pack: for half of the time that its lease lasts, so that what was received
-    /// with it does not wait for longer.
+    /// with it does not wait for longer, also for several packs together.
     fn repeats(&self, pack: &OpenPack) -> Repeats<'_> {
         let now = self.clock.monotonic();
-        let until = now.saturating_add(pack.lease.lasts_for(now) / 2);
-        Repeats::within_lease(until, &*self.clock)
+        let half = || now.saturating_add(pack.lease.lasts_for(now) / 2);
+        Repeats::within_lease(pack.repeat_until.unwrap_or_else(half), &*self.clock)
     }
 
     /// Gives packs back, several at once.
@@ -355,4 +356,106 @@ impl Packs {
 fn graver(one: Option<Error>, other: Error) -> Error {
     one.filter(|one| one.outcome() == Outcome::Unknown)
         .unwrap_or(other)
+}
+
+/// The pause before another try to split a pack.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Packs {
+    /// Looks at open packs when something about them is due, forever.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        let mut looking = JoinSet::new();
+        loop {
+            for pack in self.due.due(&*self.clock).await {
+                let packs = Arc::clone(&self);
+                looking.spawn(async move { packs.check(&pack).await });
+            }
+            while looking.try_join_next().is_some() {}
+        }
+    }
+
+    /// Has a pack looked at when the lease of an item ends, or the pack was held for long enough.
+    pub(super) fn look_at(&self, pack: &Arc<OpenPack>) {
+        let due = |item: &Item| match item.status {
+            ItemStatus::Waiting => Some(pack.hold_until),
+            ItemStatus::Held(until) => Some(until.min(pack.hold_until)),
+            ItemStatus::Moved { until, .. } => Some(until),
+            ItemStatus::Gone => None,
+        };
+        let first = pack.state().items.iter().filter_map(due).min();
+        if let Some(due) = first {
+            self.due.schedule(&pack.ticket, due, Arc::clone(pack));
+        }
+    }
+
+    async fn check(self: &Arc<Self>, pack: &Arc<OpenPack>) {
+        let now = self.clock.monotonic();
+        if pack.lease.is_over() && pack.counts().moved == 0 {
+            return self.forget(pack);
+        }
+        let is_over = now >= pack.hold_until;
+        let is_due = |status: &ItemStatus| match status {
+            ItemStatus::Waiting => is_over,
+            ItemStatus::Held(until) => is_over || *until <= now,
+            ItemStatus::Moved { .. } | ItemStatus::Gone => false,
+        };
+        let any_due = pack.state().items.iter().any(|item| is_due(&item.status));
+        if any_due && let Err(error) = self.move_out(pack, is_due).await {
+            let (queue, id) = (pack.queue(), pack.id());
+            tracing::warn!(%queue, %id, %error, "failed to take items out of a pack; will retry while its lease lasts");
+            // If it is not known whether they have left, nobody may conclude anything from their absence.
+            let is_unknown = error.outcome() == Outcome::Unknown;
+            if is_unknown || pack.lease.is_over() || error.is_lease_gone() {
+                return self.forget(pack);
+            }
+            let again = now.saturating_add(RETRY);
+            return self.due.schedule(&pack.ticket, again, Arc::clone(pack));
+        }
+        for item in &mut pack.state().items {
+            // Nobody renews it any more.
+            if matches!(item.status, ItemStatus::Moved { until, .. } if until <= now) {
+                item.status = ItemStatus::Gone;
+            }
+        }
+        let counts = pack.counts();
+        if counts.waiting + counts.held + counts.moved == 0 {
+            return self.forget(pack);
+        }
+        if counts.waiting == 0 {
+            self.shelves.none_waiting(pack);
+        } else if counts.held == 0 && pack.state().closing {
+            return self.give_back(pack).await;
+        }
+        self.look_at(pack);
+    }
+
+    /// Removes a pack that is not open any more.
+    pub(super) fn forget(&self, pack: &Arc<OpenPack>) {
+        pack.lease.abandon();
+        self.due.close(&pack.ticket);
+        self.shelves.remove(pack);
+    }
+
+    /// Gives back the packs of a queue of which items wait, once none of their items is held. For a consumer that ends.
+    pub(crate) async fn give_back_waiting(self: &Arc<Self>, queue: &QueueName) {
+        for pack in self.shelves.open(queue) {
+            self.shelves.none_waiting(&pack);
+            let is_idle = {
+                let mut state = pack.state();
+                let counts = state.counts();
+                state.closing = true;
+                counts.waiting > 0 && counts.held == 0
+            };
+            if is_idle {
+                self.give_back(&pack).await;
+            }
+        }
+    }
+
+    /// Gives back the packs of all queues, as [`give_back_waiting`](Self::give_back_waiting) does.
+    pub(crate) async fn give_back_all(self: &Arc<Self>) {
+        for queue in self.shelves.queues() {
+            self.give_back_waiting(&queue).await;
+        }
+    }
 }

@@ -13,14 +13,11 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `backend` | which calls are about items, and which go to the storage as they are |
-//! | `open` | the state of an open pack and its items |
-//! | `shelf` | which packs of a queue are open, and how many items a message of it has |
+//! | `backend` | which calls are about items, and which go to the storage as they are; items on the pages of a queue |
+//! | `open` | the state of an open pack and its items; which packs of a queue are open, and how many items a message of it has |
 //! | `receive` | opening a pack, and returning its items |
 //! | `settle` | deleting an item; several of a pack in one operation |
-//! | `leave` | an item that becomes a message of its own, and giving a pack back |
-//! | `keep` | what is due: ended leases of items, and the longest time for which a pack is held |
-//! | `browse` | items on the pages of a queue |
+//! | `leave` | an item that becomes a message of its own, giving a pack back, and what is due: ended leases of items, and the longest time for which a pack is held |
 //!
 //! A storage that is atomic records deleted items beside the message, in the step that settles. Otherwise the pack is
 //! deleted with its last item, and what is gone before that is written into the header of the pack with the next renewal
@@ -30,12 +27,9 @@
 //! split into messages before any of its items is handled.
 
 mod backend;
-mod browse;
-mod keep;
 mod leave;
 mod open;
 mod receive;
 mod settle;
-mod shelf;
 
 pub(crate) use backend::Packs;

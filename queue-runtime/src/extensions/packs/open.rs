@@ -1,4 +1,8 @@
+//! The state of an open pack and its items, and which packs of a queue are open.
+
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -23,13 +27,15 @@ pub(super) struct OpenPack {
     pub(super) receipt: PopReceipt,
     /// When what is left of it is split, on the monotonic clock.
     pub(super) hold_until: Duration,
+    /// Until when operations on it are repeated, if others wait for it that were received with it.
+    pub(super) repeat_until: Option<Duration>,
     /// Its entry among the packs that are looked at when something is due.
     pub(super) ticket: Ticket,
-    state: Mutex<State>,
+    state: Mutex<PackState>,
 }
 
 /// The items.
-pub(super) struct State {
+pub(super) struct PackState {
     pub(super) items: Vec<Item>,
     /// No item before it waits.
     next: usize,
@@ -41,14 +47,14 @@ pub(super) struct State {
 
 pub(super) struct Item {
     pub(super) event: Bytes,
-    pub(super) status: Status,
+    pub(super) status: ItemStatus,
     /// Whether it is being put as a message of its own. Until that is known it has the status that it had, but others may
     /// have received it already.
     leaves: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum ItemStatus {
     Waiting,
     /// Returned by a receive, and leased to the caller until then, on the monotonic clock.
     Held(Duration),
@@ -63,7 +69,7 @@ pub(super) enum Status {
 
 /// How many items of a pack are in which state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct ItemCounts {
     pub(super) waiting: u32,
     pub(super) held: u32,
     pub(super) moved: u32,
@@ -89,13 +95,14 @@ impl OpenPack {
         deleted: &ItemSet,
         lease: Lease,
         hold_until: Duration,
+        repeat_until: Option<Duration>,
     ) -> Self {
         let item = |(number, event)| Item {
             event,
             status: if deleted.contains(number) {
-                Status::Gone
+                ItemStatus::Gone
             } else {
-                Status::Waiting
+                ItemStatus::Waiting
             },
             leaves: false,
         };
@@ -107,8 +114,9 @@ impl OpenPack {
             items: items.len() as u32,
             lease,
             hold_until,
+            repeat_until,
             ticket: Ticket::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(PackState {
                 items,
                 next: 0,
                 deleting: Vec::new(),
@@ -125,7 +133,7 @@ impl OpenPack {
         &self.message.id
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, PackState> {
         self.state.hold()
     }
 
@@ -133,19 +141,19 @@ impl OpenPack {
     ///
     /// # Errors
     /// If it is not held with it, or gone.
-    pub(super) fn held(&self, item: u32, receipt: &PopReceipt) -> Result<Status, Error> {
+    pub(super) fn held(&self, item: u32, receipt: &PopReceipt) -> Result<ItemStatus, Error> {
         if *receipt != self.receipt {
             return Err(self.stale());
         }
         let state = self.state();
         match state.items.get(item as usize).map(|item| &item.status) {
-            Some(status @ (Status::Held(_) | Status::Moved { .. })) => Ok(status.clone()),
-            Some(Status::Gone) => Err(self.gone()),
-            Some(Status::Waiting) | None => Err(self.stale()),
+            Some(status @ (ItemStatus::Held(_) | ItemStatus::Moved { .. })) => Ok(status.clone()),
+            Some(ItemStatus::Gone) => Err(self.gone()),
+            Some(ItemStatus::Waiting) | None => Err(self.stale()),
         }
     }
 
-    pub(super) fn set(&self, item: u32, status: Status) {
+    pub(super) fn set(&self, item: u32, status: ItemStatus) {
         self.state().items[item as usize].status = status;
     }
 
@@ -158,8 +166,8 @@ impl OpenPack {
             && held.len() < max
             && let Some(item) = state.items.get_mut(next)
         {
-            if item.status == Status::Waiting && !item.leaves {
-                item.status = Status::Held(until);
+            if item.status == ItemStatus::Waiting && !item.leaves {
+                item.status = ItemStatus::Held(until);
                 held.push((next as u32, item.event.clone()));
             }
             next += 1;
@@ -178,7 +186,7 @@ impl OpenPack {
         let mut state = self.state();
         let is_held = state.is_held(item) && !state.items[item as usize].leaves;
         if is_held {
-            state.items[item as usize].status = Status::Held(until);
+            state.items[item as usize].status = ItemStatus::Held(until);
         }
         is_held
     }
@@ -189,20 +197,21 @@ impl OpenPack {
         let mut state = self.state();
         let stays = state.is_held(item) && !state.items[item as usize].leaves;
         if stays {
-            state.items[item as usize].status = Status::Waiting;
+            state.items[item as usize].status = ItemStatus::Waiting;
             state.closing = true;
         }
         stays
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> ItemCounts {
         self.state().counts()
     }
 
     /// The items that are no longer in the pack.
     pub(super) fn deleted(&self) -> ItemSet {
         let state = self.state();
-        let is_left = |status: &Status| matches!(status, Status::Waiting | Status::Held(_));
+        let is_left =
+            |status: &ItemStatus| matches!(status, ItemStatus::Waiting | ItemStatus::Held(_));
         let items = (0..).zip(&state.items);
         items
             .filter(|(_, item)| !is_left(&item.status))
@@ -216,7 +225,7 @@ impl OpenPack {
     }
 
     /// Returns the error of an operation on an item with a receipt that is not valid any more.
-    pub(super) fn stale(&self) -> Error {
+    fn stale(&self) -> Error {
         self.error(ErrorKind::ReceiptMismatch)
     }
 
@@ -225,20 +234,20 @@ impl OpenPack {
     }
 }
 
-impl State {
+impl PackState {
     /// Whether an item is held within the pack.
     pub(super) fn is_held(&self, item: u32) -> bool {
-        matches!(self.items[item as usize].status, Status::Held(_))
+        matches!(self.items[item as usize].status, ItemStatus::Held(_))
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    pub(super) fn counts(&self) -> ItemCounts {
+        let mut counts = ItemCounts::default();
         for item in &self.items {
             match item.status {
-                Status::Waiting => counts.waiting += 1,
-                Status::Held(_) => counts.held += 1,
-                Status::Moved { .. } => counts.moved += 1,
-                Status::Gone => {}
+                ItemStatus::Waiting => counts.waiting += 1,
+                ItemStatus::Held(_) => counts.held += 1,
+                ItemStatus::Moved { .. } => counts.moved += 1,
+                ItemStatus::Gone => {}
             }
         }
         counts
@@ -248,8 +257,8 @@ impl State {
     /// the pack. Returns what is needed to make messages of them.
     pub(super) fn begin_leaving(
         &mut self,
-        wanted: impl Fn(&Status) -> bool,
-    ) -> Vec<(u32, Bytes, Status)> {
+        wanted: impl Fn(&ItemStatus) -> bool,
+    ) -> Vec<(u32, Bytes, ItemStatus)> {
         let items = (0..).zip(&mut self.items);
         items
             .filter(|(_, item)| wanted(&item.status))
@@ -277,3 +286,127 @@ impl fmt::Debug for OpenPack {
 
 /// The open pack of an item, and its number.
 pub(super) type ItemOf = (Arc<OpenPack>, u32);
+
+/// The open packs of all queues.
+#[derive(Debug, Default)]
+pub(super) struct Shelves {
+    queues: Mutex<HashMap<QueueName, Shelf>>,
+    /// Whether a pack has been received. Until then nothing is looked up in them.
+    has_met_one: AtomicBool,
+}
+
+/// What is known of a queue.
+#[derive(Debug)]
+struct Shelf {
+    open: HashMap<StorageId, Arc<OpenPack>>,
+    /// Those that have waiting items, as far as is known, oldest first.
+    waiting: Vec<Arc<OpenPack>>,
+    /// The recent mean number of items of a message.
+    mean: f64,
+    /// The longest time for which a pack is held, if it is set.
+    max_hold: Option<Duration>,
+}
+
+/// The weight of the last receive in the mean.
+const WEIGHT: f64 = 0.25;
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self {
+            open: HashMap::new(),
+            waiting: Vec::new(),
+            mean: 1.0,
+            max_hold: None,
+        }
+    }
+}
+
+impl Shelves {
+    /// Whether no pack has been received so far.
+    pub(super) fn has_met_none(&self) -> bool {
+        !self.has_met_one.load(Ordering::Acquire)
+    }
+
+    fn with<T>(&self, queue: &QueueName, read: impl FnOnce(&mut Shelf) -> T) -> T {
+        let mut shelves = self.queues.hold();
+        match shelves.get_mut(queue) {
+            Some(shelf) => read(shelf),
+            None => read(shelves.entry(queue.clone()).or_default()),
+        }
+    }
+
+    pub(super) fn add(&self, pack: &Arc<OpenPack>) {
+        self.with(pack.queue(), |shelf| {
+            // One of an earlier receive has lost its lease.
+            shelf.open.insert(pack.id().clone(), Arc::clone(pack));
+            shelf.waiting.push(Arc::clone(pack));
+        });
+    }
+
+    pub(super) fn find(&self, queue: &QueueName, id: &StorageId) -> Option<Arc<OpenPack>> {
+        self.with(queue, |shelf| shelf.open.get(id).cloned())
+    }
+
+    pub(super) fn remove(&self, pack: &Arc<OpenPack>) {
+        self.with(pack.queue(), |shelf| {
+            if shelf
+                .open
+                .get(pack.id())
+                .is_some_and(|open| Arc::ptr_eq(open, pack))
+            {
+                shelf.open.remove(pack.id());
+            }
+            shelf.waiting.retain(|waiting| !Arc::ptr_eq(waiting, pack));
+        });
+    }
+
+    /// Returns the first pack that may have waiting items.
+    pub(super) fn first_waiting(&self, queue: &QueueName) -> Option<Arc<OpenPack>> {
+        self.with(queue, |shelf| shelf.waiting.first().cloned())
+    }
+
+    /// Records that no item of a pack waits any more, or that none is to be returned.
+    pub(super) fn none_waiting(&self, pack: &Arc<OpenPack>) {
+        self.with(pack.queue(), |shelf| {
+            shelf.waiting.retain(|waiting| !Arc::ptr_eq(waiting, pack));
+        });
+    }
+
+    /// Returns all open packs of a queue.
+    pub(super) fn open(&self, queue: &QueueName) -> Vec<Arc<OpenPack>> {
+        self.with(queue, |shelf| shelf.open.values().cloned().collect())
+    }
+
+    pub(super) fn queues(&self) -> Vec<QueueName> {
+        self.queues.hold().keys().cloned().collect()
+    }
+
+    pub(super) fn mean(&self, queue: &QueueName) -> f64 {
+        self.with(queue, |shelf| shelf.mean)
+    }
+
+    /// Records that a receive returned so many messages with so many items. The first packs of a queue tell more than the
+    /// messages before.
+    pub(super) fn received(&self, queue: &QueueName, messages: usize, items: usize) {
+        if messages == 0 {
+            return;
+        }
+        self.has_met_one.store(true, Ordering::Release);
+        let mean = items as f64 / messages as f64;
+        self.with(queue, |shelf| {
+            shelf.mean = match shelf.mean {
+                earlier if earlier == mean => earlier,
+                1.0 => mean,
+                earlier => earlier + (mean - earlier) * WEIGHT,
+            };
+        });
+    }
+
+    pub(super) fn set_max_hold(&self, queue: &QueueName, max_hold: Duration) {
+        self.with(queue, |shelf| shelf.max_hold = Some(max_hold));
+    }
+
+    pub(super) fn max_hold(&self, queue: &QueueName) -> Option<Duration> {
+        self.with(queue, |shelf| shelf.max_hold)
+    }
+}

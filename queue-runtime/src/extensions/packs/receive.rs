@@ -10,7 +10,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::backend::Packs;
 use super::open::{OpenPack, item_id};
-use crate::extensions::storage_limit::Sending;
+use crate::extensions::storage_limit::SendTime;
 use crate::kernel::lease::{Lease, Receive};
 
 /// How many times the visibility timeout a pack is held at most, unless it is set.
@@ -56,7 +56,7 @@ impl Packs {
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let mut messages = self.take_waiting(queue, max as usize, visibility).await;
-        let (sending, has_items) = (Sending::current(), !messages.is_empty());
+        let (sending, has_items) = (SendTime::current(), !messages.is_empty());
         for _ in 0..ROUNDS {
             let room = max as usize - messages.len();
             if room == 0 {
@@ -114,7 +114,7 @@ impl Packs {
         (asked_at, visibility): (Duration, Duration),
         received: Vec<ReceivedMessage>,
     ) -> Vec<ReceivedMessage> {
-        let asked_at = Sending::current().counts_from(asked_at, &*self.clock);
+        let asked_at = SendTime::current().counts_from(asked_at, &*self.clock);
         let receive = Receive {
             asked_at,
             answered_at: self.clock.monotonic(),
@@ -237,7 +237,14 @@ impl Packs {
             events,
             deleted,
         } = opened;
-        let pack = OpenPack::new((message, event), events, &deleted, lease, hold_until);
+        // One end for all packs of a receive that are split before it returns: half of the time that their leases last.
+        let ends_at = receive.asked_at.saturating_add(visibility);
+        let half = receive
+            .answered_at
+            .saturating_add(ends_at.saturating_sub(receive.answered_at) / 2);
+        let repeat_until = (unexplained(&message, &event) > 0).then_some(half);
+        let opened = (message, event);
+        let pack = OpenPack::new(opened, events, &deleted, lease, hold_until, repeat_until);
         let pack = Arc::new(pack);
         if !self.is_atomic() {
             let (encoder, written) = (self.encoder, Arc::downgrade(&pack));
@@ -251,7 +258,7 @@ impl Packs {
     }
 
     /// Keeps a pack open.
-    pub(super) fn shelve(&self, pack: &Arc<OpenPack>) {
+    fn shelve(&self, pack: &Arc<OpenPack>) {
         self.shelves.add(pack);
         if pack.counts().waiting == 0 {
             self.shelves.none_waiting(pack);

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::backend::Packs;
 use super::leave::Leaving;
-use super::open::{Counts, ItemOf, OpenPack, Status, parse_item};
+use super::open::{ItemCounts, ItemOf, ItemStatus, OpenPack, parse_item};
 use crate::kernel::lease::{CompletedItem, Locked};
 
 impl Packs {
@@ -26,10 +26,10 @@ impl Packs {
     ) -> Result<()> {
         loop {
             let deleted = match pack.held(number, receipt)? {
-                Status::Moved { id, receipt, .. } => {
+                ItemStatus::Moved { id, receipt, .. } => {
                     let deleted = self.storage.delete(pack.queue(), &id, &receipt).await;
                     if deleted.is_ok() {
-                        pack.set(number, Status::Gone);
+                        pack.set(number, ItemStatus::Gone);
                     }
                     Some(deleted)
                 }
@@ -55,7 +55,7 @@ impl Packs {
         let held = pack.held(number, receipt)?;
         let until = self.clock.monotonic().saturating_add(visibility);
         let is_renewal = body.is_none() && !visibility.is_zero();
-        if is_renewal && matches!(held, Status::Held(_)) && visibility <= self.reach(&pack) {
+        if is_renewal && matches!(held, ItemStatus::Held(_)) && visibility <= self.reach(&pack) {
             pack.lease.last_until(until).await?;
             if pack.is_leaving(number) {
                 // Until it is known whether it has left.
@@ -110,14 +110,14 @@ impl Packs {
         at: usize,
     ) -> Result<Vec<OpOutcome>, ApplyError> {
         let refused = |error| ApplyError::new(at, Vec::new(), error);
-        if let Ok(Status::Held(_)) = pack.held(number, receipt) {
+        if let Ok(ItemStatus::Held(_)) = pack.held(number, receipt) {
             self.see_to_lease(&pack).await.map_err(refused)?;
         }
         // It leaves the pack in its turn only.
         let locked = pack.lease.lock().await;
         let changed = match pack.held(number, receipt) {
             Err(error) => Err(refused(error)),
-            Ok(Status::Moved { id, receipt, .. }) => {
+            Ok(ItemStatus::Moved { id, receipt, .. }) => {
                 drop(locked);
                 self.change_moved((&pack, number), (id, receipt), ops, at)
                     .await
@@ -201,7 +201,7 @@ impl Packs {
         let deleted = self.storage.apply(vec![op]).await;
         deleted.map_err(|failed| failed.error)?;
         for item in items.iter() {
-            pack.set(item, Status::Gone);
+            pack.set(item, ItemStatus::Gone);
         }
         Ok(())
     }
@@ -215,13 +215,13 @@ impl Packs {
             return Ok(None);
         }
         let receipt = locked.receipt()?;
-        let Counts { waiting, held, .. } = pack.counts();
+        let ItemCounts { waiting, held, .. } = pack.counts();
         if waiting + held == 1 {
             self.storage
                 .delete(pack.queue(), pack.id(), &receipt)
                 .await?;
         }
-        pack.set(number, Status::Gone);
+        pack.set(number, ItemStatus::Gone);
         Ok(Some(()))
     }
 
@@ -251,7 +251,7 @@ impl Packs {
                 outcomes.remove(at + 1);
                 self.take_outcome(pack, &leaving, &mut outcomes[at]);
             }
-            None => pack.set(number, Status::Gone),
+            None => pack.set(number, ItemStatus::Gone),
         }
         Ok(outcomes)
     }
@@ -331,9 +331,9 @@ impl Packs {
                 let receipt = mem::replace(&mut lease.receipt, pack.receipt.clone());
                 let until = self.clock.monotonic().saturating_add(visibility);
                 let id = own;
-                pack.set(number, Status::Moved { id, receipt, until });
+                pack.set(number, ItemStatus::Moved { id, receipt, until });
             }
-            Some(_) => pack.set(number, Status::Gone),
+            Some(_) => pack.set(number, ItemStatus::Gone),
             None => {}
         }
         applied
@@ -389,7 +389,7 @@ impl Packs {
             Err(error) => return Some(Err(error)),
         };
         Some(Ok(match held {
-            Status::Moved { id, receipt, .. } => CompletedItem {
+            ItemStatus::Moved { id, receipt, .. } => CompletedItem {
                 id,
                 receipt,
                 dequeue_count: 0,
@@ -414,7 +414,7 @@ impl Packs {
         if let Some((pack, number)) = parse_item(id)
             && let Some(pack) = self.shelves.find(queue, &pack)
         {
-            pack.set(number, Status::Gone);
+            pack.set(number, ItemStatus::Gone);
             self.changed(&pack).await;
         }
     }
@@ -426,17 +426,17 @@ impl Packs {
             (state.counts(), state.closing)
         };
         match counts {
-            Counts {
+            ItemCounts {
                 waiting: 0,
                 held: 0,
                 moved: 0,
             } => self.forget(pack),
-            Counts {
+            ItemCounts {
                 waiting: 0,
                 held: 0,
                 ..
             } => pack.lease.abandon(),
-            Counts { held: 0, .. } if closing => self.give_back(pack).await,
+            ItemCounts { held: 0, .. } if closing => self.give_back(pack).await,
             _ => {}
         }
     }

@@ -15,33 +15,32 @@ use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BrowsedMessage,
     Capabilities, Lease, NewMessage, Op, OpOutcome, Page, PageMark, PopReceipt, PutIf, PutReceipt,
-    ReceivedMessage, StorageId, Swap, TimeToLive, Transactions, check_ops,
+    ReceivedMessage, StorageId, Swap, Transactions, check_ops,
 };
 use queue_core::clock::Clock;
 use queue_core::encoder::Encoder;
-use queue_core::internal::forward_backend;
-use queue_core::wire::{Body, Payload, PayloadRef, StoredPayload, pending};
-use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Result};
+use queue_core::internal::{forward_backend, hex};
+use queue_core::wire::{Body, StoredPayload, pending};
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
-use super::pending::{Pending, failed, pending_for, unsubmitted};
-use super::place::Place;
-use super::receipt::Held;
+use super::place::PayloadPlace;
+use super::submit::failed;
 
 /// A backend whose attachments are in a store of payloads.
 #[derive(Debug)]
 pub(crate) struct WithPayloads {
-    inner: Arc<dyn Backend>,
-    pub(super) place: Arc<Place>,
-    capabilities: Capabilities,
-    encoder: Encoder,
-    clock: Arc<dyn Clock>,
+    pub(super) inner: Arc<dyn Backend>,
+    pub(super) place: Arc<PayloadPlace>,
+    pub(super) capabilities: Capabilities,
+    pub(super) encoder: Encoder,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl WithPayloads {
     /// Wraps a backend. `encoder` writes bodies for it.
     pub(crate) fn new(
         inner: Arc<dyn Backend>,
-        place: Arc<Place>,
+        place: Arc<PayloadPlace>,
         encoder: Encoder,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -57,134 +56,6 @@ impl WithPayloads {
         }
     }
 
-    /// Puts a message and stores its data.
-    async fn submit(
-        &self,
-        queue: &QueueName,
-        message: NewMessage,
-        data: Bytes,
-    ) -> Result<PutReceipt> {
-        let Body::Event(event) = Body::read(&message.body, usize::MAX) else {
-            return Err(not_attached(queue));
-        };
-        let store = self
-            .place
-            .begun()
-            .await
-            .map_err(|error| unsubmitted(error, queue))?;
-        let lifetime = match message.time_to_live {
-            TimeToLive::Never => None,
-            // The storage may round up.
-            TimeToLive::After(lifetime) => Some(lifetime.as_secs().saturating_add(1)),
-        };
-        let reference = PayloadRef::new(store, queue.clone(), lifetime, rand::random());
-        let payload = reference.of_event(&event.envelope.id);
-        let (body, pending) = self.encoder.stored_elsewhere(&event, &reference);
-        let submitted = NewMessage {
-            body,
-            attachment: None,
-            ..message
-        };
-        let limits = self.capabilities.limits(Operation::Put, queue);
-        limits.check_put(&submitted)?;
-        let pending = NewMessage {
-            body: pending,
-            delay: pending_for(submitted.time_to_live),
-            ..submitted.clone()
-        };
-        let put = self.inner.put(queue, pending).await?;
-        let mut one = Pending {
-            storage: &*self.inner,
-            place: &self.place,
-            clock: &*self.clock,
-            queue,
-            payload: &payload,
-            id: put.id.clone(),
-            receipt: put.receipt.clone(),
-        };
-        one.store(data, submitted.time_to_live).await?;
-        let lease = one.submit(submitted).await?;
-        let mut put = put;
-        put.receipt = Held::write(Some(&payload), &lease.receipt);
-        put.visible_at = lease.visible_at;
-        Ok(put)
-    }
-
-    /// Puts a message in the place of another one, whose payload it keeps. One of `source` itself that is put on another
-    /// queue gets a copy: a payload is believed to be that of its own queue only.
-    async fn put_moved(
-        &self,
-        queue: &QueueName,
-        message: NewMessage,
-        (source, id): (QueueName, StorageId),
-    ) -> Result<PutReceipt> {
-        let unsubmitted = |error| unsubmitted(error, queue);
-        let body = Body::read(&message.body, usize::MAX);
-        if let Some(payload) = StoredPayload::of(&body, queue) {
-            if payload.lifetime.is_some() {
-                self.place.mark_kept(&payload).await.map_err(unsubmitted)?;
-            }
-            return self.put_as_it_is(queue, message, Some(&payload)).await;
-        }
-        let Some(payload) = StoredPayload::of(&body, &source) else {
-            return self.put_as_it_is(queue, message, None).await;
-        };
-        if self.place.is_done(&payload).await.map_err(unsubmitted)? {
-            // By a move that was interrupted before it deleted the message.
-            return Ok(self.was_moved(id));
-        }
-        let data = self.read(&payload).await.map_err(unsubmitted)?;
-        let name = &payload.name;
-        let Some(data) = data else {
-            let limits = self.capabilities.limits(Operation::Put, queue);
-            let detail = format!("its payload `{name}` is not in the store of payloads");
-            return Err(limits.invalid(detail));
-        };
-        if let Body::Event(event) = &body
-            && let Payload::Attached(attached) = &event.payload
-            && let Err(problem) = attached.open(data.clone(), usize::MAX)
-        {
-            self.place.doubt();
-            let error = Error::new(ErrorKind::Storage, Operation::Put).with_queue(queue);
-            return Err(
-                error.with_detail(format!("its payload `{name}` cannot be copied: {problem}"))
-            );
-        }
-        let put = self.submit(queue, message, data).await?;
-        let marked = self.place.mark_done(&payload).await;
-        // Without the mark the message is moved again.
-        marked.map_err(|error| unsubmitted(error).with_outcome(Outcome::Unknown))?;
-        Ok(put)
-    }
-
-    /// Returns a receipt for what was put before. It allows nothing.
-    fn was_moved(&self, source: StorageId) -> PutReceipt {
-        let now = self.clock.now();
-        PutReceipt::new(source, PopReceipt::new(""), now, now)
-    }
-
-    async fn read(&self, payload: &StoredPayload) -> Result<Option<Bytes>> {
-        let mut data = Vec::new();
-        loop {
-            match self.place.part(payload, data.len() as u64).await? {
-                AttachmentPart::Data(part) if part.is_empty() => return Ok(Some(data.into())),
-                AttachmentPart::Data(part) => data.extend_from_slice(&part),
-                AttachmentPart::Missing | AttachmentPart::Done => return Ok(None),
-            }
-        }
-    }
-
-    async fn put_as_it_is(
-        &self,
-        queue: &QueueName,
-        message: NewMessage,
-        payload: Option<&StoredPayload>,
-    ) -> Result<PutReceipt> {
-        let mut put = self.inner.put(queue, message).await?;
-        put.receipt = Held::write(payload, &put.receipt);
-        Ok(put)
-    }
-
     /// Deletes a message, and its payload with it unless that belongs to another message now.
     async fn remove(
         &self,
@@ -193,7 +64,7 @@ impl WithPayloads {
         receipt: &PopReceipt,
         moved: bool,
     ) -> Result<()> {
-        let Held { payload, receipt } = Held::read(receipt);
+        let PayloadReceipt { payload, receipt } = PayloadReceipt::read(receipt);
         let Some(payload) = payload else {
             return self.inner.delete(queue, id, &receipt).await;
         };
@@ -259,7 +130,7 @@ impl WithPayloads {
                 receipt,
                 body,
             } => {
-                let Held { payload, receipt } = Held::read(&receipt);
+                let PayloadReceipt { payload, receipt } = PayloadReceipt::read(&receipt);
                 let put_back = Op::PutBack {
                     queue,
                     id,
@@ -268,7 +139,7 @@ impl WithPayloads {
                 };
                 let mut outcome = self.in_storage(put_back).await?;
                 if let OpOutcome::Updated(lease) = &mut outcome {
-                    lease.receipt = Held::write(payload.as_ref(), &lease.receipt);
+                    lease.receipt = PayloadReceipt::write(payload.as_ref(), &lease.receipt);
                 }
                 Ok(outcome)
             }
@@ -295,14 +166,7 @@ impl WithPayloads {
 /// Has the receipt of a message tell where its payload is.
 fn hold(message: &mut BrowsedMessage, queue: &QueueName) {
     let payload = StoredPayload::of(&Body::read(&message.body, usize::MAX), queue);
-    message.receipt = Held::write(payload.as_ref(), &message.receipt);
-}
-
-fn not_attached(queue: &QueueName) -> Error {
-    Error::new(ErrorKind::InvalidInput, Operation::Put)
-        .with_queue(queue)
-        .with_detail("the body of a message with an attachment is an event whose `dataref` is `urn:queue:attachment`")
-        .unsent()
+    message.receipt = PayloadReceipt::write(payload.as_ref(), &message.receipt);
 }
 
 #[async_trait]
@@ -355,7 +219,7 @@ impl Backend for WithPayloads {
         }
         Ok(match self.inner.put_if(queue, message, swap).await? {
             PutIf::Swapped(Some(mut put)) => {
-                put.receipt = Held::write(None, &put.receipt);
+                put.receipt = PayloadReceipt::write(None, &put.receipt);
                 PutIf::Swapped(Some(put))
             }
             other => other,
@@ -380,7 +244,7 @@ impl Backend for WithPayloads {
                     continue;
                 }
                 let payload = StoredPayload::of(&body, queue);
-                message.receipt = Held::write(payload.as_ref(), &message.receipt);
+                message.receipt = PayloadReceipt::write(payload.as_ref(), &message.receipt);
                 messages.push(message);
             }
             // Each round leases what it abandons, so there is an end.
@@ -436,10 +300,10 @@ impl Backend for WithPayloads {
         visibility: Duration,
         body: Option<Bytes>,
     ) -> Result<Lease> {
-        let Held { payload, receipt } = Held::read(receipt);
+        let PayloadReceipt { payload, receipt } = PayloadReceipt::read(receipt);
         let updated = self.inner.update(queue, id, &receipt, visibility, body);
         let mut lease = updated.await?;
-        lease.receipt = Held::write(payload.as_ref(), &lease.receipt);
+        lease.receipt = PayloadReceipt::write(payload.as_ref(), &lease.receipt);
         Ok(lease)
     }
 
@@ -457,5 +321,79 @@ impl Backend for WithPayloads {
             }
         }
         Ok(completed)
+    }
+}
+
+/// What a receipt holds, which also tells the payload of its message, so that whoever settles the message need not know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PayloadReceipt {
+    pub(super) payload: Option<StoredPayload>,
+    pub(super) receipt: PopReceipt,
+}
+
+const SEPARATOR: char = ' ';
+const NO_PAYLOAD: &str = "-";
+
+impl PayloadReceipt {
+    /// Reads a receipt that this module has written. Of any other one, the storage tells what is wrong.
+    pub(super) fn read(held: &PopReceipt) -> Self {
+        let read = || {
+            let (store, rest) = held.reveal().split_once(SEPARATOR)?;
+            let (name, receipt) = rest.split_once(SEPARATOR)?;
+            let payload = match hex(store) {
+                Some(store) => Some(StoredPayload::new(store, name)?),
+                None if store == NO_PAYLOAD => None,
+                None => return None,
+            };
+            let receipt = PopReceipt::new(receipt);
+            Some(Self { payload, receipt })
+        };
+        read().unwrap_or_else(|| Self {
+            payload: None,
+            receipt: held.clone(),
+        })
+    }
+
+    /// Writes the receipt that takes the place of the storage's.
+    pub(super) fn write(payload: Option<&StoredPayload>, receipt: &PopReceipt) -> PopReceipt {
+        let receipt = receipt.reveal();
+        PopReceipt::new(match payload {
+            Some(StoredPayload { store, name, .. }) => format!("{store:032x} {name} {receipt}"),
+            None => format!("{NO_PAYLOAD} {NO_PAYLOAD} {receipt}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_comes_back_with_its_payload() {
+        let name = format!("orders/id.60.{:032x}", 7);
+        let payload = StoredPayload::new(5, &name).expect("a name");
+        for payload in [Some(payload), None] {
+            for text in ["AgAAAAMAAAAAAAAA=", "with spaces in it", ""] {
+                let receipt = PopReceipt::new(text);
+                let held = PayloadReceipt::write(payload.as_ref(), &receipt);
+                let payload = payload.clone();
+                assert_eq!(
+                    PayloadReceipt::read(&held),
+                    PayloadReceipt { payload, receipt }
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_receipt_of_the_storage_is_left_as_it_is() {
+        for text in ["", "abc", "1 2", "12 not-a-name x"] {
+            let receipt = PopReceipt::new(text);
+            let payload = None;
+            assert_eq!(
+                PayloadReceipt::read(&receipt),
+                PayloadReceipt { payload, receipt }
+            );
+        }
     }
 }

@@ -2,22 +2,17 @@
 //! those that nobody needs.
 
 mod backend;
-mod memory;
-#[cfg(feature = "object-store")]
-mod objects;
-mod pending;
 mod place;
-mod receipt;
+mod stores;
+mod submit;
 mod sweep;
-mod sweep_report;
 
 pub(crate) use backend::WithPayloads;
-pub use memory::MemoryPayloads;
-#[cfg(feature = "object-store")]
-pub use objects::ObjectPayloads;
 #[cfg(feature = "object-store")]
 pub(crate) use place::IDENTITY;
-pub(crate) use place::Place;
+pub(crate) use place::PayloadPlace;
 pub use queue_core::payload_store::{ObjectPage, PayloadStore, StoredObject};
-pub use sweep::{Payloads, Sweep};
-pub use sweep_report::{SweepError, SweepReason, SweepReport, SweepStep};
+pub use stores::MemoryPayloads;
+#[cfg(feature = "object-store")]
+pub use stores::objects::ObjectPayloads;
+pub use sweep::{Payloads, Sweep, SweepError, SweepReason, SweepReport, SweepStep};

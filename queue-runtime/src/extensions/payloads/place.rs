@@ -38,7 +38,7 @@ const KEPT_MARK: &[u8] = b"kept";
 /// The identity is read again after each error of the store, and when it is no longer [believed](BELIEVED). A process that
 /// has seen one never gives the store another: without its own, it is not the store, but what has taken its place.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PayloadPlace {
     pub(super) store: Arc<dyn PayloadStore>,
     clock: Arc<dyn Clock>,
     known: Mutex<Option<Known>>,
@@ -51,7 +51,7 @@ struct Known {
     until: Duration,
 }
 
-impl Place {
+impl PayloadPlace {
     pub(crate) fn new(store: Arc<dyn PayloadStore>, clock: Arc<dyn Clock>) -> Self {
         Self {
             store,
@@ -249,7 +249,7 @@ impl Place {
     }
 }
 
-pub(super) fn data_of(payload: &StoredPayload) -> String {
+fn data_of(payload: &StoredPayload) -> String {
     format!("{DATA}{}", payload.name)
 }
 
@@ -257,7 +257,7 @@ fn done_of(payload: &StoredPayload) -> String {
     format!("{DONE}{}", payload.name)
 }
 
-pub(super) fn kept_of(payload: &StoredPayload) -> String {
+fn kept_of(payload: &StoredPayload) -> String {
     format!("{KEPT}{}", payload.name)
 }
 

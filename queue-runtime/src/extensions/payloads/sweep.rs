@@ -1,3 +1,5 @@
+//! Sweeps: what collects the payloads that nobody needs.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +10,7 @@ use queue_core::payload_store::StoredObject;
 use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
-use super::place::{DATA, DONE, IDENTITY, KEPT, Place};
-use super::sweep_report::{SweepError, SweepReason, SweepReport, SweepStep};
+use super::place::{DATA, DONE, IDENTITY, KEPT, PayloadPlace};
 use crate::kernel::pace::Pace;
 
 /// How long marks are kept, unless the sweep says otherwise.
@@ -67,13 +68,17 @@ pub struct Sweep {
 /// The store of payloads of a service, from [`QueueService::payloads`](crate::QueueService::payloads).
 #[derive(Debug, Clone)]
 pub struct Payloads {
-    place: Arc<Place>,
+    place: Arc<PayloadPlace>,
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
 }
 
 impl Payloads {
-    pub(crate) fn new(place: Arc<Place>, backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        place: Arc<PayloadPlace>,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             place,
             backend,
@@ -129,7 +134,8 @@ impl Sweep {
     /// Deletes what nobody needs.
     ///
     /// # Errors
-    /// [`SweepError`] with what was deleted before the error. Repeat the sweep.
+    /// [`SweepError`] with what was deleted before the error. Repeat the sweep. A container that does not exist is one: a
+    /// sweep does not create it.
     ///
     /// # Cancel safety
     /// A sweep that is dropped has deleted a part.
@@ -180,7 +186,6 @@ struct Pass {
 
 impl Pass {
     async fn all(&mut self) -> Result<()> {
-        self.place().store.prepare().await?;
         let identity = match self.place().known_identity().await? {
             Some(identity) => identity,
             // Nothing was ever stored.
@@ -363,7 +368,7 @@ impl Pass {
         Ok(())
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &PayloadPlace {
         &self.sweep.payloads.place
     }
 
@@ -381,4 +386,60 @@ fn named(object: &StoredObject, folder: &str, identity: u128) -> Option<StoredPa
 fn age(object: &StoredObject, now: Timestamp) -> Duration {
     let age = now.duration_since(object.created);
     Duration::try_from(age).unwrap_or_default()
+}
+
+/// What a sweep did, or would do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct SweepReport {
+    /// Payloads that were looked at.
+    pub examined: u64,
+    /// Payloads that were deleted.
+    pub payloads: u64,
+    /// Their size, in bytes.
+    pub bytes: u64,
+    /// Marks that were deleted.
+    pub marks: u64,
+    /// Temporary files of killed processes that were deleted.
+    pub partial: u64,
+    /// Objects whose names are not those of payloads. They are left.
+    pub unknown: u64,
+}
+
+/// An object that a sweep deletes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct SweepStep<'a> {
+    /// The object.
+    pub object: &'a StoredObject,
+    /// Why nobody needs it.
+    pub reason: SweepReason,
+}
+
+/// Why nobody needs an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SweepReason {
+    /// The message of the payload is done, or was never submitted.
+    Done,
+    /// The message of the payload has expired.
+    Expired,
+    /// The queue of the payload is empty.
+    Cleared,
+    /// It is a mark whose retention is over.
+    OldMark,
+    /// It is the temporary file of a process that was killed.
+    Partial,
+}
+
+/// A sweep that ended before its end.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the sweep stopped after {} payloads: {error}", so_far.payloads)]
+#[non_exhaustive]
+pub struct SweepError {
+    /// What was deleted until then.
+    pub so_far: SweepReport,
+    /// The error.
+    pub error: Error,
 }

@@ -41,32 +41,16 @@
 //!   last is ahead of the clock: read it again every 30 s; far ahead for ten steady minutes: swap it for a time in the past
 //! ```
 
-mod builder;
-#[cfg(feature = "cron")]
-mod cron;
 mod due;
-mod error;
-mod every;
-mod handle;
-mod lead;
-mod limits;
-mod record;
-mod recorded;
+mod records;
 mod recurrence;
-mod reset;
 mod run;
-mod schedules;
+mod schedule;
 
-pub use builder::Schedule;
+pub use due::{MAX_MISSED, Missed};
+pub use records::{RecordedSchedule, RecordedSchedules};
 #[cfg(feature = "cron")]
-pub use cron::{cron, cron_in};
-pub use due::Missed;
-pub use error::{InvalidRecurrence, ScheduleError};
-pub use every::every;
-pub use handle::ScheduleHandle;
-pub use limits::MAX_MISSED;
-pub use recorded::{RecordedSchedule, RecordedSchedules};
-pub(crate) use recorded::{forget, recorded};
-pub use recurrence::Recurrence;
-pub(crate) use reset::reset;
-pub(crate) use schedules::Schedules;
+pub use recurrence::cron::{cron, cron_in};
+pub use recurrence::{InvalidRecurrence, Recurrence, every};
+pub(crate) use schedule::Schedules;
+pub use schedule::{Schedule, ScheduleError, ScheduleHandle};

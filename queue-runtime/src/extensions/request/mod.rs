@@ -11,11 +11,8 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `builder`, `error` | one request: its message, its timeout, its reply |
-//! | `replies` | which reply queue this instance has now, and when another one is opened |
-//! | `queue` | one reply queue: its creation, its heartbeats, its deletion |
-//! | `server` | the task of a reply queue: receives while a request waits, and ends some time after the last one |
-//! | `waiting` | who waits for which reply |
-//! | `cleaning` | which reply queues belong to no living instance |
+//! | `queue` | which reply queue this instance has now, its creation, its heartbeats, its deletion; who waits for which reply |
+//! | `server` | the task of a reply queue: receives while a request waits, and ends some time after the last one; which reply queues belong to no living instance |
 //!
 //! A reply queue belongs to the instance that created it, and nobody else creates it again. Its owner writes a new
 //! number into its metadata several times in each lease: a heartbeat. Others delete it only after they have seen the
@@ -44,15 +41,10 @@
 //! waits for, and what is no reply, is deleted when it is received.
 
 mod builder;
-mod cleaning;
 mod error;
 mod queue;
-mod replies;
 mod server;
-mod waiting;
 
 pub use builder::{NoReplyType, Reply, Request};
-pub(crate) use cleaning::clean;
 pub use error::{RequestError, RequestProblem};
-pub(crate) use queue::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
-pub(crate) use replies::Replies;
+pub(crate) use queue::{DEFAULT_LEASE, LONGEST_LEASE, Replies, SHORTEST_LEASE};

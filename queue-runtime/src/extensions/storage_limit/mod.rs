@@ -1,7 +1,7 @@
-//! Staying below the storage's limits: a backend whose requests wait until they may be sent.
+//! Staying below the storage's limits: the requests of the [metered](crate::meter) backend wait until they may be sent.
 //!
 //! Each request takes a token of its queue's [`Bucket`](crate::bucket::Bucket), and then one of the account's, as far as they
-//! are limited. [`Turns`](turns::Turns) alone decides who is the next to get one:
+//! are limited. [`RequestTurns`](turns::RequestTurns) alone decides who is the next to get one:
 //!
 //! ```text
 //!            the first of its queue,          the first of those that have
@@ -20,9 +20,7 @@
 //! it is given one at a time. One whose operations are atomic makes one for all of them, on the queue of the first.
 
 mod limited;
-mod sending;
-mod setting;
 mod turns;
 
-pub(crate) use sending::Sending;
-pub use setting::StorageLimit;
+pub use limited::StorageLimit;
+pub(crate) use limited::{Limiter, SendTime};

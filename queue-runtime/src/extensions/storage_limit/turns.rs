@@ -10,7 +10,7 @@ use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use tokio::sync::Notify;
 
-use super::setting::StorageLimit;
+use super::limited::StorageLimit;
 use crate::kernel::bucket::Bucket;
 use crate::kernel::policy::Rate;
 
@@ -31,7 +31,7 @@ pub(super) enum Urgency {
 }
 
 /// The requests to one account that wait for tokens.
-pub(super) struct Turns {
+pub(super) struct RequestTurns {
     clock: Arc<dyn Clock>,
     per_queue: Option<NonZeroU32>,
     state: Mutex<State>,
@@ -78,7 +78,7 @@ enum Next {
 
 const FEW_LINES: usize = 64;
 
-impl Turns {
+impl RequestTurns {
     pub(super) fn new(limit: StorageLimit, clock: Arc<dyn Clock>) -> Self {
         let account = limit.per_account.and_then(NonZeroU32::new);
         Self {
@@ -146,7 +146,7 @@ impl Turns {
 
 /// A request that waits. It leaves its line when this is dropped.
 struct Request<'a> {
-    turns: &'a Turns,
+    turns: &'a RequestTurns,
     line: Line,
     place: Place,
     /// Told when it may be the first.

@@ -15,7 +15,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 use super::consumer::{Consumer, MissingQueue};
 use super::incoming::{Fetched, Incoming};
 use super::settlement::Settling;
-use crate::extensions::storage_limit::Sending;
+use crate::extensions::storage_limit::SendTime;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, Receive};
@@ -145,7 +145,7 @@ async fn receive(
     known: Settings,
     visibility: Duration,
     max: u32,
-    sending: Sending,
+    sending: SendTime,
 ) -> Answer {
     let queue = &consumer.queue;
     let messages = context.backend.receive(queue, max, visibility).await?;
@@ -223,7 +223,7 @@ struct Receiving {
     visibility: Duration,
     /// On the monotonic clock.
     asked_at: Duration,
-    sending: Sending,
+    sending: SendTime,
     /// Until it is answered.
     answer: Option<BoxFuture<'static, Answer>>,
 }
@@ -238,7 +238,7 @@ impl Receiving {
     ) -> Self {
         let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
         let asked_at = context.clock.monotonic();
-        let sending = Sending::default();
+        let sending = SendTime::default();
         let (shared, served) = (Arc::clone(&context), Arc::clone(&consumer));
         let answer = receive(shared, served, settings, visibility, max, sending.clone());
         let answer: BoxFuture<'static, Answer> = if context.is_limited {

@@ -57,7 +57,7 @@ pub(super) enum Ask {
 
 /// Its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum StoreAnswer {
     Listed(Option<Seen>),
     /// `None` if there is no such object.
     Claim(Option<ClaimObject>),
@@ -69,7 +69,7 @@ pub(super) enum Reply {
 
 /// What follows an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Next<T> {
+pub(super) enum NextStep<T> {
     Ask(Ask),
     Finished(T),
 }
@@ -120,17 +120,19 @@ impl Begin {
     pub(super) fn answer(
         &mut self,
         ask: &Ask,
-        reply: Reply,
+        reply: StoreAnswer,
         asked: Asked,
         watch: &mut Option<Watch>,
-    ) -> Next<ClaimOutcome> {
+    ) -> NextStep<ClaimOutcome> {
         match (ask, reply) {
-            (Ask::List, Reply::Listed(seen)) => self.listed(seen, asked, watch),
-            (Ask::ReadEnd(_), Reply::End(Some(EndObject::Done { result, .. }))) => {
-                Next::Finished(ClaimOutcome::Done(result))
+            (Ask::List, StoreAnswer::Listed(seen)) => self.listed(seen, asked, watch),
+            (Ask::ReadEnd(_), StoreAnswer::End(Some(EndObject::Done { result, .. }))) => {
+                NextStep::Finished(ClaimOutcome::Done(result))
             }
-            (Ask::ReadEnd(ended), Reply::End(Some(EndObject::Over))) => self.create(ended + 1),
-            (&Ask::ReadClaim(generation), Reply::Claim(Some(claim))) => {
+            (Ask::ReadEnd(ended), StoreAnswer::End(Some(EndObject::Over))) => {
+                self.create(ended + 1)
+            }
+            (&Ask::ReadClaim(generation), StoreAnswer::Claim(Some(claim))) => {
                 if claim.owner == self.owner {
                     // An earlier request of ours was carried out.
                     return self.fresh(generation);
@@ -144,13 +146,13 @@ impl Begin {
                 }
                 match claim.lease.checked_sub(self.unchanged_for) {
                     Some(remaining) if !remaining.is_zero() => {
-                        Next::Finished(ClaimOutcome::InFlight { remaining })
+                        NextStep::Finished(ClaimOutcome::InFlight { remaining })
                     }
-                    _ => Next::Ask(Ask::End(generation, EndObject::Over)),
+                    _ => NextStep::Ask(Ask::End(generation, EndObject::Over)),
                 }
             }
-            (Ask::End(taken, _), Reply::Created) => self.create(taken + 1),
-            (Ask::Create(generation, _), Reply::Created) => self.fresh(*generation),
+            (Ask::End(taken, _), StoreAnswer::Created) => self.create(taken + 1),
+            (Ask::Create(generation, _), StoreAnswer::Created) => self.fresh(*generation),
             // Another was first, or has removed what was listed.
             _ => self.list_again(),
         }
@@ -161,14 +163,14 @@ impl Begin {
         seen: Option<Seen>,
         asked: Asked,
         watch: &mut Option<Watch>,
-    ) -> Next<ClaimOutcome> {
+    ) -> NextStep<ClaimOutcome> {
         let Some(seen) = seen else {
             *watch = None;
             return self.create(1);
         };
         if seen.ended {
             *watch = None;
-            return Next::Ask(Ask::ReadEnd(seen.generation));
+            return NextStep::Ask(Ask::ReadEnd(seen.generation));
         }
         self.unchanged_for = match *watch {
             // It was unchanged from the first answer until this request at least.
@@ -182,37 +184,37 @@ impl Begin {
                 Duration::ZERO
             }
         };
-        Next::Ask(Ask::ReadClaim(seen.generation))
+        NextStep::Ask(Ask::ReadClaim(seen.generation))
     }
 
-    fn create(&self, generation: u64) -> Next<ClaimOutcome> {
+    fn create(&self, generation: u64) -> NextStep<ClaimOutcome> {
         let (owner, lease) = (self.owner, self.lease);
-        Next::Ask(Ask::Create(generation, ClaimObject { owner, lease }))
+        NextStep::Ask(Ask::Create(generation, ClaimObject { owner, lease }))
     }
 
-    fn fresh(&self, generation: u64) -> Next<ClaimOutcome> {
-        Next::Finished(ClaimOutcome::Fresh(Claim::new(self.owner, generation)))
+    fn fresh(&self, generation: u64) -> NextStep<ClaimOutcome> {
+        NextStep::Finished(ClaimOutcome::Fresh(Claim::new(self.owner, generation)))
     }
 
-    fn list_again(&mut self) -> Next<ClaimOutcome> {
+    fn list_again(&mut self) -> NextStep<ClaimOutcome> {
         self.rounds += 1;
         if self.rounds > MAX_ROUNDS {
             let remaining = CONTENDED;
-            return Next::Finished(ClaimOutcome::InFlight { remaining });
+            return NextStep::Finished(ClaimOutcome::InFlight { remaining });
         }
-        Next::Ask(Ask::List)
+        NextStep::Ask(Ask::List)
     }
 }
 
 /// Takes the answer to a request of `renew`, the first of which is [`Ask::List`].
-pub(super) fn renewing(claim: Claim, reply: &Reply) -> Next<ClaimStatus> {
+pub(super) fn renewing(claim: Claim, reply: &StoreAnswer) -> NextStep<ClaimStatus> {
     match reply {
-        Reply::Listed(Some(seen)) if seen.generation == claim.generation && !seen.ended => {
-            Next::Ask(Ask::Beat(claim.generation, seen.beat + 1))
+        StoreAnswer::Listed(Some(seen)) if seen.generation == claim.generation && !seen.ended => {
+            NextStep::Ask(Ask::Beat(claim.generation, seen.beat + 1))
         }
-        Reply::Listed(_) => Next::Finished(ClaimStatus::Lost),
+        StoreAnswer::Listed(_) => NextStep::Finished(ClaimStatus::Lost),
         // Only the holder creates beats: one that exists is that of an earlier try.
-        _ => Next::Finished(ClaimStatus::Held),
+        _ => NextStep::Finished(ClaimStatus::Held),
     }
 }
 
@@ -227,13 +229,13 @@ pub(super) fn finish(claim: Claim, result: Bytes, retention: Duration) -> Ask {
 }
 
 /// Takes the answer to a request of `finish`.
-pub(super) fn finishing(claim: Claim, reply: &Reply) -> Next<ClaimStatus> {
+pub(super) fn finishing(claim: Claim, reply: &StoreAnswer) -> NextStep<ClaimStatus> {
     match reply {
-        Reply::Created => Next::Finished(ClaimStatus::Held),
-        Reply::Exists => Next::Ask(Ask::ReadEnd(claim.generation)),
-        Reply::End(Some(EndObject::Done { owner, .. })) if *owner == claim.owner => {
-            Next::Finished(ClaimStatus::Held)
+        StoreAnswer::Created => NextStep::Finished(ClaimStatus::Held),
+        StoreAnswer::Exists => NextStep::Ask(Ask::ReadEnd(claim.generation)),
+        StoreAnswer::End(Some(EndObject::Done { owner, .. })) if *owner == claim.owner => {
+            NextStep::Finished(ClaimStatus::Held)
         }
-        _ => Next::Finished(ClaimStatus::Lost),
+        _ => NextStep::Finished(ClaimStatus::Lost),
     }
 }

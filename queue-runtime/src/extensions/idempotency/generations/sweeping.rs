@@ -15,13 +15,13 @@ use queue_core::idempotency::Swept;
 use queue_core::internal::between;
 use queue_core::{Result, Timestamp};
 
-use super::error::failed;
+use super::failed;
 use super::objects::{Name, retention};
 use crate::extensions::objects::Folder;
 use crate::kernel::policy::jitter;
 
 /// How long objects are kept that hold no result: a stopped owner must not find its generation gone and begun anew.
-pub(super) const KEEP_WITHOUT_RESULT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const KEEP_WITHOUT_RESULT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The most keys that one sweep removes.
 const MAX_KEYS: u64 = 1000;
 /// The most results that one sweep reads to learn how long they are kept.

@@ -106,7 +106,7 @@ async fn an_object_of_another_key_is_an_error() {
     let (store, _) = process(&objects);
     fresh(&store, Owner::random()).await;
     let listed: Vec<_> = objects.list(None).try_collect().await.expect("listed");
-    let folder = objects::folder(&Path::from("results"), &WorkKey::from("other"));
+    let folder = folder(&Path::from("results"), &WorkKey::from("other"));
     let copy = folder.join("000001");
     let copied = object_store::ObjectStoreExt::copy(&*objects, &listed[0].location, &copy).await;
     copied.expect("copied");

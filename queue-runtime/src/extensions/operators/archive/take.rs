@@ -1,15 +1,16 @@
 //! Taking messages from a queue: leased, and deleted once they are kept elsewhere.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use queue_core::backend::{BackendExt as _, BrowsedMessage, PopReceipt, StorageId};
-use queue_core::internal::debug_fields;
+use queue_core::backend::ReceivedMessage;
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, Outcome, Result};
 use serde::Serialize;
 
+use super::super::browse::hand_back;
 use super::{ArchivedMessage, Copied, Left};
 use crate::kernel::notify::Announced;
 use crate::kernel::repeat::Repeats;
@@ -35,12 +36,15 @@ pub struct Taken {
 }
 
 struct Held {
-    id: StorageId,
-    receipt: PopReceipt,
+    message: ReceivedMessage,
     body: Body,
 }
 
-debug_fields!(Held { id });
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message.id.fmt(f)
+    }
+}
 
 /// What [`Taken::delete`] has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -98,20 +102,15 @@ impl AnyQueue {
             held: Vec::with_capacity(received.len()),
             leased_until,
         };
-        let receipts: Vec<_> = received
-            .iter()
-            .map(|message| (message.id.clone(), message.receipt.clone()))
-            .collect();
-        for mut message in received {
-            let (id, now) = (message.id.clone(), message.received_at);
+        for message in &received {
+            let now = message.received_at;
+            let mut seen = message.clone();
             // Nobody else had it when it was received.
-            message.visible_at = now;
-            let browsed = BrowsedMessage::from(message);
-            let receipt = browsed.receipt.clone();
-            let copied = match self.archived(browsed, now).await {
+            seen.visible_at = now;
+            let copied = match self.archived(seen.into(), now).await {
                 Ok(copied) => copied,
                 Err(error) => {
-                    if let Err(error) = self.give_back(&receipts).await {
+                    if let Err(error) = self.give_back(&received).await {
                         let queue = &self.name;
                         tracing::warn!(%queue, %error, "failed to hand back messages whose data cannot be read; they become visible again when their lease ends");
                     }
@@ -119,32 +118,31 @@ impl AnyQueue {
                 }
             };
             match copied {
-                Copied::Whole(message, body) => {
-                    taken.messages.push(*message);
-                    taken.held.push(Held { id, receipt, body });
+                Copied::Whole(archived, body) => {
+                    taken.messages.push(*archived);
+                    let message = message.clone();
+                    taken.held.push(Held { message, body });
                 }
-                Copied::Left(problem) => taken.left.push(Left::new(id, problem)),
+                Copied::Left(problem) => {
+                    let id = message.id.clone();
+                    taken.left.push(Left::new(id, problem));
+                }
                 Copied::Gone => {}
             }
         }
         Ok(taken)
     }
 
-    /// Makes leased messages visible again.
-    async fn give_back(&self, receipts: &[(StorageId, PopReceipt)]) -> Result<()> {
-        let updates = stream::iter(receipts).map(|(id, receipt)| {
-            let backend = &self.context.backend;
-            let hand_back = || backend.hand_back(&self.name, id, receipt, None);
+    /// Makes leased messages visible again, without counting the receive.
+    async fn give_back(&self, messages: impl IntoIterator<Item = &ReceivedMessage>) -> Result<()> {
+        let updates = stream::iter(messages).map(|message| {
+            let hand_back = || hand_back(&self.context, &self.name, message);
             self.context.ask(hand_back)
         });
         let mut updates = updates.buffer_unordered(AT_ONCE);
         let mut failed = Ok(());
         while let Some(updated) = updates.next().await {
-            match updated {
-                Ok(()) => {}
-                Err(error) if error.is_lease_gone() => {}
-                Err(error) => failed = Err(error),
-            }
+            failed = updated.map(drop).and(failed);
         }
         let put_back = Announced::put_back(&self.name, Duration::ZERO);
         self.context.notifiers.publish([put_back]);
@@ -208,7 +206,9 @@ impl Taken {
             Repeats::until(self.leased_until, &context.storage_retry, &*context.clock);
         let (mut unanswered, mut seen) = (false, progress.done.load(Ordering::Relaxed));
         while !progress.is_stopped.load(Ordering::Relaxed) {
-            let deleted = self.queue.delete_held(&held.id, &held.receipt, &held.body);
+            let deleted =
+                self.queue
+                    .delete_held(&held.message.id, &held.message.receipt, &held.body);
             let error = match deleted.await {
                 Ok(()) => {
                     progress.done.fetch_add(1, Ordering::Relaxed);
@@ -245,9 +245,8 @@ impl Taken {
     /// # Errors
     /// The backend's error. The messages become visible again when their lease ends.
     pub async fn hand_back(self) -> Result<()> {
-        let receipts = self.held.into_iter();
-        let receipts: Vec<_> = receipts.map(|held| (held.id, held.receipt)).collect();
-        self.queue.give_back(&receipts).await
+        let messages = self.held.iter().map(|held| &held.message);
+        self.queue.give_back(messages).await
     }
 }
 

@@ -2,14 +2,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{ApplyError, Atomicity, Op, PopReceipt, StorageId};
+use queue_core::backend::{ApplyError, Atomicity, MessageState, Op, PopReceipt, StorageId};
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{
     ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice, Timestamp,
 };
 
-use super::redrive::Redrive;
+use super::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::kernel::attachment::moved;
 use crate::kernel::notify::Announced;
@@ -18,7 +18,7 @@ use crate::kernel::repeat::Repeats;
 use crate::kernel::send::take_again;
 
 /// One pass over a poison queue.
-pub(super) struct Pass<'r> {
+pub(super) struct RedrivePass<'r> {
     pub(super) redrive: &'r Redrive,
     pub(super) counts: Redriven,
     dry: bool,
@@ -27,7 +27,7 @@ pub(super) struct Pass<'r> {
 }
 
 /// A message of the poison queue, with the right to move it.
-pub(super) struct Item {
+pub(super) struct Candidate {
     pub(super) id: StorageId,
     receipt: PopReceipt,
     body: Body,
@@ -39,7 +39,7 @@ pub(super) struct Item {
 
 /// A message to be moved, or to be deleted if a copy of it is moved before.
 pub(super) struct Move {
-    item: Item,
+    item: Candidate,
     put: Put,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum MoveEnd {
     Left,
 }
 
-impl<'r> Pass<'r> {
+impl<'r> RedrivePass<'r> {
     pub(super) fn new(redrive: &'r Redrive, dry: bool) -> Self {
         Self {
             redrive,
@@ -80,9 +80,9 @@ impl<'r> Pass<'r> {
         receipt: PopReceipt,
         body: Bytes,
         damage: Option<&str>,
-    ) -> Item {
+    ) -> Candidate {
         let limit = self.redrive.context.backend.capabilities().max_moved_body;
-        Item {
+        Candidate {
             body: Body::of_stored(&body, damage, limit),
             stored: damage.is_none().then_some(body),
             id,
@@ -92,7 +92,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Returns the move of a message. Reports one that stays on the poison queue.
-    pub(super) fn plan(&mut self, item: Item, now: Timestamp) -> Option<Move> {
+    pub(super) fn plan(&mut self, item: Candidate, now: Timestamp) -> Option<Move> {
         match self.put(&item, now) {
             Ok(put) => Some(Move { item, put }),
             Err(outcome) => {
@@ -102,7 +102,7 @@ impl<'r> Pass<'r> {
         }
     }
 
-    fn put(&self, item: &Item, now: Timestamp) -> Result<Put, RedriveOutcome> {
+    fn put(&self, item: &Candidate, now: Timestamp) -> Result<Put, RedriveOutcome> {
         let restored = match &item.body {
             Body::Event(event) => self.restored(event),
             Body::Bare(_) | Body::Malformed(_) => None,
@@ -133,7 +133,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Returns where to put a message without a record, if it is to be moved.
-    fn unrecorded(&self, item: &Item) -> Option<(QueueName, Bytes)> {
+    fn unrecorded(&self, item: &Candidate) -> Option<(QueueName, Bytes)> {
         let queue = self.redrive.unrecorded_to.as_ref();
         let queue = queue.filter(|_| self.redrive.filters.admit_all())?;
         Some((queue.clone(), item.stored.clone()?))
@@ -155,7 +155,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Counts and reports what happened to a message.
-    pub(super) fn report(&mut self, item: &Item, outcome: &RedriveOutcome) {
+    pub(super) fn report(&mut self, item: &Candidate, outcome: &RedriveOutcome) {
         self.counts.count(outcome);
         if let Some(observer) = &self.redrive.observer {
             observer(&RedriveStep {
@@ -378,4 +378,47 @@ impl Identity {
             id: envelope.id.clone(),
         }
     }
+}
+
+/// The most messages that are moved in one step.
+const STEP: usize = 32;
+
+/// Looks at all messages that are on the queue at the start.
+pub(super) async fn browse(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> {
+    let redrive = pass.redrive;
+    let step = redrive.interval.map_or(STEP, |_| 1);
+    let backend = &redrive.context.backend;
+    let most = backend.capabilities().max_receive;
+    let properties = pass.ask(|| backend.properties(&redrive.queue)).await?;
+    // Redriven messages may fail and come back: their number, and the time, bound the pass.
+    let (mut unseen, mut start, mut from) = (properties.approximate_count, None, None);
+    while unseen > 0 {
+        let page = pass.ask(|| backend.browse(&redrive.queue, from.as_ref(), most));
+        let page = page.await?;
+        let start = *start.get_or_insert(page.now);
+        let mut moves = Vec::new();
+        for message in page.messages {
+            if unseen == 0 || message.inserted_at > start {
+                continue;
+            }
+            unseen -= 1;
+            let damage = message.damage.as_deref();
+            let item = pass.item(message.id, message.receipt, message.body, damage);
+            if message.state != MessageState::Visible {
+                pass.report(&item, &RedriveOutcome::Hidden);
+                continue;
+            }
+            moves.extend(pass.plan(item, page.now));
+        }
+        while !moves.is_empty() {
+            let rest = moves.split_off(step.min(moves.len()));
+            pass.move_all(moves).await?;
+            moves = rest;
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    Ok(())
 }

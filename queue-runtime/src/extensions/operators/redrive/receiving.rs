@@ -6,22 +6,21 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use queue_core::backend::{BackendExt as _, PopReceipt, ReceivedMessage, StorageId};
+use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 
-use super::pass::{MoveEnd, Pass};
-use super::redrive::Redrive;
+use super::super::browse::hand_back;
+use super::Redrive;
+use super::pass::{MoveEnd, RedrivePass};
 use super::report::RedriveError;
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
-use crate::kernel::receive::body_unhandled;
 
 /// How long a redrive leases the messages that it receives, unless it moves them more slowly.
 const LEASE: Duration = Duration::from_secs(60);
 
 /// Receives all messages that are visible now.
-pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> {
     let redrive = pass.redrive;
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
     let (most, lease) = receives(redrive);
@@ -85,7 +84,7 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
 }
 
 /// Looks at the first visible messages without receiving them.
-pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> {
     let redrive = pass.redrive;
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
     if redrive.filters.need_time() {
@@ -128,13 +127,7 @@ fn receives(redrive: &Redrive) -> (u32, Duration) {
 struct Held {
     context: Arc<Context>,
     queue: QueueName,
-    messages: HashMap<StorageId, HeldMessage>,
-}
-
-struct HeldMessage {
-    receipt: PopReceipt,
-    /// The body with the record that this receive does not count. `None` if there is no room for one.
-    body: Option<Bytes>,
+    messages: HashMap<StorageId, ReceivedMessage>,
 }
 
 impl Held {
@@ -148,25 +141,26 @@ impl Held {
 
     /// Returns whether it was held already.
     fn take_over(&mut self, message: &ReceivedMessage) -> bool {
-        let held = HeldMessage {
-            receipt: message.receipt.clone(),
-            body: body_unhandled(&self.context, message),
-        };
-        self.messages.insert(message.id.clone(), held).is_some()
+        let before = self.messages.insert(message.id.clone(), message.clone());
+        before.is_some()
     }
 
     /// Does nothing unless it is held.
-    async fn hand_back(&mut self, pass: &Pass<'_>, id: &StorageId) -> Result<(), RedriveError> {
+    async fn hand_back(
+        &mut self,
+        pass: &RedrivePass<'_>,
+        id: &StorageId,
+    ) -> Result<(), RedriveError> {
         match self.messages.remove(id) {
             Some(held) => {
-                let hand_back = || hand_back(&self.context, &self.queue, id, &held);
+                let hand_back = || hand_back_one(&self.context, &self.queue, &held);
                 pass.ask(hand_back).await
             }
             None => Ok(()),
         }
     }
 
-    async fn hand_back_all(mut self, pass: &Pass<'_>) -> Result<(), RedriveError> {
+    async fn hand_back_all(mut self, pass: &RedrivePass<'_>) -> Result<(), RedriveError> {
         while let Some(id) = self.messages.keys().next().cloned() {
             self.hand_back(pass, &id).await?;
         }
@@ -183,7 +177,7 @@ impl Drop for Held {
         let (context, queue) = (Arc::clone(&self.context), self.queue.clone());
         self.context.background.spawn(async move {
             for (id, held) in messages {
-                if let Err(error) = hand_back(&context, &queue, &id, &held).await {
+                if let Err(error) = hand_back_one(&context, &queue, &held).await {
                     tracing::warn!(%queue, %id, %error, "failed to hand back a message of an interrupted redrive");
                 }
             }
@@ -192,21 +186,14 @@ impl Drop for Held {
 }
 
 /// Makes a message visible again that stays on the poison queue.
-async fn hand_back(
+async fn hand_back_one(
     context: &Context,
     queue: &QueueName,
-    id: &StorageId,
-    held: &HeldMessage,
+    message: &ReceivedMessage,
 ) -> Result<(), Error> {
-    let HeldMessage { receipt, body } = held;
-    let handed_back = context.backend.hand_back(queue, id, receipt, body.clone());
-    match handed_back.await {
-        Ok(()) => {
-            let visible = Announced::put_back(queue, Duration::ZERO);
-            context.notifiers.publish([visible]);
-            Ok(())
-        }
-        Err(error) if error.is_lease_gone() => Ok(()),
-        Err(error) => Err(error),
+    if hand_back(context, queue, message).await? {
+        let visible = Announced::put_back(queue, Duration::ZERO);
+        context.notifiers.publish([visible]);
     }
+    Ok(())
 }

@@ -1,9 +1,15 @@
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
 use queue_clock::TokioClock;
-use queue_core::backend::TimeToLive;
+use queue_core::backend::{Metadata, NewMessage, ReceivedMessage, TimeToLive};
 use queue_core::clock::BoxFuture;
+use queue_core::internal::forward_backend;
 
 use super::*;
 use crate::backend::MemoryBackend;
+use crate::extensions::meter::{Meter, Metered, Queues};
 
 const SECOND: Duration = Duration::from_secs(1);
 static QUEUE: QueueName = QueueName::from_static("orders");
@@ -22,12 +28,21 @@ async fn setup() -> Setup {
     let created = memory.create_queue(&QUEUE, &Metadata::new()).await;
     created.expect("created");
     let limit = StorageLimit::new().per_queue(1).per_account(1);
-    let limited = limit.around(Arc::clone(&memory) as _, &clock);
+    let limited = around(limit, Arc::clone(&memory) as _, &clock);
     Setup {
         clock,
         memory,
         limited,
     }
+}
+
+fn around(
+    limit: StorageLimit,
+    backend: Arc<dyn Backend>,
+    clock: &Arc<dyn Clock>,
+) -> Arc<dyn Backend> {
+    let (meter, limiter) = (Arc::new(Meter::new()), limit.limiter(clock));
+    Arc::new(Metered::new(backend, limiter, meter, Queues::Whole))
 }
 
 fn message() -> NewMessage {
@@ -106,7 +121,7 @@ async fn operations_take_a_token_each_unless_they_are_one_request() {
     let in_order: Arc<dyn Backend> = Arc::new(InOrder::over(Arc::clone(&of.memory)));
     let limit = StorageLimit::new().per_queue(1);
     let of = Setup {
-        limited: limit.around(in_order, &of.clock),
+        limited: around(limit, in_order, &of.clock),
         ..of
     };
     assert_eq!(of.tokens(of.limited.apply(ops())).await, 3);
@@ -117,7 +132,7 @@ async fn operations_take_a_token_each_unless_they_are_one_request() {
 async fn operations_in_order_fail_as_the_engine_s_do() {
     let of = setup().await;
     let in_order: Arc<dyn Backend> = Arc::new(InOrder::over(Arc::clone(&of.memory)));
-    let limited = StorageLimit::new().per_queue(1).around(in_order, &of.clock);
+    let limited = around(StorageLimit::new().per_queue(1), in_order, &of.clock);
     let missing = QueueName::from_static("missing");
     let failed = limited.apply(vec![put(&QUEUE), put(&missing), put(&QUEUE)]);
     let failed = failed.await.expect_err("a queue is missing");
@@ -166,7 +181,7 @@ async fn a_receive_is_told_when_it_was_sent() {
     let of = setup().await;
     let clock = &*of.clock;
     of.limited.properties(&QUEUE).await.expect("read");
-    let sending = Sending::default();
+    let sending = SendTime::default();
     assert_eq!(sending.counts_from(Duration::ZERO, clock), Duration::ZERO);
     let receive = sending.scope(of.limited.receive(&QUEUE, 1, LEASE));
     let waits = async {
@@ -183,7 +198,7 @@ async fn a_receive_is_told_when_it_was_sent() {
 async fn a_receive_that_was_given_up_is_not_sent() {
     let of = setup().await;
     of.limited.properties(&QUEUE).await.expect("read");
-    let sending = Sending::default();
+    let sending = SendTime::default();
     let receive = || sending.scope(of.limited.receive(&QUEUE, 1, LEASE));
     sending.restart(true);
     let hurried = receive().await.expect_err("it would have to wait");

@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Requests that note when they are sent.
 struct Storage {
-    turns: Turns,
+    turns: RequestTurns,
     /// When each was sent, and its name.
     sent: Mutex<Vec<(Duration, String)>>,
 }
@@ -19,7 +19,7 @@ struct Storage {
 impl Storage {
     fn new(limit: StorageLimit) -> Arc<Self> {
         Arc::new(Self {
-            turns: Turns::new(limit, Arc::new(TokioClock::new())),
+            turns: RequestTurns::new(limit, Arc::new(TokioClock::new())),
             sent: Mutex::default(),
         })
     }

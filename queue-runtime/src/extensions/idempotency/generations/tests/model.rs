@@ -8,8 +8,8 @@ use bytes::Bytes;
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner};
 
 use super::super::protocol::{
-    Ask, Asked, Begin, ClaimObject, EndObject, Next, Reply, Seen, Watch, finish, finishing,
-    renewing,
+    Ask, Asked, Begin, ClaimObject, EndObject, NextStep, Seen, StoreAnswer, Watch, finish,
+    finishing, renewing,
 };
 
 const TICK: Duration = Duration::from_secs(1);
@@ -64,24 +64,26 @@ struct World {
 }
 
 impl Objects {
-    fn serve(&mut self, ask: &Ask) -> Reply {
+    fn serve(&mut self, ask: &Ask) -> StoreAnswer {
         match ask {
-            Ask::List => Reply::Listed(self.claims.last_key_value().map(|(&generation, _)| Seen {
-                generation,
-                beat: self.beats.get(&generation).copied().unwrap_or(0),
-                ended: self.ends.contains_key(&generation),
-            })),
-            Ask::ReadClaim(generation) => Reply::Claim(self.claims.get(generation).cloned()),
-            Ask::ReadEnd(generation) => Reply::End(self.ends.get(generation).cloned()),
+            Ask::List => {
+                StoreAnswer::Listed(self.claims.last_key_value().map(|(&generation, _)| Seen {
+                    generation,
+                    beat: self.beats.get(&generation).copied().unwrap_or(0),
+                    ended: self.ends.contains_key(&generation),
+                }))
+            }
+            Ask::ReadClaim(generation) => StoreAnswer::Claim(self.claims.get(generation).cloned()),
+            Ask::ReadEnd(generation) => StoreAnswer::End(self.ends.get(generation).cloned()),
             Ask::Create(generation, claim) => create(&mut self.claims, *generation, claim.clone()),
             Ask::End(generation, end) => create(&mut self.ends, *generation, end.clone()),
             Ask::Beat(generation, beat) => {
                 let last = self.beats.entry(*generation).or_insert(0);
                 if *last >= *beat {
-                    return Reply::Exists;
+                    return StoreAnswer::Exists;
                 }
                 *last = *beat;
-                Reply::Created
+                StoreAnswer::Created
             }
         }
     }
@@ -95,12 +97,12 @@ impl Objects {
     }
 }
 
-fn create<T>(objects: &mut BTreeMap<u64, T>, generation: u64, object: T) -> Reply {
+fn create<T>(objects: &mut BTreeMap<u64, T>, generation: u64, object: T) -> StoreAnswer {
     if objects.contains_key(&generation) {
-        return Reply::Exists;
+        return StoreAnswer::Exists;
     }
     objects.insert(generation, object);
-    Reply::Created
+    StoreAnswer::Created
 }
 
 impl Worker {
@@ -129,7 +131,7 @@ impl Worker {
     }
 
     /// Takes the answer to the request of this phase.
-    fn answer(&mut self, reply: Reply) {
+    fn answer(&mut self, reply: StoreAnswer) {
         self.phase = match self.phase.clone() {
             Phase::Beginning(mut begin, ask) => {
                 let now = TICK * self.ticks;
@@ -138,24 +140,26 @@ impl Worker {
                     answered_at: now,
                 };
                 match begin.answer(&ask, reply, asked, &mut self.watch) {
-                    Next::Ask(ask) => Phase::Beginning(begin, ask),
-                    Next::Finished(ClaimOutcome::Fresh(claim)) => Phase::Working(claim),
-                    Next::Finished(ClaimOutcome::Done(result)) => Phase::Read(result),
-                    Next::Finished(ClaimOutcome::InFlight { .. }) if self.ticks == MAX_TICKS => {
+                    NextStep::Ask(ask) => Phase::Beginning(begin, ask),
+                    NextStep::Finished(ClaimOutcome::Fresh(claim)) => Phase::Working(claim),
+                    NextStep::Finished(ClaimOutcome::Done(result)) => Phase::Read(result),
+                    NextStep::Finished(ClaimOutcome::InFlight { .. })
+                        if self.ticks == MAX_TICKS =>
+                    {
                         Phase::TimedOut
                     }
-                    Next::Finished(ClaimOutcome::InFlight { .. }) => Phase::Waiting,
+                    NextStep::Finished(ClaimOutcome::InFlight { .. }) => Phase::Waiting,
                 }
             }
             Phase::Renewing(claim, _) => match renewing(claim, &reply) {
-                Next::Ask(ask) => Phase::Renewing(claim, ask),
-                Next::Finished(ClaimStatus::Held) => Phase::Working(claim),
-                Next::Finished(ClaimStatus::Lost) => Phase::Lost,
+                NextStep::Ask(ask) => Phase::Renewing(claim, ask),
+                NextStep::Finished(ClaimStatus::Held) => Phase::Working(claim),
+                NextStep::Finished(ClaimStatus::Lost) => Phase::Lost,
             },
             Phase::Finishing(claim, _) => match finishing(claim, &reply) {
-                Next::Ask(ask) => Phase::Finishing(claim, ask),
-                Next::Finished(ClaimStatus::Held) => Phase::Finished,
-                Next::Finished(ClaimStatus::Lost) => Phase::Lost,
+                NextStep::Ask(ask) => Phase::Finishing(claim, ask),
+                NextStep::Finished(ClaimStatus::Held) => Phase::Finished,
+                NextStep::Finished(ClaimStatus::Lost) => Phase::Lost,
             },
             phase => phase,
         };

@@ -1,0 +1,425 @@
+//! A schedule: its settings, its handle, and those of one service.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use queue_core::backend::ConditionalPuts;
+use queue_core::clock::Timestamp;
+use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::{LockExt as _, debug_fields};
+use queue_core::{Message, QueueName};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::due::{MAX_MISSED, Missed};
+use super::recurrence::{InvalidRecurrence, Recurrence, Ticks};
+use super::run::Runner;
+use crate::kernel::clock::has_timer;
+use crate::kernel::context::Context;
+use crate::kernel::panic::log_caught;
+use crate::kernel::stop_on_drop::StopOnDrop;
+
+/// The longest name of a schedule, in bytes.
+const MAX_NAME: usize = 128;
+
+/// A schedule of messages, from [`QueueService::schedule`](crate::QueueService::schedule). Configure it, then
+/// [`start`](Self::start) it.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::recurring::{Missed, every};
+/// use queue_runtime::{Message, Timestamp, testing};
+/// # use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, Serialize, Deserialize, Message)]
+/// struct Report {
+///     until: Timestamp,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let hourly = every(Duration::from_secs(60 * 60));
+/// let schedule = service.schedule("report", hourly, |tick| Report { until: tick });
+/// let schedule = schedule.missed(Missed::All { limit: 24 }).start()?;
+/// # tokio::time::sleep(Duration::from_secs(60 * 60 + 1)).await;
+/// # assert_eq!(service.submitted::<Report>().len(), 1);
+/// # schedule.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a schedule submits nothing until it is started"]
+pub struct Schedule<M> {
+    pub(super) context: Arc<Context>,
+    schedules: Arc<Schedules>,
+    pub(super) name: String,
+    recurrence: Recurrence,
+    pub(super) message: Box<dyn Fn(Timestamp) -> M + Send + Sync>,
+    pub(super) queue: QueueName,
+    pub(super) missed: Missed,
+    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
+}
+
+impl<M: Message> Schedule<M> {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        schedules: Arc<Schedules>,
+        name: String,
+        recurrence: Recurrence,
+        message: impl Fn(Timestamp) -> M + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            context,
+            schedules,
+            name,
+            recurrence,
+            message: Box::new(message),
+            queue: M::TYPE.queue(),
+            missed: Missed::default(),
+            store: None,
+        }
+    }
+
+    /// Sets the queue of the messages. The default is that of the type.
+    pub fn to(mut self, queue: QueueName) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets what is done about missed ticks. The default is [`Missed::Once`].
+    pub fn missed(mut self, missed: Missed) -> Self {
+        self.missed = missed;
+        self
+    }
+
+    /// Records the ticks in a store of results, which all processes of the schedule must share. For storages such as
+    /// Azure.
+    ///
+    /// The promise is weaker. A tick may be submitted again, with the same id, if the process is killed between the put
+    /// and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are missed after
+    /// the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a clock must not
+    /// be behind by more. The last tick is known to its process alone; one that is far ahead of the clock is replaced there
+    /// as the [module](super) says.
+    pub fn recorded_in<S: IdempotencyStore + Clone>(mut self, store: &S) -> Self {
+        self.store = Some(Arc::new(store.clone()));
+        self
+    }
+
+    /// Starts the schedule on the current Tokio runtime.
+    ///
+    /// It runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. It never ends by
+    /// itself: a failure of the storage or of the store, a message that cannot be encoded and a panic
+    /// of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
+    /// late by then is up to [`Missed`].
+    ///
+    /// # Errors
+    /// [`ScheduleError`] if the name, the recurrence or the limit of missed ticks is invalid, the storage cannot record
+    /// ticks and there is no store, a schedule of the same name runs on this service, the service was shut down, or there
+    /// is no current Tokio runtime with a timer.
+    pub fn start(self) -> Result<ScheduleHandle, ScheduleError> {
+        let ticks = self.check()?;
+        let runtime = Handle::try_current().map_err(ScheduleError::NoRuntime)?;
+        if !has_timer(&*self.context.clock) {
+            return Err(ScheduleError::NoTimer);
+        }
+        let handle = ScheduleHandle::new(&self.name);
+        let schedules = Arc::clone(&self.schedules);
+        let runner = Runner::new(self, ticks, handle.stopping().clone());
+        let task = handle.task(runner.run());
+        schedules.add(&handle).inspect_err(|_| handle.cancel())?;
+        drop(runtime.spawn(task));
+        Ok(handle)
+    }
+
+    fn check(&self) -> Result<Arc<dyn Ticks>, ScheduleError> {
+        let name = || self.name.clone();
+        let length = self.name.len();
+        if !(1..=MAX_NAME).contains(&length) || self.name.contains(char::is_control) {
+            return Err(ScheduleError::Name(name()));
+        }
+        let invalid = |invalid| ScheduleError::Recurrence {
+            name: name(),
+            invalid,
+        };
+        let ticks = Arc::clone(self.recurrence.ticks().map_err(invalid)?);
+        if ticks.next(self.context.clock.now()).is_none() {
+            return Err(invalid(InvalidRecurrence::Over));
+        }
+        if let Missed::All { limit } = self.missed
+            && !(1..=MAX_MISSED).contains(&limit)
+        {
+            let name = name();
+            return Err(ScheduleError::Limit { name, limit });
+        }
+        let conditional = self.context.backend.capabilities().conditional_puts;
+        if self.store.is_none() && conditional == ConditionalPuts::Unsupported {
+            return Err(ScheduleError::Unsupported(name()));
+        }
+        Ok(ticks)
+    }
+}
+
+debug_fields!(Schedule<M> { name, recurrence, queue });
+
+/// A handle to a schedule. Clones are handles to the same one.
+///
+/// Dropping the handle leaves the schedule running: until it is [stopped](Self::stop), its service is
+/// [shut down](crate::QueueService::shutdown), or the runtime ends.
+/// [`QueueService::schedules`](crate::QueueService::schedules) returns the handle again, and
+/// [`stop_on_drop`](Self::stop_on_drop) makes it a guard.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::recurring::every;
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+/// # struct Report {}
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let hourly = every(Duration::from_secs(60 * 60));
+/// let schedule = service.schedule("report", hourly, |_| Report {}).start()?;
+/// tokio::time::sleep(Duration::from_secs(2 * 60 * 60 + 1)).await;
+/// schedule.stop().await;
+/// assert_eq!(service.submitted::<Report>().len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ScheduleHandle {
+    name: Arc<str>,
+    /// Cancelled when no further tick is to be submitted.
+    stop: CancellationToken,
+    /// Cancelled when the submission under way is not to go on either.
+    abandon: CancellationToken,
+    /// Tracks the task.
+    tracker: TaskTracker,
+}
+
+/// A schedule's task, which ends only once it was stopped. Dropped before that, it says so.
+struct Running {
+    name: Arc<str>,
+    stop: CancellationToken,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.stop.is_cancelled() {
+            return;
+        }
+        let schedule = &*self.name;
+        log_caught(|| {
+            tracing::warn!(schedule, "the schedule ends: its runtime has shut down");
+        });
+    }
+}
+
+impl ScheduleHandle {
+    pub(super) fn new(name: &str) -> Self {
+        let tracker = TaskTracker::new();
+        // What it tracks already counts.
+        tracker.close();
+        Self {
+            name: name.into(),
+            stop: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            tracker,
+        }
+    }
+
+    /// Returns the task of the schedule, which runs `schedule` until this handle abandons it. Without it, the handle
+    /// must be cancelled.
+    pub(super) fn task<F>(&self, schedule: F) -> impl Future<Output = ()> + Send + use<F>
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let abandon = self.abandon.clone();
+        let running = Running {
+            name: Arc::clone(&self.name),
+            stop: self.stop.clone(),
+        };
+        self.tracker.track_future(async move {
+            let _running = running;
+            // `None` means that it was abandoned.
+            let _ = abandon.run_until_cancelled_owned(schedule).await;
+        })
+    }
+
+    /// Returns the schedule's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Stops the schedule: it submits no further tick from this call on. The future waits for the submission that is under
+    /// way.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the schedule stops all the same.
+    pub fn stop(self) -> impl Future<Output = ()> + Send + use<> {
+        self.cancel();
+        async move { self.tracker.wait().await }
+    }
+
+    /// Returns a guard that stops the schedule when it is dropped, as [`stop`](Self::stop) does, but without waiting.
+    pub fn stop_on_drop(self) -> StopOnDrop<Self> {
+        StopOnDrop::new(self, Self::cancel)
+    }
+
+    /// Returns the token that is cancelled when no further tick is to be submitted.
+    fn stopping(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    fn cancel(&self) {
+        self.stop.cancel();
+    }
+
+    /// Returns whether the schedule goes on to submit ticks. It does not if its runtime has shut down.
+    fn is_running(&self) -> bool {
+        !self.stop.is_cancelled() && !self.tracker.is_empty()
+    }
+
+    /// Stops the schedule, and abandons a submission that is under way when the grace period is over. Returns the name.
+    pub(crate) async fn end(self, grace_over: impl Future<Output = ()>) -> String {
+        tokio::select! {
+            biased;
+            () = self.clone().stop() => {}
+            () = grace_over => self.abandon.cancel(),
+        }
+        self.name().to_owned()
+    }
+}
+
+impl fmt::Debug for ScheduleHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduleHandle")
+            .field("name", &self.name)
+            .field("is_running", &self.is_running())
+            .finish()
+    }
+}
+
+/// The schedules of one service, of which no two have the same name: the second one would never submit a tick.
+#[derive(Debug, Default)]
+pub(crate) struct Schedules(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the order in which they were started. Those that have stopped are removed when another starts.
+    started: Vec<ScheduleHandle>,
+    is_shut_down: bool,
+}
+
+impl Schedules {
+    /// Adds a schedule that is about to start.
+    fn add(&self, schedule: &ScheduleHandle) -> Result<(), ScheduleError> {
+        let name = || schedule.name().to_owned();
+        let mut state = self.0.hold();
+        if state.is_shut_down {
+            return Err(ScheduleError::ShutDown(name()));
+        }
+        state.started.retain(ScheduleHandle::is_running);
+        let mut others = state.started.iter();
+        if others.any(|other| other.name() == schedule.name()) {
+            return Err(ScheduleError::Runs(name()));
+        }
+        state.started.push(schedule.clone());
+        Ok(())
+    }
+
+    /// Returns the schedules that run, in the order in which they were started.
+    pub(crate) fn running(&self) -> Vec<ScheduleHandle> {
+        let mut schedules = self.0.hold().started.clone();
+        schedules.retain(ScheduleHandle::is_running);
+        schedules
+    }
+
+    /// Has all schedules submit no further tick, and lets none start any more. Returns those that ran.
+    pub(crate) fn shut_down(&self) -> Vec<ScheduleHandle> {
+        self.0.hold().is_shut_down = true;
+        let schedules = self.running();
+        schedules.iter().for_each(ScheduleHandle::cancel);
+        schedules
+    }
+}
+
+/// An error of starting a [`Schedule`](super::Schedule).
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::recurring::{ScheduleError, every};
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Report {}
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let service = testing::service().await;
+/// let schedule = service.schedule("report", every(Duration::from_millis(10)), |_| Report {});
+/// let error = schedule.start().unwrap_err();
+/// assert!(matches!(error, ScheduleError::Recurrence { .. }));
+/// assert_eq!(
+///     error.to_string(),
+///     "failed to start the schedule `report`: the interval of 10ms is not within 1s to 31622400s"
+/// );
+/// # }
+/// ```
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// The name is empty, too long or contains control characters.
+    #[error(
+        "failed to start the schedule {0:?}: its name must have 1 to 128 bytes and no control characters"
+    )]
+    Name(String),
+    /// The recurrence is invalid.
+    #[error("failed to start the schedule `{name}`: {invalid}")]
+    Recurrence {
+        /// The schedule's name.
+        name: String,
+        /// What is wrong.
+        invalid: InvalidRecurrence,
+    },
+    /// The limit of missed ticks is invalid.
+    #[error(
+        "failed to start the schedule `{name}`: the limit of {limit} missed ticks is not within 1 to {MAX_MISSED}"
+    )]
+    Limit {
+        /// The schedule's name.
+        name: String,
+        /// The limit.
+        limit: u32,
+    },
+    /// The storage cannot record ticks.
+    #[error(
+        "failed to start the schedule `{0}`: its storage cannot record a tick with its message; give a store by `recorded_in`"
+    )]
+    Unsupported(String),
+    /// A schedule of this name runs on the service. The second one would never submit a tick, because the storage knows
+    /// schedules by their names.
+    #[error(
+        "failed to start the schedule `{0}`: a schedule of this name runs on this service; stop it first, or name this one differently"
+    )]
+    Runs(String),
+    /// The service was [shut down](crate::QueueService::shutdown), so it starts no more schedules.
+    #[error("failed to start the schedule `{0}`: the service was shut down")]
+    ShutDown(String),
+    /// There is no current Tokio runtime, on which the schedule would run.
+    #[error("failed to start a schedule outside a Tokio runtime")]
+    NoRuntime(#[source] tokio::runtime::TryCurrentError),
+    /// The current Tokio runtime has no timer.
+    #[error(
+        "failed to start a schedule on a Tokio runtime without a timer; build it with `enable_all()`"
+    )]
+    NoTimer,
+}
+
+queue_core::debug_as_text!(ScheduleError);
