@@ -5,6 +5,7 @@ pub mod backend;
 mod extensions;
 mod kernel;
 pub mod service;
+#[cfg(feature = "testing")]
 pub mod testing;
 
 pub use extensions::{idempotency, meter, payloads, recurring, request};

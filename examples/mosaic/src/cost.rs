@@ -6,10 +6,10 @@ mod waits;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_clock::TokioClock;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::meter::{MeterReading, TransactionCounts};
 use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
-use queue_runtime::testing::TokioClock;
 use queue_runtime::{Failure, ListenerBuilder, Message as _, QueueService, Received};
 
 use crate::workflow::messages::SliceRequest;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pictures::Fingerprint;
+use queue_clock::TokioClock;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::meter::TransactionCounts;
 use queue_runtime::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
 };
 use queue_runtime::payloads::MemoryPayloads;
-use queue_runtime::testing::TokioClock;
 use queue_runtime::{Failure, QueueName, QueueService, Received, RequestId};
 
 use super::in_simulated_time;

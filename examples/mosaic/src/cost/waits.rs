@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_clock::TokioClock;
 use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
 use queue_runtime::notify::Notification;
-use queue_runtime::testing::TokioClock;
 use queue_runtime::{Failure, Message as _, Received};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, sleep};
