@@ -1,6 +1,5 @@
 #![doc = include_str!("docs/crate.md")]
 
-pub mod agent;
 pub mod backend;
 mod extensions;
 mod kernel;

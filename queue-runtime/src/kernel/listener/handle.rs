@@ -71,8 +71,10 @@ impl ListenerHandle {
         &self.core.consumer.queue
     }
 
-    /// Returns the recent mean number of messages that the storage has as one.
-    pub(crate) fn messages_per_pack(&self) -> f64 {
+    /// Returns the recent mean number of messages that the storage has as one: more than 1 with
+    /// [packs](crate::SubmitAll::packed).
+    #[must_use]
+    pub fn messages_per_pack(&self) -> f64 {
         let Core {
             context, consumer, ..
         } = &*self.core;

@@ -53,7 +53,6 @@ pub use crate::kernel::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
 pub use capacity::CircuitState;
 pub use error::StartError;
-pub(crate) use event::EVENTS_KEPT;
 pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::ListenerHandle;
 pub use health::{Health, ListenerHealth};

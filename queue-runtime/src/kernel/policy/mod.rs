@@ -4,7 +4,6 @@
 mod backoff;
 mod circuit_breaker;
 mod idle;
-mod instances;
 mod objective;
 mod outage;
 mod rate;
@@ -19,7 +18,6 @@ use std::time::Duration;
 pub(crate) use backoff::{Backoff, SHORTEST};
 pub use circuit_breaker::CircuitBreaker;
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
-pub use instances::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};
 pub use objective::Objective;
 pub(crate) use objective::{Change, RESOLUTION, Settlement, Unfinished, Window};
 pub(crate) use outage::{Outage, outage_pause};
