@@ -138,14 +138,6 @@ impl QueueName {
         Self::new(origin).ok()
     }
 
-    /// Returns the queue that holds the lock of this queue's agents: `NAME-agent-lock`.
-    ///
-    /// # Errors
-    /// [`InvalidName`] if the name leaves no room for the suffix.
-    pub fn agent_lock(&self) -> Result<Self, InvalidName> {
-        Self::new(&[self.as_str(), "-agent-lock"].concat())
-    }
-
     /// Checks that the queue can have a [poison queue](Self::poison), without naming it.
     ///
     /// # Errors

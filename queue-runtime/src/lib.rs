@@ -1,10 +1,10 @@
 #![doc = include_str!("docs/crate.md")]
 
-pub mod agent;
 pub mod backend;
 mod extensions;
 mod kernel;
 pub mod service;
+#[cfg(feature = "testing")]
 pub mod testing;
 
 pub use extensions::{idempotency, meter, payloads, recurring, request};

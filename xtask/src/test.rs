@@ -76,6 +76,18 @@ const STEPS: &[Step] = &[
         ],
     ),
     check(
+        // Without `testing`, which all tests have.
+        "clippy: queue-runtime with its default features",
+        &[
+            "clippy",
+            "--package",
+            "queue-runtime",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    check(
         "clippy: queue-runtime with `azure` alone",
         &[
             "clippy",
@@ -434,7 +446,7 @@ mod tests {
             .iter()
             .filter(|step| step.arguments[0] == "clippy")
             .collect();
-        assert_eq!(lints.len(), 8);
+        assert_eq!(lints.len(), 9);
         for step in lints {
             assert!(
                 step.arguments.ends_with(&["--", "-D", "warnings"]),

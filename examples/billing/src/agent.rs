@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use queue_runtime::agent::{AgentBuilder, AgentEventKind, Processes};
+use queue_agent::{AgentBuilder, AgentEventKind, InstanceTarget, Processes};
 use queue_runtime::{Failure, QueueService};
 use tokio::task::spawn_blocking;
 
 use crate::messages::UsageRecord;
-use crate::role::{RECORDS, until_end_of_input};
+use crate::role::{RECORDS_WITHIN, until_end_of_input};
 use crate::{Kind, Place, processes};
 
 /// Runs workers until the end of the standard input, and prints which are started and have ended.
 pub(crate) async fn agent(service: &QueueService, place: &Place) -> Result<(), Failure> {
-    let policy = RECORDS.instances(1..=usize::from(place.workers));
+    let policy = InstanceTarget::new(1..=usize::from(place.workers), RECORDS_WITHIN);
     let workers = Processes::new(processes::command(Kind::Worker, place)?);
     let agent = AgentBuilder::new(service.queue::<UsageRecord>().any(), policy)
         .interval(Duration::from_millis(500))

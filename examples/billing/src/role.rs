@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::policy::Objective;
-use queue_runtime::{Failure, QueueService, StorageRetry, agent};
+use queue_runtime::{Failure, QueueService, StorageRetry};
 use tokio::runtime::Runtime;
 
 use crate::books::Books;
 use crate::{Kind, Place, agent as workers, roles};
 
 /// The promise for the records, a part of that for the invoices.
-pub(crate) const RECORDS: Objective = Objective::p99(Duration::from_secs(20));
+pub(crate) const RECORDS: Objective = Objective::p99(RECORDS_WITHIN);
+
+/// Within how long nearly all records are to be handled.
+pub(crate) const RECORDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// The time that handlers have to finish after the end of the input.
 const GRACE: Duration = Duration::from_secs(5);
@@ -25,7 +28,7 @@ pub(crate) fn role(kind: Kind, place: &Place) -> Result<(), Failure> {
     }
     let books = Arc::new(Books::open(&service, &place.data)?);
     runtime.block_on(async { roles::start(kind, &service, &books) })?;
-    let attached = runtime.block_on(async { agent::attach(&service) })?;
+    let attached = runtime.block_on(async { queue_agent::attach(&service) })?;
     if attached.is_attached() {
         runtime.block_on(attached.stopped());
     } else {

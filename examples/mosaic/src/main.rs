@@ -19,7 +19,7 @@ async fn main() {
             ("make the mosaic", cli::submit(arguments, bars).await)
         }
         Command::Role(arguments) => {
-            cli::log(&bars, "mosaic=info,queue_runtime::agent=info,warn");
+            cli::log(&bars, "mosaic=info,queue_agent=info,warn");
             ("run the role", cli::role(arguments).await)
         }
         #[cfg(feature = "web")]
@@ -34,10 +34,6 @@ async fn main() {
         Command::Clean(arguments) => {
             cli::log(&bars, QUIET);
             ("clean up", cli::clean(arguments).await)
-        }
-        Command::Cost(arguments) => {
-            cli::log(&bars, QUIET);
-            ("estimate the cost", cli::cost(arguments).await)
         }
     };
     if let Err(failure) = result {

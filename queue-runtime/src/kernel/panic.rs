@@ -136,8 +136,11 @@ pub fn capture_locations() {
     });
 }
 
-/// Runs a future and catches its panic.
-pub(crate) async fn catch_async<T>(future: impl Future<Output = T>) -> Result<T, CaughtPanic> {
+/// Runs a future and catches its panic, as the library does with handlers.
+///
+/// # Errors
+/// The panic.
+pub async fn catch_async<T>(future: impl Future<Output = T>) -> Result<T, CaughtPanic> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch(|| future.as_mut().poll(cx)) {
         Ok(poll) => poll.map(Ok),
@@ -152,8 +155,18 @@ pub(crate) fn log_caught(log: impl FnOnce()) {
     let _ = catch(log);
 }
 
-/// Runs application code and catches its panic.
-pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
+/// Runs code and catches its panic, as the library does with callbacks.
+///
+/// ```
+/// use queue_runtime::panic::catch;
+///
+/// let caught = catch(|| panic!("out of cheese")).unwrap_err();
+/// assert_eq!(caught.message(), "out of cheese");
+/// ```
+///
+/// # Errors
+/// The panic.
+pub fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     let outer = CATCHING.replace(true);
     LATEST.set(None);
     let caught = catch_unwind(AssertUnwindSafe(code));

@@ -30,13 +30,13 @@ impl Processor {
 
 /// Returns the processor time of this process.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-pub(crate) fn processor_time() -> Option<Duration> {
+fn processor_time() -> Option<Duration> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
     Some(Duration::new(seconds.ok()?, nanos.ok()?))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-pub(crate) fn processor_time() -> Option<Duration> {
+fn processor_time() -> Option<Duration> {
     None
 }

@@ -326,6 +326,7 @@ impl ServiceBuilder {
 
     /// Has the service refuse what its type does not read as what it has written. For services of tests, because each
     /// message is encoded twice.
+    #[cfg(feature = "testing")]
     pub(crate) fn reading_back(mut self) -> Self {
         self.reads_back = true;
         self

@@ -2,11 +2,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{BackendExt, Created, Metadata, QueueProperties, StorageId};
+use queue_core::backend::{Backend, BackendExt, Created, Metadata, QueueProperties, StorageId};
 use queue_core::envelope::PoisonRecord;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
-use queue_core::{ErrorKind, InvalidName, Message, QueueName, Result, Timestamp};
+use queue_core::{Clock, ErrorKind, InvalidName, Message, QueueName, Result, Timestamp};
 
 use crate::kernel::context::Context;
 use crate::kernel::listener::{ListenerBuilder, Listeners};
@@ -267,14 +267,22 @@ impl AnyQueue {
         }
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     /// Returns the queue's name.
     #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.name
+    }
+
+    /// Returns the storage engine, as [`QueueService::backend`](crate::QueueService::backend) does.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.context.backend
+    }
+
+    /// Returns the clock of the service.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.context.clock
     }
 
     /// Creates the queue if it does not exist. The metadata of an existing queue stays as it is.

@@ -1,3 +1,4 @@
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -5,11 +6,11 @@ use std::time::Duration;
 use queue_core::Operation;
 use queue_core::backend::Backend;
 use queue_core::internal::LockExt as _;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
 
-use super::fault::Fault;
-use super::plan::Plan;
-use super::skew::Skew;
+use super::fault::{Fault, Skew};
 
 /// A [`Backend`] that forwards calls to another one and injects faults into some of them.
 ///
@@ -250,4 +251,64 @@ fn check(operation: Operation, fault: &Fault) {
         fault.applies_to(operation),
         "{fault:?} cannot happen to {operation:?}"
     );
+}
+
+/// The scripted and random faults, and a record of the injected ones.
+#[derive(Debug)]
+struct Plan {
+    random: StdRng,
+    /// Faults for the next calls, oldest first.
+    next: HashMap<Operation, VecDeque<(u32, Fault)>>,
+    every: HashMap<Operation, Fault>,
+    sometimes: Vec<(Operation, f64, Fault)>,
+    calls: HashMap<Operation, usize>,
+    injected: Vec<(Operation, Fault)>,
+}
+
+impl Plan {
+    fn new(seed: u64) -> Self {
+        Self {
+            random: StdRng::seed_from_u64(seed),
+            next: HashMap::new(),
+            every: HashMap::new(),
+            sometimes: Vec::new(),
+            calls: HashMap::new(),
+            injected: Vec::new(),
+        }
+    }
+
+    fn heal(&mut self) {
+        self.next.clear();
+        self.every.clear();
+        self.sometimes.clear();
+    }
+
+    /// Counts a call and chooses its fault.
+    fn call(&mut self, operation: Operation) -> Option<Fault> {
+        *self.calls.entry(operation).or_default() += 1;
+        self.take_next(operation)
+            .or_else(|| self.every.get(&operation).cloned())
+            .or_else(|| self.draw(operation))
+    }
+
+    fn take_next(&mut self, operation: Operation) -> Option<Fault> {
+        let next = self.next.get_mut(&operation)?;
+        while next.front().is_some_and(|(calls, _)| *calls == 0) {
+            next.pop_front();
+        }
+        let (calls, fault) = next.front_mut()?;
+        *calls -= 1;
+        Some(fault.clone())
+    }
+
+    fn draw(&mut self, operation: Operation) -> Option<Fault> {
+        let Self {
+            random, sometimes, ..
+        } = self;
+        sometimes
+            .iter()
+            .filter(|(of, ..)| *of == operation)
+            .find(|(_, probability, _)| random.random_bool(*probability))
+            .map(|(.., fault)| fault.clone())
+    }
 }

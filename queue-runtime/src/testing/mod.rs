@@ -1,5 +1,10 @@
 //! Tools for testing code that uses queues: messages made by hand, what was submitted, paused time, and storage with
-//! injected faults.
+//! injected faults. With the feature `testing`, which belongs into the development dependencies:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! queue-runtime = { path = "../queues/queue-runtime", features = ["testing"] }
+//! ```
 //!
 //! | item | does |
 //! |---|---|
@@ -44,24 +49,19 @@
 //! ```
 
 mod backend;
-mod call;
 mod drain;
 mod fault;
 mod fault_injector;
-mod plan;
 mod received;
 mod service;
-mod skew;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod submission;
 
 pub use drain::{Drain, Drained, NotDrained, NotEmpty, drain};
 pub use fault::Fault;
 pub use fault_injector::FaultInjector;
 pub use queue_clock::TokioClock;
 pub use received::{ReceivedBuilder, received};
-pub use service::{TestService, service, service_with_faults};
+pub use service::{Submission, TestService, service, service_with_faults};
 #[cfg(feature = "sqlite")]
 pub use sqlite::service_on_sqlite;
-pub use submission::Submission;

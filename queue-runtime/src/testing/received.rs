@@ -14,7 +14,7 @@ use crate::backend::MemoryBackend;
 use crate::extensions::meter::Meter;
 use crate::kernel::background::Background;
 use crate::kernel::context::{Context, Storage};
-use crate::kernel::lease::Cause;
+use crate::kernel::lease::{Cancellation, Cause};
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::receive::{Meta, Received};
 
@@ -201,14 +201,14 @@ impl<M: Message> ReceivedBuilder<M> {
             inserted_at: self.inserted_at,
             expires_at: self.expires_at,
         };
-        let received = Received::<M>::unstored(&self.context, &body, envelope, self.attempt, meta);
-        let received = received.unwrap_or_else(|error| {
-            panic!("the `{}` message does not decode: {error}", M::TYPE.kind())
-        });
+        let cancellation = Arc::<Cancellation>::default();
         if self.is_cancelled {
-            received.cancel(Cause::TimedOut);
+            cancellation.cancel(Cause::TimedOut);
         }
-        received
+        let (context, attempt) = (&self.context, self.attempt);
+        Received::unstored(context, &body, envelope, attempt, meta, cancellation).unwrap_or_else(
+            |error| panic!("the `{}` message does not decode: {error}", M::TYPE.kind()),
+        )
     }
 
     /// Returns the body as it is stored, and its envelope.

@@ -2,9 +2,6 @@
 
 mod accept;
 mod accept_many;
-mod agent;
-#[cfg(unix)]
-mod agent_processes;
 mod announcing;
 mod answered_once;
 mod archive;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use mosaic::workflow::messages::SliceRequest;
 use mosaic::workflow::roles::Settings;
-use queue_runtime::agent::{AgentBuilder, AgentHandle, Processes};
-use queue_runtime::policy::InstanceTarget;
+use queue_agent::{AgentBuilder, AgentHandle, InstanceTarget, Processes};
 use queue_runtime::{Failure, QueueService};
 
 use super::arguments::{Location, Scaling};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
-use queue_runtime::{Failure, StopSignals, agent};
+use queue_runtime::{Failure, StopSignals};
 
 use super::agent::agent as processors;
 use super::arguments::{Kind, Role, or_cores};
@@ -49,7 +49,7 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         Kind::Controller => controller(&service, &store, &settings)?,
         Kind::Processor => processor(&service, &store, &settings)?,
     };
-    let attached = agent::attach(&service)?;
+    let attached = queue_agent::attach(&service)?;
     tokio::select! {
         _ = signals.next() => {}
         () = attached.stopped() => {}

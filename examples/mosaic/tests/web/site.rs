@@ -12,7 +12,7 @@ use mosaic::web::{Pages, Tiles};
 use mosaic::workflow::queues::create_queues;
 use pictures::Library;
 use queue_runtime::QueueService;
-use queue_runtime::meter::PriceTable;
+use queue_cost::PriceTable;
 use serde_json::Value;
 use tower::ServiceExt as _;
 use web_guard::Guard;

@@ -16,7 +16,6 @@ use queue_core::notify::Notifier;
 use queue_core::wire::{Body, StoredPayload};
 use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
-use super::history::History;
 use super::results::MemoryResults;
 use super::store::{Store, StoredMessage, StoredQueues};
 use super::{browse, store};
@@ -46,7 +45,7 @@ use super::{browse, store};
 /// # }
 /// ```
 pub struct MemoryBackend {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     name: String,
     capabilities: Capabilities,
 }
@@ -99,19 +98,6 @@ impl MemoryBackend {
     pub fn with_idle_cap(mut self, cap: Duration) -> Self {
         self.capabilities.idle_cap = cap;
         self
-    }
-
-    /// Keeps a history of what is put from now on, the last [`MAX_HISTORY`](super::MAX_HISTORY) messages of it.
-    pub(crate) fn with_history(self) -> Self {
-        self.store
-            .with(|state, _| state.history = Some(History::default()));
-        self
-    }
-
-    /// Returns the history, which is empty unless it was asked for.
-    pub(crate) fn history(&self) -> History {
-        let history = self.store.with(|state, _| state.history.clone());
-        history.unwrap_or_default()
     }
 
     fn over(store: Arc<Store>, name: String) -> Self {

@@ -7,5 +7,6 @@ mod results;
 mod store;
 
 pub use backend::MemoryBackend;
+#[cfg(feature = "testing")]
 pub(crate) use history::MAX_HISTORY;
 pub use results::MemoryResults;

@@ -1,4 +1,4 @@
-//! Counting the storage transactions of a service, and their price.
+//! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has their price.
 //!
 //! A transaction is a request to Azure Queue Storage, which bills each. The other backends send none, so what they do
 //! is counted as the requests that it would take there:
@@ -18,11 +18,9 @@
 //! application does in its own transaction on a SQLite file.
 
 mod metered;
-mod prices;
 mod table;
 mod transactions;
 
-pub use prices::{Cost, InvalidPrice, PriceTable};
 pub use transactions::{MeterReading, TransactionCounts, TransactionKind};
 
 pub(crate) use metered::{Metered, Queues};

@@ -142,8 +142,8 @@ impl<M> ListenerBuilder<M> {
     /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept). [`ListenerInfo::objective`](super::ListenerInfo::objective) has
     /// the figures.
     ///
-    /// Messages that are on the queue are not known. An [agent](crate::agent) with the same objective has the number of instances
-    /// follow it.
+    /// Messages that are on the queue are not known. An agent, of the package `queue-agent`, has the number of instances follow
+    /// them.
     ///
     /// ```
     /// use std::time::Duration;

@@ -438,7 +438,7 @@ impl ListenerEventKind {
 }
 
 /// The number of events that a subscriber may fall behind.
-pub(crate) const EVENTS_KEPT: usize = 1_024;
+const EVENTS_KEPT: usize = 1_024;
 
 /// The events of one listener, for its subscribers. The channel exists once there has been one: it takes more
 /// memory than the rest of an idle listener.

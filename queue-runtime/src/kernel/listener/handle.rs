@@ -74,8 +74,10 @@ impl ListenerHandle {
         &self.listener.core.consumer.queue
     }
 
-    /// Returns the recent mean number of messages that the storage has as one.
-    pub(crate) fn messages_per_pack(&self) -> f64 {
+    /// Returns the recent mean number of messages that the storage has as one: more than 1 with
+    /// [packs](crate::SubmitAll::packed).
+    #[must_use]
+    pub fn messages_per_pack(&self) -> f64 {
         let core = &self.listener.core;
         core.context.packs.items_per_message(&core.consumer.queue)
     }

@@ -44,7 +44,6 @@ pub use crate::extensions::flow::breaker::CircuitState;
 pub use crate::extensions::flow::lanes::{Lanes, LanesHandle};
 pub use crate::kernel::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
-pub(crate) use event::EVENTS_KEPT;
 pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{

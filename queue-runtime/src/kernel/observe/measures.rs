@@ -33,7 +33,6 @@ const IN_FLIGHT: &str = "queue.in_flight.messages";
 const TASKS: &str = "queue.dequeue_tasks";
 const DEPTH: &str = "queue.depth";
 const POISON_DEPTH: &str = "queue.poison.depth";
-const INSTANCES: &str = "queue.wanted_instances";
 const TRANSACTIONS: &str = "queue.transactions.total";
 
 const COUNTERS: [(&str, &str); 4] = [
@@ -52,7 +51,7 @@ const HISTOGRAMS: [(&str, &str); 2] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 5] = [
+const GAUGES: [(&str, &str); 4] = [
     (
         IN_FLIGHT,
         "Messages that listeners have received and not settled",
@@ -66,7 +65,6 @@ const GAUGES: [(&str, &str); 5] = [
         POISON_DEPTH,
         "Approximate number of messages on the queue's poison queue when it was last read",
     ),
-    (INSTANCES, "Instances of the program that an agent wants"),
 ];
 
 /// Tells the recorder, if there is one, what the metrics mean, and their units.
@@ -95,7 +93,6 @@ pub(crate) struct Measures {
     tasks: OnceLock<Gauge>,
     depth: OnceLock<Gauge>,
     poison_depth: OnceLock<Gauge>,
-    instances: OnceLock<Gauge>,
     /// Whether a listener samples the depths.
     sampled: AtomicBool,
 }
@@ -211,12 +208,6 @@ impl Measures {
     /// Returns whether a listener of the service samples the depths.
     pub(crate) fn is_sampled(&self) -> bool {
         self.sampled.load(Ordering::Acquire)
-    }
-
-    /// Records how many instances of the program are wanted.
-    pub(crate) fn wanted_instances(&self, instances: usize) {
-        let gauge = || gauge!(INSTANCES, QUEUE => self.label());
-        self.instances.get_or_init(gauge).set(instances as f64);
     }
 
     /// Returns the counter of one kind of storage transactions. The caller keeps it.

@@ -3,7 +3,6 @@
 
 mod flow;
 mod idle;
-mod instances;
 mod objective;
 mod retry;
 mod scale;
@@ -11,7 +10,6 @@ mod storage_retry;
 
 pub use flow::{CircuitBreaker, Rate};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
-pub use instances::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};
 pub use objective::Objective;
 pub(crate) use objective::{ObjectiveChange, RESOLUTION, Settlement, Unfinished, Window};
 pub use retry::RetryPolicy;

@@ -1,9 +1,6 @@
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use super::instances::InstanceTarget;
 
 /// A promise of latency: that a share of messages is completed within a time from their insertion into the storage, such as
 /// 99 of 100 within 30 seconds. See [`ListenerBuilder::objective`](crate::ListenerBuilder::objective).
@@ -45,12 +42,6 @@ impl Objective {
     #[must_use]
     pub const fn p99(within: Duration) -> Self {
         Self::new(0.99, within)
-    }
-
-    /// Returns a policy for an [agent](crate::agent) that keeps the objective with as few instances as it can, in this range.
-    #[must_use]
-    pub fn instances(&self, instances: RangeInclusive<usize>) -> InstanceTarget {
-        InstanceTarget::new(instances, self.within)
     }
 }
 

@@ -68,7 +68,9 @@ pub(crate) use idempotency::Idempotency;
 pub(crate) use idempotent::claim;
 #[cfg(feature = "sqlite")]
 pub use in_transaction::{InTransaction, Prepare, in_transaction, prepare};
-pub(crate) use incoming::{Fetched, Incoming, Meta};
+#[cfg(feature = "testing")]
+pub(crate) use incoming::Meta;
+pub(crate) use incoming::{Fetched, Incoming};
 pub use layers::Work;
 pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
 pub(crate) use on_poison::OnPoison;

@@ -57,12 +57,8 @@ impl Checkpoints {
         Self::over(Some(lease.rewriter()), body)
     }
 
-    /// Checkpoints of a message that is stored nowhere: they can be read by its handler only.
-    pub(super) fn unstored(body: &Body) -> Self {
-        Self::over(None, body)
-    }
-
-    fn over(rewriter: Option<Rewriter>, body: &Body) -> Self {
+    /// Without a `rewriter`, they are stored nowhere, and can be read by the message's handler only.
+    pub(super) fn over(rewriter: Option<Rewriter>, body: &Body) -> Self {
         let event = match body {
             Body::Event(event) => Some(event.body.clone()),
             _ => None,

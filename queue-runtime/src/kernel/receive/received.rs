@@ -17,7 +17,7 @@ use super::progress::{CheckpointError, Checkpoints};
 use super::settlement::SettleProblem;
 use super::transaction::CompletionWrites;
 use crate::kernel::context::Context;
-use crate::kernel::lease::{Cancellation, Cause, Completer};
+use crate::kernel::lease::{Cancellation, Completer};
 use crate::kernel::send::{Submit, SubmitAll};
 
 /// A received message, as its handler sees it. Derefs to the message.
@@ -75,12 +75,14 @@ impl<M: Message> Received<M> {
     }
 
     /// Decodes a message that no storage has delivered: it has no lease, and its checkpoints are stored nowhere.
+    #[cfg(feature = "testing")]
     pub(crate) fn unstored(
         context: &Arc<Context>,
         body: &Body,
         envelope: Envelope,
         attempt: u32,
         meta: Meta,
+        cancellation: Arc<Cancellation>,
     ) -> Result<Self, DecodeError> {
         Ok(Self {
             message: body.decode()?,
@@ -89,8 +91,8 @@ impl<M: Message> Received<M> {
             envelope: Arc::new(envelope),
             attempt,
             meta,
-            cancellation: Arc::default(),
-            checkpoints: Checkpoints::unstored(body),
+            cancellation,
+            checkpoints: Checkpoints::over(None, body),
             completer: None,
         })
     }
@@ -153,11 +155,6 @@ impl<M> Received<M> {
             checkpoints: Checkpoints::new(&incoming.lease, &incoming.body),
             completer: Some(incoming.lease.completer()),
         }
-    }
-
-    /// Tells the handler to stop.
-    pub(crate) fn cancel(&self, cause: Cause) {
-        self.cancellation.cancel(cause);
     }
 
     /// Returns the message.

@@ -2,7 +2,6 @@
 
 pub(crate) mod accounts;
 pub(crate) mod flaky_results;
-pub(crate) mod instances;
 pub(crate) mod jobs;
 pub(crate) mod log;
 pub(crate) mod orders;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use super::instance::{Instance, Report};
+use crate::instances::{Instance, Report};
 
 /// The number of looks over which arrivals are judged: by their median, so that messages that arrive all at once are not taken
 /// for the first of many.
@@ -21,7 +21,7 @@ const LONG: f64 = 30.0;
 
 /// The figures so far, and the last look.
 #[derive(Debug, Default)]
-pub(super) struct Measure {
+pub(crate) struct Measure {
     last: Option<Look>,
     /// Those of the last looks, each second.
     arrivals: VecDeque<f64>,
@@ -45,7 +45,7 @@ struct Look {
 
 impl Measure {
     /// Records a look. Returns the number of messages on the queue, with those in packs.
-    pub(super) fn look(
+    pub(crate) fn look(
         &mut self,
         at: Duration,
         stored: u64,
@@ -83,7 +83,7 @@ impl Measure {
     }
 
     /// Forgets the last look.
-    pub(super) fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         self.last = None;
         self.arrivals.clear();
     }
@@ -134,14 +134,14 @@ impl Measure {
     }
 
     /// Messages that arrive in a second, beyond what instances that do not report have handled.
-    pub(super) fn arrivals(&self) -> Option<f64> {
+    pub(crate) fn arrivals(&self) -> Option<f64> {
         let mut sorted: Vec<_> = self.arrivals.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied()
     }
 
     /// Attempts that an instance ends in a second. If hardly any has ended for long, at most so many.
-    pub(super) fn rate(&self) -> Option<f64> {
+    pub(crate) fn rate(&self) -> Option<f64> {
         if self.ended >= ENOUGH {
             Some(self.ended / self.busy.max(f64::MIN_POSITIVE))
         } else {
@@ -150,14 +150,14 @@ impl Measure {
     }
 
     /// The share of the machine's processors that the instances use.
-    pub(super) fn processors(&self) -> Option<f64> {
+    pub(crate) fn processors(&self) -> Option<f64> {
         self.processors
     }
 }
 
 /// What an agent knows of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// This agent has started it, so that it began with nothing.
     Started,
     /// It ran before.

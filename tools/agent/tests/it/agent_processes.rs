@@ -3,12 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use queue_agent::{Instance, Instances as _, Processes};
 use queue_runtime::Message as _;
-use queue_runtime::agent::{Instance, Instances as _, Processes};
 use tokio::time::sleep;
 
-use crate::support::jobs::Job;
-use crate::support::{GUARD, NEVER};
+use crate::support::{GUARD, Job, NEVER};
 
 fn shell(script: &str) -> Processes {
     let mut command = Command::new("sh");
@@ -80,7 +79,6 @@ mod printing {
     use std::process::Stdio;
 
     use queue_runtime::Received;
-    use queue_runtime::agent;
     use rustix::process::{Pid, Signal, kill_process};
 
     use super::*;
@@ -112,12 +110,16 @@ mod printing {
                 let service = memory().await;
                 let handler = async |_: Received<Job>| {};
                 service.listener(handler).start().expect("starts");
-                let attached = agent::attach(&service).expect("attached");
+                let attached = queue_agent::attach(&service).expect("attached");
                 println!("ready");
                 let mut stopped = std::pin::pin!(attached.stopped());
-                while futures_util::poll!(&mut stopped).is_pending() {
+                loop {
                     println!("handling");
-                    tokio::task::yield_now().await;
+                    tokio::select! {
+                        biased;
+                        () = &mut stopped => break,
+                        () = tokio::task::yield_now() => {}
+                    }
                 }
                 for _ in 0..LINES {
                     println!("stopping");

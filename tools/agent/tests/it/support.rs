@@ -1,18 +1,22 @@
-//! Instances of a program for an agent, in this process and in paused time.
+//! Instances of a program for an agent, in this process and in paused time, and the messages that they handle.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::agent::{Ended, Instance, Instances, Report};
+use queue_agent::{Ended, Instance, Instances, Report};
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::policy::Objective;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{Failure, ListenerEvent, Message as _, QueueName, QueueService, Received};
+use queue_runtime::{Failure, ListenerEvent, Message, QueueName, QueueService, Received};
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
 
-use super::NEVER;
-use super::jobs::Job;
+/// Long enough for the slowest machine; only a hang meets it.
+pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+/// Long enough that no handler times out while its thread is started, in tests with paused time too.
+pub(crate) const NEVER: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const START_UP: Duration = Duration::from_secs(20);
 
@@ -129,4 +133,22 @@ impl Instances for InProcess {
         });
         Ok(listed.collect())
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "jobs", kind = "job", poison_threshold = 3)]
+pub(crate) struct Job {}
+
+/// Submits jobs, and creates their queue if there are none.
+pub(crate) async fn submit_jobs(service: &QueueService, jobs: usize) {
+    let queue = service.any_queue("jobs").expect("a name");
+    queue.create().await.expect("created");
+    let jobs = (0..jobs).map(|_| Job {});
+    service.submit_all(jobs).await.expect("submitted");
+}
+
+pub(crate) async fn memory() -> QueueService {
+    QueueService::connect("memory:")
+        .await
+        .expect("the memory engine opens")
 }

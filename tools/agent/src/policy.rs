@@ -1,15 +1,16 @@
+//! How many instances should run: the policy, and what it is asked.
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use queue_runtime::policy::TaskRange;
 use serde::{Deserialize, Serialize};
-
-use super::scale::TaskRange;
 
 /// The argument of an [`InstancePolicy`]: a queue, and the instances of the program that handles its messages.
 ///
 /// ```
-/// use queue_runtime::policy::FleetLoad;
+/// use queue_agent::FleetLoad;
 ///
 /// let mut load = FleetLoad::new(1_000, 4);
 /// load.rate = Some(5.0);
@@ -21,7 +22,7 @@ pub struct FleetLoad {
     /// The approximate number of messages on the queue, with those that are invisible: in flight, or delayed.
     pub depth: u64,
     /// The age of the oldest message that is known: the first visible one where the storage tells that (memory and SQLite), and
-    /// those in flight of instances that have an [objective](crate::ListenerBuilder::objective). `None` if none is known.
+    /// those in flight of instances that have an [objective](queue_runtime::ListenerBuilder::objective). `None` if none is known.
     pub oldest: Option<Duration>,
     /// The number of instances that run or are being started, without those that are stopping.
     pub instances: usize,
@@ -68,12 +69,12 @@ pub struct Wanted {
     pub why: String,
 }
 
-/// A policy for the number of instances of a program. An [agent](crate::agent) asks it whenever it has looked at the queue, and
+/// A policy for the number of instances of a program. An [agent](crate) asks it whenever it has looked at the queue, and
 /// keeps the answer in the policy's range.
 ///
 /// ```
 /// use std::ops::RangeInclusive;
-/// use queue_runtime::policy::{FleetLoad, InstancePolicy, Wanted};
+/// use queue_agent::{FleetLoad, InstancePolicy, Wanted};
 ///
 /// /// One instance for a thousand messages.
 /// #[derive(Debug)]
@@ -113,7 +114,7 @@ pub trait InstancePolicy: fmt::Debug + Send + 'static {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::policy::{FleetLoad, InstancePolicy, InstanceTarget};
+/// use queue_agent::{FleetLoad, InstancePolicy, InstanceTarget};
 ///
 /// let mut target = InstanceTarget::new(0..=10, Duration::from_secs(120));
 /// let mut load = FleetLoad::new(1_000, 1);

@@ -1,6 +1,5 @@
 use super::*;
-use crate::agent::Report;
-use crate::kernel::policy::InstanceTarget;
+use crate::InstanceTarget;
 
 mod loads;
 mod optimum;

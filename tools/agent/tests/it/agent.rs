@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::agent::{
+use queue_agent::{
     AgentBuilder, AgentError, AgentEvent, AgentEventKind, AgentHandle, AgentState, Instance,
-    Instances,
+    InstanceTarget, Instances,
 };
-use queue_runtime::policy::{InstanceTarget, Objective};
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{ErrorKind, Failure, ListenerEventKind, Operation, QueueName, QueueService};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
 
-use crate::support::instances::{InProcess, World, service_on};
-use crate::support::jobs::{Job, submit_jobs};
+use crate::support::{InProcess, Job, World, service_on, submit_jobs};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -108,7 +106,7 @@ async fn the_objective_is_broken_with_too_few_workers_and_kept_once_the_agent_ad
     stopped(&few).await;
 
     let queue = service.queue::<Job>().any();
-    let policy = Objective::p99(60 * SECOND).instances(1..=8);
+    let policy = InstanceTarget::new(1..=8, 60 * SECOND);
     let enough = AgentBuilder::new(queue, policy).start(instances.clone());
     let enough = enough.expect("starts");
     let mut events = enough.events();
@@ -394,10 +392,7 @@ async fn messages_on_the_queue_of_the_lock_stay_there() {
     let named = service
         .queue_named::<Job>("jobs-agent-lock")
         .expect("a name");
-    let job = Job {
-        mood: crate::support::jobs::Mood::Good,
-    };
-    named.submit(job).await.expect("submitted");
+    named.submit(Job {}).await.expect("submitted");
     let agent = builder(&service, 1..=1).await;
     let agent = agent.start(InProcess::new(&world, 1)).expect("starts");
     let mut events = agent.events();
@@ -420,7 +415,7 @@ async fn invalid_settings_are_refused() {
     #[expect(clippy::reversed_empty_ranges, reason = "it is refused")]
     let empty = AgentBuilder::new(queue(), InstanceTarget::new(3..=2, SECOND));
     let error = empty.advise().expect_err("refused");
-    assert!(matches!(error, AgentError::Setting(_)), "{error:?}");
+    assert!(matches!(error, AgentError::Setting { .. }), "{error:?}");
     assert!(error.to_string().contains("maximum number of instances"));
     let target = InstanceTarget::new(0..=1, SECOND);
     let hasty = AgentBuilder::new(queue(), target).interval(Duration::ZERO);

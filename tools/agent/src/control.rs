@@ -8,11 +8,12 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::event::AgentEventKind;
-use super::instance::Instance;
-use super::measure::{Kind, Measure};
-use crate::kernel::panic::catch;
-use crate::kernel::policy::{FleetLoad, InstancePolicy, Wanted, doubled};
+use queue_runtime::panic::catch;
+
+use crate::agent::AgentEventKind;
+use crate::instances::{Ended, Instance, Report};
+use crate::measure::{Kind, Measure};
+use crate::policy::{FleetLoad, InstancePolicy, Wanted};
 
 /// The first pause before an instance that has died is replaced.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -22,7 +23,7 @@ const STABLE: Duration = Duration::from_secs(60);
 
 /// The state of an agent.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     policy: Box<dyn InstancePolicy>,
     /// For how long the number is not reduced after it was increased, and the other way round.
     steady: Duration,
@@ -67,31 +68,31 @@ struct StartUp {
 
 /// What an agent has seen.
 #[derive(Debug)]
-pub(super) struct Look<'a> {
+pub(crate) struct Look<'a> {
     /// When, on the monotonic clock.
-    pub(super) at: Duration,
+    pub(crate) at: Duration,
     /// The number of messages that are stored, and the age of the first visible one if that is known. `None` if the queue
     /// could not be read.
-    pub(super) queue: Option<(u64, Option<Duration>)>,
+    pub(crate) queue: Option<(u64, Option<Duration>)>,
     /// Whether the queue is paused for everybody, so that more instances would handle no more messages.
-    pub(super) is_paused: bool,
-    pub(super) instances: &'a [Instance],
+    pub(crate) is_paused: bool,
+    pub(crate) instances: &'a [Instance],
     /// Whether the instances share the processors of this machine.
-    pub(super) are_local: bool,
+    pub(crate) are_local: bool,
 }
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Step {
-    pub(super) starts: usize,
-    pub(super) stops: Vec<String>,
-    pub(super) events: Vec<AgentEventKind>,
+pub(crate) struct Step {
+    pub(crate) starts: usize,
+    pub(crate) stops: Vec<String>,
+    pub(crate) events: Vec<AgentEventKind>,
     /// What the policy was asked, unless it was not.
-    pub(super) load: Option<FleetLoad>,
+    pub(crate) load: Option<FleetLoad>,
 }
 
 impl Control {
-    pub(super) fn new(
+    pub(crate) fn new(
         policy: Box<dyn InstancePolicy>,
         steady: Duration,
         longest_pause: Duration,
@@ -114,12 +115,12 @@ impl Control {
     }
 
     /// The number of instances that should run, and why. `None` before the first look.
-    pub(super) fn wanted(&self) -> Option<&Wanted> {
+    pub(crate) fn wanted(&self) -> Option<&Wanted> {
         self.wanted.as_ref()
     }
 
     /// Decides what to do after a look.
-    pub(super) fn decide(&mut self, look: &Look<'_>) -> Step {
+    pub(crate) fn decide(&mut self, look: &Look<'_>) -> Step {
         let mut step = Step::default();
         self.track(look, &mut step);
         self.objective(look, &mut step);
@@ -153,7 +154,7 @@ impl Control {
     }
 
     /// Decides that all instances are to stop.
-    pub(super) fn stop_all(&mut self, at: Duration, instances: &[Instance]) -> Step {
+    pub(crate) fn stop_all(&mut self, at: Duration, instances: &[Instance]) -> Step {
         let mut step = Step::default();
         let known: Vec<_> = self.tracked.keys().cloned().collect();
         for id in known {
@@ -179,14 +180,14 @@ impl Control {
     }
 
     /// Records that an instance was asked to stop.
-    pub(super) fn asked(&mut self, id: &str) {
+    pub(crate) fn asked(&mut self, id: &str) {
         if let Some(tracked) = self.tracked.get_mut(id) {
             tracked.is_asked = true;
         }
     }
 
     /// Forgets all but what is known of the program, because another agent was at work meanwhile.
-    pub(super) fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         self.tracked.clear();
         (self.wanted, self.increased, self.reduced) = (None, None, None);
         (self.empty_since, self.paused_until, self.deaths) = (None, None, 0);
@@ -194,7 +195,7 @@ impl Control {
     }
 
     /// Records an instance that was started.
-    pub(super) fn started(&mut self, at: Duration, id: String) -> AgentEventKind {
+    pub(crate) fn started(&mut self, at: Duration, id: String) -> AgentEventKind {
         let tracked = Tracked {
             started: Some(at),
             has_reported: false,
@@ -206,7 +207,7 @@ impl Control {
     }
 
     /// Records that an instance could not be started. Returns the pause before the next try.
-    pub(super) fn not_started(&mut self, at: Duration) -> Duration {
+    pub(crate) fn not_started(&mut self, at: Duration) -> Duration {
         self.pause(at, Duration::ZERO)
     }
 
@@ -271,7 +272,7 @@ impl Control {
         at: Duration,
         id: &str,
         tracked: &Tracked,
-        ended: Option<super::Ended>,
+        ended: Option<Ended>,
     ) -> AgentEventKind {
         let id = id.to_owned();
         if tracked.is_stopping {
@@ -300,7 +301,7 @@ impl Control {
     /// Tells when the objective of an instance is broken, and when that of none is any more.
     fn objective(&mut self, look: &Look<'_>, step: &mut Step) {
         let mut reports = look.instances.iter().filter_map(|one| one.report.as_ref());
-        let of = |report: &super::Report| report.is_objective_broken;
+        let of = |report: &Report| report.is_objective_broken;
         let judged: Vec<_> = reports.by_ref().filter_map(of).collect();
         if judged.is_empty() {
             return;
@@ -434,6 +435,14 @@ impl Control {
         }
         self.wanted = Some(wanted);
     }
+}
+
+/// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
+fn doubled(base: Duration, exponent: u32, cap: Duration) -> Duration {
+    1_u32
+        .checked_shl(exponent)
+        .and_then(|factor| base.checked_mul(factor))
+        .map_or(cap, |d| d.min(cap))
 }
 
 fn age(at: Duration, tracked: &Tracked) -> Duration {

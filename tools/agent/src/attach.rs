@@ -4,20 +4,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use queue_runtime::QueueService;
 use tokio::sync::watch;
 
-use super::instance::Report;
-use crate::kernel::processor::processor_time;
-use crate::service::QueueService;
+use crate::instances::Report;
 
 /// The variable in the environment of processes that an agent has started: its queue.
-pub(super) const VARIABLE: &str = "QUEUE_AGENT";
+pub(crate) const VARIABLE: &str = "QUEUE_AGENT";
 
 /// Another one: the agent's process.
-pub(super) const AGENT: &str = "QUEUE_AGENT_PROCESS";
+pub(crate) const AGENT: &str = "QUEUE_AGENT_PROCESS";
 
 /// Begins a line of the standard output that is a report.
-pub(super) const MARK: &str = "queue-agent-report ";
+pub(crate) const MARK: &str = "queue-agent-report ";
 
 /// The pause between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +49,7 @@ struct Tie {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use queue_runtime::{Message, QueueService, Received, StopSignals, agent};
+/// use queue_runtime::{Message, QueueService, Received, StopSignals};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -64,7 +63,7 @@ struct Tie {
 /// let service = QueueService::connect("sqlite:shop.db").await?;
 /// service.listener(ship).start()?;
 ///
-/// let (attached, mut signals) = (agent::attach(&service)?, StopSignals::new()?);
+/// let (attached, mut signals) = (queue_agent::attach(&service)?, StopSignals::new()?);
 /// tokio::select! {
 ///     () = attached.stopped() => {}
 ///     _ = signals.next() => {}
@@ -223,7 +222,7 @@ fn report(service: &QueueService, queue: &str) -> io::Result<()> {
 impl Report {
     /// Sums up the listeners of a service on this queue.
     ///
-    /// For an implementation of [`Instances`](super::Instances) whose instances report in another way than by
+    /// For an implementation of [`Instances`](crate::Instances) whose instances report in another way than by
     /// [`attach`].
     #[must_use]
     pub fn of(service: &QueueService, queue: &str) -> Self {
@@ -251,4 +250,17 @@ impl Report {
         }
         report
     }
+}
+
+/// Returns the processor time of this process.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn processor_time() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Some(Duration::new(seconds.ok()?, nanos.ok()?))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn processor_time() -> Option<Duration> {
+    None
 }

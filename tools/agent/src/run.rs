@@ -3,22 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Browsing, MessageState};
-use queue_core::internal::{between, error_chain};
-use queue_core::{Error, ErrorKind, Failure, QueueName};
+use metrics::gauge;
+use queue_runtime::backend::{Browsing, MessageState};
+use queue_runtime::panic::catch_async;
+use queue_runtime::settings::paused;
+use queue_runtime::{AnyQueue, Clock, Error, ErrorKind, Failure, Operation, Outcome, QueueName};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::control::{Control, Look};
-use super::event::AgentEventKind;
-use super::handle::{AgentState, Shared};
-use super::instance::{Instance, Instances};
-use super::keeper::{Keeper, Standing};
-use crate::kernel::clock::ready_by;
-use crate::kernel::context::Context;
-use crate::kernel::panic::catch_async;
-use crate::kernel::settings::{paused, read_in_time};
-use crate::service::AnyQueue;
+use crate::agent::{AgentEventKind, AgentState, Shared};
+use crate::control::{Control, Look};
+use crate::instances::{Instance, Instances};
+use crate::keeper::{Keeper, Standing};
+
+/// The gauge of the number of instances that are wanted.
+pub(crate) const WANTED: &str = "queue.wanted_instances";
+
+/// Its label, as OpenTelemetry names the queue.
+const QUEUE: &str = "messaging.destination.name";
+
+/// How long an answer of the storage about the queue is waited for.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long an answer of [`Instances`] is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,43 +34,44 @@ const AFTER_PANIC: Duration = Duration::from_secs(5);
 /// The pause between two looks at instances that are to end.
 const ENDING: Duration = Duration::from_millis(100);
 
-pub(super) struct Run {
-    pub(super) queue: AnyQueue,
-    pub(super) lock_queue: QueueName,
-    pub(super) instances: Box<dyn Instances>,
-    pub(super) control: Control,
-    pub(super) timing: Timing,
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct Run {
+    pub(crate) queue: AnyQueue,
+    pub(crate) lock_queue: QueueName,
+    pub(crate) instances: Box<dyn Instances>,
+    pub(crate) control: Control,
+    pub(crate) timing: Timing,
+    pub(crate) shared: Arc<Shared>,
     /// Tells the handles when the task has ended, also with its runtime.
-    pub(super) ended: DropGuard,
+    pub(crate) ended: DropGuard,
 }
 
 /// The times of an agent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Timing {
-    pub(super) interval: Duration,
-    pub(super) grace: Duration,
-    pub(super) lock_timeout: Duration,
+pub(crate) struct Timing {
+    pub(crate) interval: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) lock_timeout: Duration,
 }
 
 impl Run {
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let stop = self.shared.stop.clone();
-        let (context, shared) = (Arc::clone(self.queue.context()), Arc::clone(&self.shared));
+        let (clock, shared) = (Arc::clone(self.queue.clock()), Arc::clone(&self.shared));
+        let clock = &*clock;
         let give_back = CancellationToken::new();
         let (timeout, queue) = (self.timing.lock_timeout, self.lock_queue.clone());
-        let keeper = Keeper::new(Arc::clone(&context), queue, timeout, give_back.clone());
+        let keeper = Keeper::new(&self.queue, queue, timeout, give_back.clone());
         let (keeper, standing) = keeper;
         let work = async {
             while !stop.is_cancelled() {
-                let work = self.work(&context, standing.clone());
+                let work = self.work(clock, standing.clone());
                 if let Err(panic) = catch_async(work).await {
                     let panic = panic.to_string();
                     self.publish(AgentEventKind::Panicked { panic });
                     self.pause(AFTER_PANIC).await;
                 }
             }
-            if let Err(panic) = catch_async(self.end(&context)).await {
+            if let Err(panic) = catch_async(self.end(clock)).await {
                 let panic = panic.to_string();
                 self.publish(AgentEventKind::Panicked { panic });
             }
@@ -75,7 +81,7 @@ impl Run {
         let keep = async {
             while let Err(panic) = catch_async(keeper.keep()).await {
                 tracing::error!(queue = %shared.queue, %panic, "keeping the lock of an agent panicked; it goes on after a pause");
-                context.clock.sleep(AFTER_PANIC).await;
+                clock.sleep(AFTER_PANIC).await;
             }
         };
         tokio::join!(keep, work);
@@ -84,7 +90,7 @@ impl Run {
     }
 
     /// Works until the agent is shut down, or another one has taken over.
-    async fn work(&mut self, context: &Context, mut standing: watch::Receiver<Standing>) {
+    async fn work(&mut self, clock: &dyn Clock, mut standing: watch::Receiver<Standing>) {
         while !self.shared.stop.is_cancelled() {
             let now = standing.borrow_and_update().clone();
             match now {
@@ -107,13 +113,13 @@ impl Run {
         while !self.shared.stop.is_cancelled() {
             let now = standing.borrow().clone();
             match now {
-                Standing::Working => self.look(context, &standing).await,
+                Standing::Working => self.look(clock, &standing).await,
                 Standing::Unknown | Standing::Frozen => {
                     self.is_blind("the lock of the agent could not be renewed".to_owned());
                 }
                 Standing::Waiting(_) => {
                     self.publish(AgentEventKind::Replaced);
-                    self.end(context).await;
+                    self.end(clock).await;
                     self.control.begin_again();
                     self.shared.change(|info| {
                         info.state = AgentState::Waiting;
@@ -127,22 +133,22 @@ impl Run {
     }
 
     /// Looks once, and does what is decided.
-    async fn look(&mut self, context: &Context, standing: &watch::Receiver<Standing>) {
-        let listed = match self.list(context).await {
+    async fn look(&mut self, clock: &dyn Clock, standing: &watch::Receiver<Standing>) {
+        let listed = match self.list(clock).await {
             Ok(listed) => listed,
             Err(error) => return self.is_blind(error.chain()),
         };
-        let queue = match read(context, self.queue.name()).await {
+        let queue = match read(&self.queue).await {
             Ok(read) => Some(read),
             Err(error) => {
-                self.is_blind(error_chain(&error).to_string());
+                self.is_blind(chain(error));
                 None
             }
         };
         let is_paused = queue.is_some_and(|read| read.is_paused);
         let queue = queue.map(|read| (read.depth, read.age));
         let look = Look {
-            at: context.clock.monotonic(),
+            at: clock.monotonic(),
             queue,
             is_paused,
             instances: &listed,
@@ -151,23 +157,23 @@ impl Run {
         let step = self.control.decide(&look);
         let wanted = self.control.wanted().cloned();
         if let Some(wanted) = &wanted {
-            let measures = context.meter.measures(self.queue.name());
-            measures.wanted_instances(wanted.instances);
+            let queue = self.queue.name().to_string();
+            gauge!(WANTED, QUEUE => queue).set(wanted.instances as f64);
         }
         let (starts, load) = (step.starts, step.load.clone());
         self.tell(step.events);
         let stop = self.shared.stop.clone();
         let may_act = || *standing.borrow() == Standing::Working && !stop.is_cancelled();
         if may_act() {
-            self.stop(context, step.stops).await;
+            self.stop(clock, step.stops).await;
         }
         for _ in 0..starts {
-            if !may_act() || !self.start(context).await {
+            if !may_act() || !self.start(clock).await {
                 break;
             }
         }
         self.shared.change(|info| {
-            info.looked_at = Some(context.clock.now());
+            info.looked_at = Some(clock.now());
             info.wanted = wanted;
             info.load = load.or(info.load.take());
             info.instances = living(listed);
@@ -178,11 +184,11 @@ impl Run {
     }
 
     /// Starts an instance. Returns whether that succeeded.
-    async fn start(&mut self, context: &Context) -> bool {
-        let until = context.clock.monotonic().saturating_add(PATIENCE);
+    async fn start(&mut self, clock: &dyn Clock) -> bool {
+        let until = clock.monotonic().saturating_add(PATIENCE);
         let started = self.instances.start(self.queue.name());
-        let started = ready_by(&*context.clock, until, started).await;
-        let at = context.clock.monotonic();
+        let started = ready_by(clock, until, started).await;
+        let at = clock.monotonic();
         match started.unwrap_or_else(|| Err(no_answer())) {
             Ok(id) => {
                 let event = self.control.started(at, id);
@@ -198,12 +204,12 @@ impl Run {
     }
 
     /// Asks instances to stop. Returns whether all could be asked.
-    async fn stop(&mut self, context: &Context, stops: Vec<String>) -> bool {
+    async fn stop(&mut self, clock: &dyn Clock, stops: Vec<String>) -> bool {
         let mut all = true;
         for id in stops {
-            let until = context.clock.monotonic().saturating_add(PATIENCE);
+            let until = clock.monotonic().saturating_add(PATIENCE);
             let asked = self.instances.stop(&id, self.timing.grace);
-            let asked = ready_by(&*context.clock, until, asked).await;
+            let asked = ready_by(clock, until, asked).await;
             match asked.unwrap_or_else(|| Err(no_answer())) {
                 Ok(()) => self.control.asked(&id),
                 Err(error) => {
@@ -216,25 +222,24 @@ impl Run {
         all
     }
 
-    async fn list(&mut self, context: &Context) -> Result<Vec<Instance>, Failure> {
-        let until = context.clock.monotonic().saturating_add(PATIENCE);
-        let listed = ready_by(&*context.clock, until, self.instances.list()).await;
+    async fn list(&mut self, clock: &dyn Clock) -> Result<Vec<Instance>, Failure> {
+        let until = clock.monotonic().saturating_add(PATIENCE);
+        let listed = ready_by(clock, until, self.instances.list()).await;
         listed.unwrap_or_else(|| Err(no_answer()))
     }
 
     /// Stops all instances, and waits until they have ended, or could be ended.
-    async fn end(&mut self, context: &Context) {
-        let clock = &context.clock;
+    async fn end(&mut self, clock: &dyn Clock) {
         // Then they were ended, if they can be.
         let grace = self.timing.grace.saturating_add(PATIENCE);
         let give_up_at = clock.monotonic().saturating_add(grace);
         loop {
             let mut pause = ENDING;
-            match self.list(context).await {
+            match self.list(clock).await {
                 Ok(listed) => {
                     let step = self.control.stop_all(clock.monotonic(), &listed);
                     self.tell(step.events);
-                    if !self.stop(context, step.stops).await {
+                    if !self.stop(clock, step.stops).await {
                         pause = self.timing.interval;
                     }
                     let listed = living(listed);
@@ -259,7 +264,7 @@ impl Run {
 
     /// Waits, or until the agent is shut down.
     async fn pause(&mut self, pause: Duration) {
-        let clock = &self.queue.context().clock;
+        let clock = self.queue.clock();
         tokio::select! {
             () = clock.sleep(pause) => {}
             () = self.shared.stop.cancelled() => {}
@@ -283,7 +288,7 @@ impl Run {
     }
 
     fn publish(&self, kind: AgentEventKind) {
-        let at = self.queue.context().clock.now();
+        let at = self.queue.clock().now();
         self.shared.publish(at, kind);
     }
 }
@@ -309,8 +314,8 @@ struct Read {
 }
 
 /// Reads the queue. One that does not exist yet is empty.
-async fn read(context: &Context, queue: &QueueName) -> Result<Read, Error> {
-    let (backend, clock) = (&context.backend, &*context.clock);
+async fn read(queue: &AnyQueue) -> Result<Read, Error> {
+    let (backend, clock, queue) = (queue.backend(), &**queue.clock(), queue.name());
     let read = async {
         let properties = backend.properties(queue).await?;
         let depth = properties.approximate_count;
@@ -327,11 +332,35 @@ async fn read(context: &Context, queue: &QueueName) -> Result<Read, Error> {
         let page = backend.browse(queue, None, 1).await?;
         let first = page.messages.first();
         let visible = first.filter(|first| first.state == MessageState::Visible);
-        let age = visible.map(|first| between(first.inserted_at, page.now));
+        let age = visible.map(|first| page.now.duration_since(first.inserted_at));
+        let age = age.map(|age| Duration::try_from(age).unwrap_or_default());
         Ok(Read { age, ..read })
     };
-    match read_in_time(clock, queue, read).await {
+    let deadline = clock.monotonic().saturating_add(READ_TIMEOUT);
+    let read = ready_by(clock, deadline, read).await.unwrap_or_else(|| {
+        let timeout = Error::new(ErrorKind::Timeout, Operation::Properties);
+        Err(timeout.with_queue(queue).with_outcome(Outcome::NotDone))
+    });
+    match read {
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(Read::default()),
         read => read,
+    }
+}
+
+/// Returns an error's text, with its causes.
+pub(crate) fn chain(error: Error) -> String {
+    Failure::retry(error).chain()
+}
+
+/// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
+pub(crate) async fn ready_by<T>(
+    clock: &dyn Clock,
+    deadline: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = clock.sleep_until(deadline) => None,
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::agent::{Ended, Report};
 
 /// How many messages an instance has in flight, and how long each takes: two a second.
 const IN_FLIGHT: usize = 4;

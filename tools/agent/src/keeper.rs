@@ -12,20 +12,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::BackendExt as _;
-use queue_core::internal::error_chain;
 use queue_core::lock::Lock;
-use queue_core::{Error, ErrorKind, QueueName};
+use queue_runtime::backend::{Backend, BackendExt as _};
+use queue_runtime::{AnyQueue, Clock, Error, ErrorKind, Operation, QueueName};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::kernel::clock::ready_by;
-use crate::kernel::context::Context;
-use crate::kernel::policy::{jitter, spread};
+use crate::run::{chain, ready_by};
 
 /// Whether an agent is the one of its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// The storage has not answered yet.
     Unknown,
     /// It does not have the lock: another one has it, or why it is not known.
@@ -35,8 +32,10 @@ pub(super) enum Standing {
     Frozen,
 }
 
-pub(super) struct Keeper {
-    context: Arc<Context>,
+pub(crate) struct Keeper {
+    store: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    /// The queue that is the lock.
     queue: QueueName,
     timeout: Duration,
     standing: watch::Sender<Standing>,
@@ -45,8 +44,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(
-        context: Arc<Context>,
+    pub(crate) fn new(
+        of: &AnyQueue,
         queue: QueueName,
         timeout: Duration,
         stop: CancellationToken,
@@ -54,7 +53,8 @@ impl Keeper {
         let standing = watch::Sender::new(Standing::Unknown);
         let seen = standing.subscribe();
         let keeper = Self {
-            context,
+            store: Arc::clone(of.backend()),
+            clock: Arc::clone(of.clock()),
             queue,
             timeout,
             standing,
@@ -65,8 +65,8 @@ impl Keeper {
 
     /// Takes and renews the lock until it is to be given back, and gives it back. Can be called again after a panic, by which the
     /// lock was lost.
-    pub(super) async fn keep(&self) {
-        let clock = &self.context.clock;
+    pub(crate) async fn keep(&self) {
+        let clock = &self.clock;
         let mut held: Option<Lock> = None;
         // When the lock that was held last could have been renewed last.
         let mut tried_at = self.is_at_work().then(|| clock.monotonic());
@@ -89,7 +89,7 @@ impl Keeper {
                     self.stands(Standing::Working);
                 }
                 Err(error) => {
-                    let text = error_chain(&error).to_string();
+                    let text = chain(error.clone());
                     tracing::debug!(queue = %self.queue, error = text, "failed to hold the lock of an agent");
                     let now = clock.monotonic();
                     let is_gone = held.is_some() && (error.is_lease_gone() || now >= until);
@@ -107,7 +107,8 @@ impl Keeper {
                     }
                 }
             }
-            let pause = spread(self.timeout / 4, jitter());
+            // Those of agents that began together end apart.
+            let pause = (self.timeout / 4).mul_f64(0.8 + 0.4 * rand::random::<f64>());
             tokio::select! {
                 () = clock.sleep(pause) => {}
                 () = self.stop.cancelled() => {}
@@ -116,7 +117,7 @@ impl Keeper {
         if let Some(lock) = held
             && let Err(error) = self.answer(lock.release()).await
         {
-            let error = error_chain(&error);
+            let error = chain(error);
             tracing::warn!(queue = %self.queue, error, "failed to give back the lock of an agent; another one waits until it expires");
         }
     }
@@ -129,18 +130,17 @@ impl Keeper {
     }
 
     async fn take(&self) -> Result<Lock, Error> {
-        let Context { backend, clock, .. } = &*self.context;
-        backend.ensure_queue(&self.queue).await?;
-        Lock::take(backend, &self.queue, clock, self.timeout).await
+        self.store.ensure_queue(&self.queue).await?;
+        Lock::take(&self.store, &self.queue, &self.clock, self.timeout).await
     }
 
     /// Waits for an answer of the storage, for a quarter of the lock's time.
     async fn answer<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let clock = &*self.context.clock;
+        let clock = &*self.clock;
         let deadline = clock.monotonic().saturating_add(self.timeout / 4);
         let answer = ready_by(clock, deadline, asked).await;
         answer.unwrap_or_else(|| {
-            let timeout = Error::new(ErrorKind::Timeout, queue_core::Operation::Update);
+            let timeout = Error::new(ErrorKind::Timeout, Operation::Update);
             Err(timeout.with_queue(&self.queue))
         })
     }

@@ -1,0 +1,37 @@
+//! An agent outside of the workers that starts and stops instances of a program: from none on, by what is on their queue.
+//!
+//! ```text
+//! queue ─ depth, age ─► agent ─ policy: how many, and why ─► start, stop ─► instances ─► queue
+//!                         ▲                                                    │
+//!                         └───────────── reports: in flight, handled ──────────┘
+//! ```
+//!
+//! [`AgentBuilder`] starts one, with an [`InstancePolicy`], such as an [`InstanceTarget`], and [`Instances`]: the
+//! [`Processes`] of a command, or your own. The program that is started calls [`attach`].
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agent` | the builder, the handle, the events |
+//! | `policy` | how many instances should run |
+//! | `run` | the task: looks, decides and acts |
+//! | `control` | the decisions, without storage, processes or clock |
+//! | `measure` | arrivals, and what an instance handles |
+//! | `keeper` | the lock of a queue's agents |
+//! | `instances` | what starts, stops and lists instances |
+//! | `attach` | in an instance: its reports, and the end that its agent asks for |
+
+mod agent;
+mod attach;
+mod control;
+mod instances;
+mod keeper;
+mod measure;
+mod policy;
+mod run;
+
+pub use agent::{
+    AgentBuilder, AgentError, AgentEvent, AgentEventKind, AgentHandle, AgentInfo, AgentState,
+};
+pub use attach::{Attached, attach};
+pub use instances::{Ended, Instance, Instances, Processes, Report};
+pub use policy::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};
