@@ -7,7 +7,6 @@ use queue_core::{InvalidName, QueueName};
 
 use super::idempotency::Idempotency;
 use super::on_poison::OnPoison;
-use super::resolver::Resolver;
 use super::serves::Serves;
 use super::settlement::Classifiers;
 use crate::kernel::context::Context;
@@ -37,7 +36,6 @@ pub(crate) struct Options {
     pub(crate) config: ConsumerConfig,
     pub(crate) classifiers: Classifiers,
     pub(crate) idempotency: Option<Idempotency>,
-    pub(crate) resolver: Option<Resolver>,
     pub(crate) on_poison: Option<OnPoison>,
     /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
     pub(crate) reply_errors: Option<bool>,
@@ -95,7 +93,6 @@ impl Options {
             config: ConsumerConfig::default(),
             classifiers: Classifiers::default(),
             idempotency: None,
-            resolver: None,
             on_poison: None,
             reply_errors: None,
             missing_queue,
@@ -127,7 +124,6 @@ impl Options {
             config,
             classifiers: self.classifiers.then(&listener.classifiers),
             idempotency: self.idempotency.or_else(|| listener.idempotency.clone()),
-            resolver: self.resolver.or_else(|| listener.resolver.clone()),
             on_poison: self.on_poison.or_else(|| listener.on_poison.clone()),
             reply_errors: self.reply_errors.or(listener.reply_errors),
             missing_queue: listener.missing_queue,

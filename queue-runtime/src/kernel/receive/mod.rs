@@ -5,7 +5,7 @@
 //! | `fetch` | receives messages and starts to renew their leases | `incoming` |
 //! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
 //! | `admission` | decides whether the message gets an attempt, and decodes it | `idempotent` |
-//! | `data` | in between, fetches the data of an event that refers to it, if the consumer has a `resolver` | |
+//! | `data` | in between, fetches the data of an event that is attached to its message | |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
 //! | `batch/` | has messages handled several at a time | |
 //! | `in_transaction` | has messages handled in a transaction with their settlement | |
@@ -43,7 +43,6 @@ mod parking;
 mod progress;
 mod received;
 mod refusal;
-mod resolver;
 mod serves;
 mod setters;
 mod settlement;
@@ -78,8 +77,6 @@ pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;
 pub(crate) use refusal::Refusal;
-pub(crate) use resolver::Resolver;
-pub use resolver::{DataResolver, ResolveError};
 pub(crate) use serves::Serves;
 pub(crate) use setters::{consumer_setters, type_setters};
 pub(crate) use settlement::{End, Handled, Settling, body_unhandled, outcome};

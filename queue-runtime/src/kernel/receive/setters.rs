@@ -72,16 +72,6 @@ macro_rules! type_setters {
             self
         }
 
-        /// Sets what fetches the data of events that refer to it by `dataref` instead of having it themselves, as large
-        /// messages of other producers do. Without this, such a message is moved to the poison queue.
-        ///
-        /// While data is [unavailable](crate::receive::ResolveError::unavailable), its message waits and counts no attempt.
-        /// Fetched data does not count as bytes in flight.
-        pub fn data_resolver(mut self, resolver: impl $crate::receive::DataResolver) -> Self {
-            self.options.resolver = Some($crate::receive::Resolver::new(resolver));
-            self
-        }
-
         /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
         /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react
         /// to the failure. See [`Poisoned`](crate::receive::Poisoned). If it cannot be stored, an error is logged and

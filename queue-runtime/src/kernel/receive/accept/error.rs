@@ -53,8 +53,8 @@ pub enum AcceptError {
     /// The [idempotency store](crate::Accept::idempotent) failed. The message was handed back.
     #[error(transparent)]
     Idempotency(queue_core::Error),
-    /// The data of a message is elsewhere, and the [resolver](crate::Accept::data_resolver) cannot have it now. The message was
-    /// handed back.
+    /// The data of a message is not in its body, and the storage or the [store of payloads](crate::payloads) that has it
+    /// cannot be read now. The message was handed back.
     #[error(transparent)]
     Data(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.
