@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `listener/` | dequeue tasks, handler tasks, blocking threads, the watchdog, the phase |
 //! | `tower` | layers around handlers, and services as handlers |
-//! | `receive/` | `accept`, and a message's way from the backend to the handler and back: `fetch`, `incoming`, `attempts`, `admission`, `settlement/` |
+//! | `receive/` | `accept`, and a message's way from the backend to the handler: `fetch`, `incoming`, `attempts`, `admission` |
+//! | `settlement/` | what becomes of a message that has ended: decided by a plan, and written |
 //! | `send/` | `submit`, `submit_all`, follow-ups |
 //! | `attachment` | data that is stored with a message, beside its body |
 //! | `context` | the state that everything of one service shares |
@@ -40,5 +41,6 @@ pub(crate) mod repeat;
 pub mod send;
 pub(crate) mod served;
 pub mod settings;
+pub(crate) mod settlement;
 pub(crate) mod stop_on_drop;
 pub mod tower;

@@ -11,10 +11,10 @@ use super::attempts::{Verdict, judge_bare};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::refusal::Refusal;
-use super::settlement::{End, SettleProblem, Settling, lost};
 use super::waiting::postponed;
 use crate::kernel::context::Context;
 use crate::kernel::panic;
+use crate::kernel::settlement::{End, SettleProblem, Settling, lost};
 
 /// Whether a message may be handled, as far as can be said without asking anybody. [`admit`] decides.
 pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &Incoming) -> bool {

@@ -117,7 +117,7 @@ pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
 
 /// What a put-back records of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Account<'a> {
+pub(crate) enum Account<'a> {
     /// It has failed, with this error.
     Failed {
         error: &'a str,
@@ -142,7 +142,7 @@ const MAX_LAST_ERROR: usize = 1024;
 
 impl Account<'_> {
     /// Returns the record with this attempt.
-    pub(super) fn applied_to(&self, record: &AttemptRecord) -> AttemptRecord {
+    pub(crate) fn applied_to(&self, record: &AttemptRecord) -> AttemptRecord {
         let mut record = record.clone();
         // The mark is for one attempt only.
         record.last_chance &= matches!(self, Self::Judged);

@@ -5,9 +5,9 @@ use queue_core::backend::{StorageTransaction, Transactions};
 
 use super::delivery::{Delivery, SettleError};
 use super::received::Received;
-use super::settlement::Settled;
 use super::transaction;
 use crate::kernel::lease::Promise;
+use crate::kernel::settlement::Settled;
 
 /// A delivery that was completed within a transaction of the application's, whose outcome is not known yet. From
 /// [`Delivery::complete_in`].

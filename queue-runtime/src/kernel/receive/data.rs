@@ -10,12 +10,12 @@ use queue_core::{Error, ErrorKind, Operation};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::refusal::Refusal;
-use super::settlement::{End, Settling};
 use super::waiting::{Waiting, lease_lost};
 use crate::kernel::attachment::{Unread, read_attachment};
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::panic::catch_async;
+use crate::kernel::settlement::{End, Settling};
 
 /// Why data was not fetched.
 enum Unfetched {

@@ -10,9 +10,9 @@ use tracing::Span;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::received::Received;
-use super::settlement::{End, Handled, SettleProblem, Settled, Settling, outcome};
 use crate::kernel::context::Context;
 use crate::kernel::observe;
+use crate::kernel::settlement::{End, Handled, SettleProblem, Settled, Settling, outcome};
 
 /// A message received by [`accept`](crate::QueueService::accept), to be settled by the caller. Derefs to
 /// [`Received`].

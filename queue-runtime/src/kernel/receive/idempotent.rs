@@ -23,12 +23,12 @@ use super::idempotency::Idempotency;
 use super::incoming::Incoming;
 use super::parking::can_wait_outside;
 use super::refusal::Refusal;
-use super::settlement::{End, Settling, recorded};
 use super::waiting::{Waiting, postponed};
 use crate::extensions::idempotency::{HeldClaim, no_answer};
 use crate::kernel::context::Context;
 use crate::kernel::lease::Cause;
 use crate::kernel::policy::jitter;
+use crate::kernel::settlement::{End, Settling, recorded};
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere, of a message that waits in
 /// place.

@@ -30,9 +30,9 @@ use super::handler::{
 use super::incoming::Incoming;
 use super::parking::put_back_after;
 use super::received::Received;
-use super::settlement::SettleProblem;
 use crate::kernel::context::Context;
 use crate::kernel::panic::log_caught;
+use crate::kernel::settlement::SettleProblem;
 
 /// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at all:
 /// from a function of a transaction on the SQLite file of the queues and the message. See [`InTransaction`].

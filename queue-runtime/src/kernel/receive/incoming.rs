@@ -45,28 +45,28 @@ pub(crate) struct Incoming {
     pub(crate) alone: bool,
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Whether the consumer has an idempotency store.
     pub(super) wants_key: bool,
     /// The idempotency key, once the message is decoded, if it is wanted.
     pub(super) key: OnceLock<IdempotencyKey>,
     /// The claim of the key, while the message is handled.
-    pub(super) claim: Option<HeldClaim>,
+    pub(crate) claim: Option<HeldClaim>,
 }
 
 /// What the handler of a message shares with the settlement.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// Counts the follow-ups that have no key of their own.
-    pub(super) ordinals: Ordinals,
-    pub(super) progress: Progress,
+    pub(crate) ordinals: Ordinals,
+    pub(crate) progress: Progress,
     /// What a transaction that completes the message records for its key, once the key is claimed.
-    pub(super) finish: OnceLock<Finish>,
+    pub(crate) finish: OnceLock<Finish>,
 }
 
 /// The numbers of the follow-ups of a message that have no key of their own.
 #[derive(Debug, Default)]
-pub(super) struct Ordinals {
+pub(crate) struct Ordinals {
     next: AtomicU32,
     settlement: Mutex<Range<u32>>,
 }
@@ -185,7 +185,7 @@ impl Incoming {
 
     /// Returns for how long the message can certainly be hidden before it expires, if it does. Judged in the storage's
     /// time, with a margin of 2 s.
-    pub(super) fn expires_in(&self, context: &Context) -> Option<Duration> {
+    pub(crate) fn expires_in(&self, context: &Context) -> Option<Duration> {
         let expiry = self.lease.storage_time().earliest(self.meta.expires_at?);
         let now = context.clock.monotonic();
         Some(expiry.saturating_sub(now.saturating_add(MARGIN)))
@@ -260,7 +260,7 @@ impl Ordinals {
 
     /// Reserves ordinals for the follow-ups of the settlement, and returns the first. It stays the same if the
     /// settlement is tried again, unless it then has more follow-ups.
-    pub(super) fn of_settlement(&self, follow_ups: usize) -> u32 {
+    pub(crate) fn of_settlement(&self, follow_ups: usize) -> u32 {
         let follow_ups = u32::try_from(follow_ups).unwrap_or(u32::MAX);
         let reserved = self.settlement.lock();
         let mut reserved = reserved.unwrap_or_else(PoisonError::into_inner);

@@ -11,8 +11,7 @@
 //! | `in_transaction` | has messages handled in a transaction with their settlement | |
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
-//! | `received`, `progress`, `delivery`, `complete_all`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
-//! | `settlement/` | decides what becomes of the message, and writes it | |
+//! | `received`, `progress`, `delivery`, `complete_all`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `../settlement/` |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
 //! | `layers` | what may be around a handler, and says when it is ready | |
 //! | `consumer`, `serves` | how the messages of a queue are received and settled, and of which types they are | |
@@ -45,13 +44,15 @@ mod received;
 mod refusal;
 mod serves;
 mod setters;
-mod settlement;
-mod transaction;
+pub(crate) mod transaction;
 mod waiting;
 
 pub use crate::kernel::served::KindMismatch;
+pub(crate) use crate::kernel::settlement::{End, Handled, Settling, body_unhandled, outcome};
+pub use crate::kernel::settlement::{OnError, SettleProblem, Settled};
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
 pub(crate) use admission::{admit, can_decode_early, decode, is_admissible};
+pub(crate) use attempts::{Account, believe};
 pub use batch::{Batch, BatchDisposition, BatchIter, Batching, IntoBatchDisposition, batch};
 pub(crate) use batch::{Ending, Seat, longest};
 pub use complete_all::CompleteAllError;
@@ -70,7 +71,7 @@ pub use in_transaction::{InTransaction, Prepare, in_transaction, prepare};
 pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub use layers::Work;
 pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
-pub(crate) use on_poison::OnPoison;
+pub(crate) use on_poison::{Caution, OnPoison};
 pub use on_poison::Poisoned;
 pub(crate) use parking::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
@@ -79,5 +80,3 @@ pub use received::Received;
 pub(crate) use refusal::Refusal;
 pub(crate) use serves::Serves;
 pub(crate) use setters::{consumer_setters, type_setters};
-pub(crate) use settlement::{End, Handled, Settling, body_unhandled, outcome};
-pub use settlement::{OnError, SettleProblem, Settled};

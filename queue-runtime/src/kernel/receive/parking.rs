@@ -13,10 +13,10 @@ use queue_core::{Envelope, RetryAdvice};
 
 use super::admission::renew_if_overdue;
 use super::refusal::Refusal;
-use super::settlement::{End, Settling};
 use super::waiting::{lease_lost, postponed};
 use crate::kernel::lease::Cause;
 use crate::kernel::policy::{Backoff, jitter};
+use crate::kernel::settlement::{End, Settling};
 
 /// Counts the messages that wait, which are in flight. It has room for half of those that may be, so that messages that
 /// wait do not keep all others from being received.

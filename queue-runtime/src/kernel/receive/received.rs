@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 
 use super::incoming::{Incoming, Meta, Shared};
 use super::progress::{CheckpointError, Checkpoints};
-use super::settlement::SettleProblem;
 use super::transaction::CompletionWrites;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Cancellation, Cause, Completer};
 use crate::kernel::send::{Submit, SubmitAll};
+use crate::kernel::settlement::SettleProblem;
 
 /// A received message, as its handler sees it. Derefs to the message.
 ///

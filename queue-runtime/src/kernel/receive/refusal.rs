@@ -2,8 +2,8 @@ use bytes::Bytes;
 use queue_core::Error;
 use queue_core::idempotency::WorkKey;
 
-use super::settlement::{End, SettleProblem, Settled, Settling, fingerprint, recorded};
 use crate::kernel::send::submitted_again;
+use crate::kernel::settlement::{End, SettleProblem, Settled, Settling, fingerprint, recorded};
 
 /// Why a message is not handled now. What decides that may be dropped while it waits; settling the message is a step of
 /// its own.

@@ -11,12 +11,14 @@ use queue_core::envelope::Envelope;
 use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
 
 use super::incoming::{Incoming, Meta};
-use super::settlement::{MIN_PATIENCE, SettleProblem, leave_out_replies, no_answer, recorded};
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{CompletedItem, Completer, Promise};
 use crate::kernel::repeat::Repeats;
 use crate::kernel::send::{Role, Unreplied, announce_later, encode_follow_ups, release, write};
+use crate::kernel::settlement::{
+    MIN_PATIENCE, SettleProblem, leave_out_replies, no_answer, recorded,
+};
 
 /// The completion of a message with its follow-ups, to be written within a transaction.
 pub(super) struct CompletionWrites {

@@ -12,8 +12,8 @@ use super::admission::renew_if_overdue;
 use super::consumer::Caller;
 use super::parking::can_wait_outside;
 use super::refusal::Refusal;
-use super::settlement::{End, Settling, lost};
 use crate::kernel::policy::Outage;
+use crate::kernel::settlement::{End, Settling, lost};
 
 /// A message that waits.
 pub(super) struct Waiting<'a> {

@@ -21,8 +21,8 @@ use crate::kernel::receive::idempotent::claim;
 use crate::kernel::receive::incoming::{Fetched, Incoming};
 use crate::kernel::receive::received::Received;
 use crate::kernel::receive::refusal::Refusal;
-use crate::kernel::receive::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::kernel::repeat::Repeats;
+use crate::kernel::settlement::{SettleProblem, Settled, Settling, outcome};
 
 /// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
 /// the notifier may fail.

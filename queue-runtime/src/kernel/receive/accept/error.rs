@@ -2,9 +2,9 @@ use queue_core::internal::error_chain;
 use queue_core::{InvalidName, QueueName};
 
 use crate::kernel::receive::consumer::InvalidConsumer;
-use crate::kernel::receive::settlement::SettleProblem;
 use crate::kernel::served::KindMismatch;
 use crate::kernel::settings::InvalidSetting;
+use crate::kernel::settlement::SettleProblem;
 
 /// An error of accepting a message.
 ///

@@ -9,7 +9,7 @@ use crate::kernel::context::Context;
 use crate::kernel::receive::consumer::Consumer;
 use crate::kernel::receive::delivery::Delivery;
 use crate::kernel::receive::incoming::Incoming;
-use crate::kernel::receive::settlement::Settling;
+use crate::kernel::settlement::Settling;
 
 /// A received message that an accept has not decided on.
 pub(super) struct Undecided<'a> {

@@ -10,8 +10,7 @@ use super::end::{Delay, End};
 use super::write::fingerprint;
 use crate::kernel::lease::{Promise, Purpose};
 use crate::kernel::policy::{RetryPolicy, doubled};
-use crate::kernel::receive::attempts::Account;
-use crate::kernel::receive::consumer::Caller;
+use crate::kernel::receive::{Account, Caller};
 
 /// What is known of a message that has ended.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use super::plan::PutBack;
 use super::settled::{SettleProblem, Settled};
 use super::write::{Change, write};
 use crate::kernel::context::Context;
-use crate::kernel::receive::attempts::{Account, believe};
+use crate::kernel::receive::{Account, believe};
 
 impl Settling<'_> {
     /// Writes the update. If the record does not fit into the body, only the visibility changes, unless the delay is over

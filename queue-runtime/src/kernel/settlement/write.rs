@@ -16,7 +16,7 @@ use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
 use crate::kernel::notify::Announced;
-use crate::kernel::receive::incoming::Incoming;
+use crate::kernel::receive::Incoming;
 use crate::kernel::repeat::Repeats;
 use crate::kernel::send;
 
@@ -67,7 +67,7 @@ impl From<Unsettled> for SettleProblem {
 
 /// The minimum time for which a settlement is retried, even if the lease ends before: the receipt stays
 /// valid until another consumer receives the message.
-pub(in crate::kernel::receive) const MIN_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
 pub(super) async fn write(
@@ -91,7 +91,7 @@ pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> Sett
 }
 
 /// Returns a hash that tells what one settlement writes from what another does.
-pub(in crate::kernel::receive) fn fingerprint(written: impl Hash) -> u64 {
+pub(crate) fn fingerprint(written: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     written.hash(&mut hasher);
     hasher.finish()
@@ -194,7 +194,7 @@ async fn repeat(
 }
 
 /// Leaves out the replies to an instance that is gone, and its reply queue with it. Returns whether there were any.
-pub(in crate::kernel::receive) fn leave_out_replies(
+pub(crate) fn leave_out_replies(
     (queue, id): (&QueueName, &StorageId),
     puts: &mut Vec<(QueueName, NewMessage)>,
     error: &Error,
@@ -354,7 +354,7 @@ fn is_own_queue_missing(lease: &Lease, error: &Error) -> bool {
     error.kind() == ErrorKind::QueueNotFound && error.queue().is_none_or(own)
 }
 
-pub(in crate::kernel::receive) fn no_answer(lease: &Lease) -> Error {
+pub(crate) fn no_answer(lease: &Lease) -> Error {
     Error::new(ErrorKind::Timeout, Operation::Update)
         .with_queue(lease.queue())
         .with_outcome(Outcome::Unknown)

@@ -7,8 +7,7 @@ use queue_core::QueueName;
 use queue_core::backend::NewMessage;
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::{MAX_ERROR, MAX_LOGGED, error_chain, escape_short, shorten};
-use queue_core::wire::RAW_KIND;
-use queue_core::wire::{Body, Event};
+use queue_core::wire::{Body, Event, RAW_KIND};
 
 use super::LOG;
 use super::carry_out::Settling;
@@ -18,8 +17,7 @@ use crate::kernel::attachment::moved;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Purpose;
 use crate::kernel::panic;
-use crate::kernel::receive::incoming::Incoming;
-use crate::kernel::receive::on_poison::{Caution, OnPoison};
+use crate::kernel::receive::{Caution, Incoming, OnPoison};
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups};
 
 impl Settling<'_> {

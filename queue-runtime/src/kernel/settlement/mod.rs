@@ -22,7 +22,7 @@ mod end;
 mod plan;
 mod poison;
 mod put_back;
-pub(super) mod recorded;
+pub(crate) mod recorded;
 mod settled;
 mod unreplied;
 mod write;
@@ -34,7 +34,7 @@ pub(crate) use end::End;
 pub(crate) use put_back::body_unhandled;
 pub(crate) use settled::outcome;
 pub use settled::{SettleProblem, Settled};
-pub(super) use write::{MIN_PATIENCE, fingerprint, leave_out_replies, lost, no_answer};
+pub(crate) use write::{MIN_PATIENCE, fingerprint, leave_out_replies, lost, no_answer};
 
 /// The target of the log lines of a settlement, wherever its code is.
 const LOG: &str = "queue_runtime::settlement";

@@ -9,15 +9,14 @@ use queue_core::internal::{canonical, error_chain};
 use queue_core::{Error, ErrorKind, Failure, FollowUp, Operation, QueueName};
 use serde_json::Value;
 
-use super::LOG;
 use super::carry_out::{FollowUps, Settling};
 use super::end::End;
-use super::recorded;
 use super::settled::{SettleProblem, Settled};
 use super::write::{Unsettled, fingerprint};
+use super::{LOG, recorded};
 use crate::extensions::idempotency::finish_within;
 use crate::kernel::lease::Purpose;
-use crate::kernel::receive::consumer::Caller;
+use crate::kernel::receive::Caller;
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups};
 
 impl Settling<'_> {

@@ -240,7 +240,7 @@ fn the_documentation_has_every_row() {
             ));
         }
     }
-    let documentation = include_str!("../../../../../../docs/settlement.md");
+    let documentation = include_str!("../../../../../docs/settlement.md");
     let mut found = documentation.lines();
     found.find(|line| line.starts_with("| how it ended | if |"));
     let found: Vec<_> = found

@@ -13,17 +13,15 @@ use super::write::lost;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Promise;
 use crate::kernel::policy::jitter;
-use crate::kernel::receive::attempts::Account;
-use crate::kernel::receive::consumer::Consumer;
-use crate::kernel::receive::incoming::Incoming;
+use crate::kernel::receive::{Account, Consumer, Incoming};
 use crate::kernel::receive::transaction;
 
 /// A received message that is to be settled, and who settles it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settling<'a> {
-    pub(in crate::kernel::receive) context: &'a Context,
-    pub(in crate::kernel::receive) consumer: &'a Consumer,
-    pub(in crate::kernel::receive) incoming: &'a Incoming,
+    pub(crate) context: &'a Context,
+    pub(crate) consumer: &'a Consumer,
+    pub(crate) incoming: &'a Incoming,
 }
 
 /// What is submitted when a message is completed.
