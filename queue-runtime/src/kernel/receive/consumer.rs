@@ -6,13 +6,12 @@ use queue_core::idempotency::IdempotencyStore;
 use queue_core::{InvalidName, QueueName};
 
 use super::idempotency::Idempotency;
-use super::on_poison::OnPoison;
 use super::serves::Serves;
 use crate::kernel::context::Context;
 use crate::kernel::observe::KindMeasures;
 use crate::kernel::policy::RetryPolicy;
 use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
-use crate::kernel::settlement::Classifiers;
+use crate::kernel::settlement::{Classifiers, OnPoison};
 
 /// How long messages from newer programs are postponed by default.
 const VERSION_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);

@@ -37,7 +37,6 @@ mod idempotent;
 mod in_transaction;
 mod incoming;
 mod layers;
-mod on_poison;
 mod parking;
 mod progress;
 mod received;
@@ -48,8 +47,10 @@ pub(crate) mod transaction;
 mod waiting;
 
 pub use crate::kernel::served::KindMismatch;
-pub(crate) use crate::kernel::settlement::{End, Handled, Settling, body_unhandled, outcome};
-pub use crate::kernel::settlement::{OnError, SettleProblem, Settled};
+pub(crate) use crate::kernel::settlement::{
+    End, Handled, OnPoison, Settling, body_unhandled, outcome,
+};
+pub use crate::kernel::settlement::{OnError, Poisoned, SettleProblem, Settled};
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
 pub(crate) use admission::{admit, can_decode_early, decode, is_admissible};
 pub(crate) use attempts::{Account, believe};
@@ -71,8 +72,6 @@ pub use in_transaction::{InTransaction, Prepare, in_transaction, prepare};
 pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub use layers::Work;
 pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
-pub(crate) use on_poison::{Caution, OnPoison};
-pub use on_poison::Poisoned;
 pub(crate) use parking::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;

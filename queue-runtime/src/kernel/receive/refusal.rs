@@ -3,7 +3,7 @@ use queue_core::Error;
 use queue_core::idempotency::WorkKey;
 
 use crate::kernel::send::submitted_again;
-use crate::kernel::settlement::{End, SettleProblem, Settled, Settling, fingerprint, recorded};
+use crate::kernel::settlement::{End, Recorded, SettleProblem, Settled, Settling, fingerprint};
 
 /// Why a message is not handled now. What decides that may be dropped while it waits; settling the message is a step of
 /// its own.
@@ -54,7 +54,7 @@ async fn complete_again(
         consumer,
         incoming,
     } = settling;
-    let puts = match recorded::decode(result) {
+    let puts = match Recorded::decode(result) {
         Ok(puts) => puts,
         Err(problem) => {
             let error = format!("the recorded result of `{key}` cannot be read: {problem}");

@@ -17,7 +17,7 @@ use crate::kernel::lease::{CompletedItem, Completer, Promise};
 use crate::kernel::repeat::Repeats;
 use crate::kernel::send::{Role, Unreplied, announce_later, encode_follow_ups, release, write};
 use crate::kernel::settlement::{
-    MIN_PATIENCE, SettleProblem, leave_out_replies, no_answer, recorded,
+    MIN_PATIENCE, Recorded, SettleProblem, leave_out_replies, no_answer,
 };
 
 /// The completion of a message with its follow-ups, to be written within a transaction.
@@ -169,7 +169,7 @@ fn not_written(
 fn recording_replies(finish: &Finish, puts: &[(QueueName, NewMessage)]) -> Finish {
     let replies = puts.iter().filter(|(queue, _)| queue.is_reply_queue());
     let mut finish = finish.clone();
-    finish.result = recorded::encode(&replies.cloned().collect::<Vec<_>>());
+    finish.result = Recorded::encode(&replies.cloned().collect::<Vec<_>>());
     finish
 }
 

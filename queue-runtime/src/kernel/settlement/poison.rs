@@ -1,18 +1,19 @@
-//! Moving a message to the poison queue, with a record of the reason, the error and the attempts.
+//! Moving a message to the poison queue, with a record of the reason, the error and the attempts. The sender of a request is
+//! told of an end without a reply, also of its completion.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use queue_core::QueueName;
 use queue_core::backend::NewMessage;
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::{MAX_ERROR, MAX_LOGGED, error_chain, escape_short, shorten};
 use queue_core::wire::{Body, Event, RAW_KIND};
+use queue_core::{Error, QueueName};
 
 use super::LOG;
 use super::carry_out::Settling;
-use super::settled::{SettleProblem, Settled};
-use super::write::fingerprint;
+use super::end::{SettleProblem, Settled};
+use super::write::{Change, Unsettled, fingerprint, write};
 use crate::kernel::attachment::moved;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Purpose;
@@ -169,4 +170,40 @@ fn wrapped(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Opt
     wrapper.time = Some(record.first);
     wrapper.queue_uri.clone_from(&envelope.queue_uri);
     context.encoder.poison_raw(stored, &wrapper, record)
+}
+
+impl Settling<'_> {
+    /// Puts messages and deletes this one. Its sender is told how it ended, unless that is among the puts.
+    ///
+    /// What the sender is told never prevents the deletion: if the storage refuses it for good, it is left out.
+    pub(super) async fn delete_and_tell(
+        self,
+        purpose: Purpose,
+        mut puts: Vec<(QueueName, NewMessage)>,
+        unreplied: &Unreplied,
+    ) -> Result<(), Unsettled> {
+        let (context, incoming) = (self.context, self.incoming);
+        let told = unreplied.tell(context, &incoming.envelope, &mut puts);
+        let delete = Change::Delete {
+            moved: matches!(purpose, Purpose::Poison { .. }),
+        };
+        let settled = write(context, incoming, purpose, puts, delete.clone()).await;
+        let Some(queue) = told else {
+            return settled;
+        };
+        let Err(mut unsettled) = settled else {
+            return Ok(());
+        };
+        let is_told = |error: &&Error| error.queue().is_none_or(|refused| *refused == queue);
+        let refused = unsettled.refused_put().filter(is_told).cloned();
+        // The caller has not asked for it.
+        unsettled.puts.retain(|(to, _)| *to != queue);
+        let Some(error) = refused else {
+            return Err(unsettled);
+        };
+        let id = &incoming.envelope.id;
+        tracing::warn!(target: LOG, queue = %incoming.lease.queue(), %id, reply_queue = %queue, %error, "failed to tell the sender of a request that it gets no reply");
+        let untold = write(context, incoming, purpose, unsettled.puts, delete);
+        Box::pin(untold).await
+    }
 }

@@ -11,7 +11,7 @@ use queue_core::backend::{
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use super::LOG;
-use super::settled::SettleProblem;
+use super::end::SettleProblem;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
