@@ -11,6 +11,7 @@ use queue_core::wire::{Body, Event, RAW_KIND};
 use queue_core::{Error, QueueName};
 
 use super::LOG;
+use super::callbacks::{Caution, OnPoison};
 use super::carry_out::Settling;
 use super::end::{SettleProblem, Settled};
 use super::write::{Change, Unsettled, fingerprint, write};
@@ -18,7 +19,7 @@ use crate::kernel::attachment::moved;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Purpose;
 use crate::kernel::panic;
-use crate::kernel::receive::{Caution, Incoming, OnPoison};
+use crate::kernel::receive::Incoming;
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups};
 
 impl Settling<'_> {
