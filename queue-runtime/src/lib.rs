@@ -8,7 +8,15 @@ pub mod service;
 pub mod testing;
 
 pub use extensions::{idempotency, meter, payloads, recurring, request};
-pub use kernel::{clock, listener, notify, panic, policy, receive, send, settings, tower};
+pub use kernel::{clock, listener, notify, panic, policy, send, settings, tower};
+
+/// Receiving: `backend → wire → envelope → message → handler → disposition → backend`.
+pub mod receive {
+    pub use crate::extensions::transactions::Completing;
+    #[cfg(feature = "sqlite")]
+    pub use crate::extensions::transactions::{InTransaction, Prepare, in_transaction, prepare};
+    pub use crate::kernel::receive::*;
+}
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use extensions::storage_limit::StorageLimit;

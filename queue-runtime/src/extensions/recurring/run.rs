@@ -17,9 +17,10 @@ use super::lead::{Lead, Moment, Verdict};
 use super::record::Last;
 use super::recurrence::Ticks;
 use crate::extensions::idempotency::DEFAULT_RETENTION;
+use crate::extensions::unique::SubmittedIf;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::{jitter, outage_pause};
-use crate::kernel::send::{Submit, SubmitError, SubmitProblem, SubmittedIf};
+use crate::kernel::send::{Submit, SubmitError, SubmitProblem};
 
 /// The longest sleep, after which the wall clock is looked at again: it may have been stepped. Shorter than a tick may be
 /// late.

@@ -51,8 +51,8 @@ use crate::kernel::settlement::{End, Handled, SettleProblem, Settled, Settling, 
 #[must_use = "a delivery that is dropped is delivered again"]
 pub struct Delivery<M> {
     received: Received<M>,
-    pub(super) incoming: Box<Incoming>,
-    pub(super) context: Arc<Context>,
+    pub(crate) incoming: Box<Incoming>,
+    pub(crate) context: Arc<Context>,
     consumer: Arc<Consumer>,
     span: Span,
 }
@@ -284,13 +284,13 @@ impl<M> Delivery<M> {
     }
 
     /// Counts how the message was settled.
-    pub(super) fn record(&self, settled: &Result<Settled, SettleProblem>) {
+    pub(crate) fn record(&self, settled: &Result<Settled, SettleProblem>) {
         let outcome = outcome(settled);
         self.consumer.measures(&self.context).settled(outcome);
         observe::record_outcome(&self.span, outcome);
     }
 
-    pub(super) fn unsettled(self, problem: SettleProblem) -> SettleError<M> {
+    pub(crate) fn unsettled(self, problem: SettleProblem) -> SettleError<M> {
         SettleError {
             delivery: self,
             problem,

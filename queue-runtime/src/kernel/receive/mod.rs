@@ -8,11 +8,9 @@
 //! | `data` | in between, fetches the data of an event that is attached to its message | |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
 //! | `batch/` | has messages handled several at a time | |
-//! | `in_transaction` | has messages handled in a transaction with their settlement | |
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
 //! | `received`, `progress`, `delivery`, `complete_all`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `../settlement/` |
-//! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
 //! | `layers` | what may be around a handler, and says when it is ready | |
 //! | `consumer`, `serves` | how the messages of a queue are received and settled, and of which types they are | |
 //! | `setters` | the methods that `accept` and the builder of listeners share | |
@@ -24,7 +22,6 @@ mod admission;
 mod attempts;
 mod batch;
 mod complete_all;
-mod completing;
 mod consumer;
 mod data;
 mod delivery;
@@ -33,8 +30,6 @@ mod handler;
 mod handler_with;
 mod idempotency;
 mod idempotent;
-#[cfg(feature = "sqlite")]
-mod in_transaction;
 mod incoming;
 mod layers;
 mod parking;
@@ -43,7 +38,6 @@ mod received;
 mod refusal;
 mod serves;
 mod setters;
-pub(crate) mod transaction;
 mod waiting;
 
 pub use crate::kernel::served::KindMismatch;
@@ -57,18 +51,15 @@ pub(crate) use attempts::{Account, believe};
 pub use batch::{Batch, BatchDisposition, BatchIter, Batching, IntoBatchDisposition, batch};
 pub(crate) use batch::{Ending, Seat, longest};
 pub use complete_all::CompleteAllError;
-pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open, refresh};
 pub use handler::{Blocking, Handler, blocking};
-pub(crate) use handler::{Call, Erased, ErasedHandler, Prepared, Transact, Unfit};
+pub(crate) use handler::{Call, Erased, ErasedHandler, HandlerFuture, Prepared, Transact, Unfit};
 pub use handler_with::HandlerWith;
 pub(crate) use idempotency::Idempotency;
 pub(crate) use idempotent::claim;
-#[cfg(feature = "sqlite")]
-pub use in_transaction::{InTransaction, Prepare, in_transaction, prepare};
 pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub use layers::Work;
 pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};

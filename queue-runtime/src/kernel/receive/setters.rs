@@ -1,7 +1,7 @@
 /// The settings that the builders of all consumers share. Each builder has a field `options: Options`.
 macro_rules! consumer_setters {
     () => {
-        $crate::receive::type_setters!();
+        $crate::kernel::receive::type_setters!();
 
         /// Sets the visibility timeout: how long a message stays invisible to other consumers after a receive and
         /// after each renewal. The default is that of the queue's metadata, of the type, or 30 seconds.
@@ -27,7 +27,7 @@ macro_rules! consumer_setters {
         /// Creates the queue if it does not exist, instead of waiting for it or failing. The default for a type's own
         /// queue, but not for one that was [named](crate::QueueService::queue_named).
         pub fn create_queue(mut self) -> Self {
-            self.options.missing_queue = $crate::receive::MissingQueue::Create;
+            self.options.missing_queue = $crate::kernel::receive::MissingQueue::Create;
             self
         }
     };
@@ -80,7 +80,7 @@ macro_rules! type_setters {
         /// The callback must not block.
         pub fn on_poison(
             mut self,
-            callback: impl Fn($crate::receive::Poisoned<M>) -> Option<queue_core::FollowUp>
+            callback: impl Fn($crate::kernel::receive::Poisoned<M>) -> Option<queue_core::FollowUp>
             + Send
             + Sync
             + 'static,
@@ -88,7 +88,7 @@ macro_rules! type_setters {
         where
             M: queue_core::Message,
         {
-            self.options.on_poison = Some($crate::receive::OnPoison::new(callback));
+            self.options.on_poison = Some($crate::kernel::receive::OnPoison::new(callback));
             self
         }
 

@@ -99,7 +99,7 @@ queue_core::debug_as_text!(SubmitProblem);
 
 impl<M> SubmitError<M> {
     /// The error of a message that was not sent to the storage.
-    pub(super) fn unsent(message: M, problem: SubmitProblem) -> Self {
+    pub(crate) fn unsent(message: M, problem: SubmitProblem) -> Self {
         Self {
             id: None,
             message,

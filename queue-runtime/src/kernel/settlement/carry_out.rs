@@ -14,11 +14,13 @@ use queue_core::{Failure, FollowUp, QueueName, Timestamp};
 use super::LOG;
 use super::end::{End, SettleProblem, Settled};
 use super::plan::{ClaimEnd, Known, PutBack, Step, completes, plan};
-use super::write::{Change, lost, write};
+use super::write::{Change, MIN_PATIENCE, lost, no_answer, write};
+use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Promise;
 use crate::kernel::policy::jitter;
-use crate::kernel::receive::{Account, Consumer, Incoming, believe, transaction};
+use crate::kernel::receive::{Account, Consumer, Incoming, believe};
+use crate::kernel::repeat::Repeats;
 
 /// A received message that is to be settled, and who settles it.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +81,7 @@ impl<'a> Settling<'a> {
         handled: Handled<'_>,
         counts: impl FnOnce(Promise) -> bool,
     ) -> Result<Settled, SettleProblem> {
-        let transaction = transaction::outcome(self.context, self.incoming).await?;
+        let transaction = transaction_outcome(self.context, self.incoming).await?;
         let counts = counts(transaction);
         let settled = if completes(handled.end, transaction) {
             let follow_ups = FollowUps::Returned(handled.follow_ups);
@@ -90,7 +92,7 @@ impl<'a> Settling<'a> {
         };
         // A handler that went on may have completed the message in a transaction meanwhile, for whose end this has waited.
         if handled.still_runs && transaction == Promise::None && self.incoming.lease.is_promised() {
-            let outcome = Box::pin(transaction::outcome(self.context, self.incoming)).await;
+            let outcome = Box::pin(transaction_outcome(self.context, self.incoming)).await;
             if outcome? == Promise::Committed {
                 return Ok(Settled::Completed);
             }
@@ -355,6 +357,36 @@ impl Settling<'_> {
                 tracing::debug!(target: LOG, %queue, %id, ?after, reason, "postponed a message");
             }
             Account::Released | Account::Judged | Account::Exhausted { .. } => {}
+        }
+    }
+}
+
+/// Returns what became of the transaction that completed the message, if there was one. Waits for its end, as long as
+/// the lease may last, and at least two seconds.
+pub(crate) async fn transaction_outcome(
+    context: &Context,
+    incoming: &Incoming,
+) -> Result<Promise, SettleProblem> {
+    if !incoming.lease.is_promised() {
+        return Ok(Promise::None);
+    }
+    let clock = &*context.clock;
+    let mut locked = incoming.lease.lock().await;
+    let patience = locked.remaining().max(MIN_PATIENCE);
+    let give_up_at = clock.monotonic().saturating_add(patience);
+    let mut repeats = Repeats::within_lease(give_up_at, clock);
+    loop {
+        let concluded = ready_by(clock, give_up_at, locked.conclude()).await;
+        let concluded = concluded.unwrap_or_else(|| Err(no_answer(&incoming.lease)));
+        match concluded {
+            Ok(Promise::Committed) => {
+                let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
+                context.packs.completed(queue, id).await;
+                incoming.leave_claim();
+                return Ok(Promise::Committed);
+            }
+            Ok(promise) => return Ok(promise),
+            Err(error) => repeats.pause(error).await.map_err(SettleProblem::Unknown)?,
         }
     }
 }

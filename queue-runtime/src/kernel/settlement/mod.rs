@@ -24,11 +24,11 @@ mod write;
 
 pub(crate) use callbacks::{Classifiers, OnPoison};
 pub use callbacks::{OnError, Poisoned};
-pub(crate) use carry_out::{Handled, Settling, body_unhandled};
+pub(crate) use carry_out::{Handled, Settling, body_unhandled, transaction_outcome};
 pub(crate) use complete::Recorded;
 pub(crate) use end::{End, outcome};
 pub use end::{SettleProblem, Settled};
-pub(crate) use write::{MIN_PATIENCE, fingerprint, leave_out_replies, lost, no_answer};
+pub(crate) use write::{fingerprint, leave_out_replies, lost};
 
 /// The target of the log lines of a settlement, wherever its code is.
 const LOG: &str = "queue_runtime::settlement";

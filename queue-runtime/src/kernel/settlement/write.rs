@@ -67,7 +67,7 @@ impl From<Unsettled> for SettleProblem {
 
 /// The minimum time for which a settlement is retried, even if the lease ends before: the receipt stays
 /// valid until another consumer receives the message.
-pub(crate) const MIN_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
 pub(super) async fn write(
@@ -354,7 +354,7 @@ fn is_own_queue_missing(lease: &Lease, error: &Error) -> bool {
     error.kind() == ErrorKind::QueueNotFound && error.queue().is_none_or(own)
 }
 
-pub(crate) fn no_answer(lease: &Lease) -> Error {
+pub(super) fn no_answer(lease: &Lease) -> Error {
     Error::new(ErrorKind::Timeout, Operation::Update)
         .with_queue(lease.queue())
         .with_outcome(Outcome::Unknown)

@@ -9,9 +9,8 @@ use queue_core::idempotency::{IdempotencyStore, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};
 
-use super::submit::{Outgoing, Sending, Submitted};
-use super::unique_key::{Put, Record, UniqueKey};
 use crate::extensions::idempotency::{OnceError, once};
+use crate::kernel::send::{Outgoing, Sending, Submitted, UniqueKey, UniquePut, UniqueRecord};
 
 /// The lease of a submission that is recorded in a store: how long others wait if its process dies.
 const LEASE: Duration = Duration::from_secs(30);
@@ -25,7 +24,7 @@ pub(crate) enum SubmittedIf {
 
 /// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, if `keeps`: what is recorded stays
 /// until all tries are over, so that another try has no second effect.
-pub(super) async fn put_if(
+pub(crate) async fn put_if(
     sending: &Sending,
     outgoing: &Outgoing,
     swap: &Swap,
@@ -56,14 +55,14 @@ pub(super) async fn put_if(
 }
 
 /// Puts a message and records it in one step, unless its key is recorded.
-pub(super) async fn send_if_first(
+pub(crate) async fn send_if_first(
     sending: &Sending,
     outgoing: &Outgoing,
     key: &UniqueKey,
     duration: Duration,
     until_settled: bool,
 ) -> Result<Submitted, Error> {
-    let record = Record::new(&outgoing.id, &outgoing.request, key.put.clone());
+    let record = UniqueRecord::new(&outgoing.id, &outgoing.request, key.put.clone());
     let mut swap = Swap::new(key.work_key(), record.value(), duration);
     swap.ends_with_message = until_settled;
     // Settled during a pause, the message releases its key.
@@ -78,7 +77,7 @@ pub(super) async fn send_if_first(
 }
 
 /// Forgets what is recorded under a key. Returns whether there was anything.
-pub(super) async fn release(
+pub(crate) async fn release(
     sending: &Sending,
     outgoing: &Outgoing,
     key: WorkKey,
@@ -99,7 +98,7 @@ pub(super) async fn release(
 }
 
 /// Puts a message and then records it in a store, unless its key is recorded there.
-pub(super) async fn send_and_record(
+pub(crate) async fn send_and_record(
     sending: &Sending,
     outgoing: &Outgoing,
     store: &Arc<dyn IdempotencyStore>,
@@ -107,14 +106,14 @@ pub(super) async fn send_and_record(
     retention: Duration,
 ) -> Result<Submitted, Error> {
     let queue = &outgoing.queue;
-    let own = Put::of(&sending.context, queue, outgoing.new.delay);
+    let own = UniquePut::of(&sending.context, queue, outgoing.new.delay);
     let work = async {
         let visible_at = sending.put(outgoing).await?;
-        let put = Put {
+        let put = UniquePut {
             visible_at,
             ..own.clone()
         };
-        Ok(Record::new(&outgoing.id, &outgoing.request, put))
+        Ok(UniqueRecord::new(&outgoing.id, &outgoing.request, put))
     };
     let done = once(store, key, work).lease(LEASE).retention(retention);
     let recorded = match done.wait(2 * LEASE).await {
@@ -157,7 +156,7 @@ fn no_record(queue: &QueueName) -> Error {
 }
 
 /// Returns the receipt of the submission that is recorded, of which `own` may be the token. `None` if it is invalid.
-fn receipt(recorded: Record, own: u64) -> Option<Submitted> {
+fn receipt(recorded: UniqueRecord, own: u64) -> Option<Submitted> {
     let put = recorded.put;
     Some(Submitted {
         id: MessageId::new(recorded.id).ok()?,

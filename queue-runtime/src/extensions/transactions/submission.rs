@@ -9,12 +9,11 @@ use queue_core::backend::{
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 
-use super::submit::{Outgoing, Submit, Submitted};
-use super::submit_error::{SubmitError, SubmitProblem};
 use crate::kernel::context::Context;
 use crate::kernel::lease::unsupported;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::SHORTEST;
+use crate::kernel::send::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
 
 /// How often the end of a transaction is waited for, each time for the storage's busy timeout.
 const MAX_WAITS: u32 = 100;

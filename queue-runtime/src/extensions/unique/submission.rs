@@ -12,11 +12,11 @@ use serde_json::Value;
 use tracing::Instrument as _;
 
 use super::conditional::{SubmittedIf, put_if, release, send_and_record, send_if_first};
-use super::submit::{Submit, Submitted, Unique};
-use super::submit_error::{SubmitError, SubmitProblem};
-use super::unique_key::{Put, UniqueKey};
 use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::observe::{self, record_id};
+use crate::kernel::send::{
+    Submit, SubmitError, SubmitProblem, Submitted, Unique, UniqueKey, UniquePut,
+};
 
 /// The longest scope of unique submissions, in bytes.
 const MAX_SCOPE: usize = 256;
@@ -270,7 +270,7 @@ impl<M> Submit<M> {
     }
 
     /// Refuses a unique submission where the message is put in another way.
-    pub(super) fn check_unconditional(mut self) -> Result<Self, SubmitError<M>> {
+    pub(crate) fn check_unconditional(mut self) -> Result<Self, SubmitError<M>> {
         if self.take_unique().is_none() {
             return Ok(self);
         }
@@ -279,7 +279,7 @@ impl<M> Submit<M> {
         Err(self.failed(refusal))
     }
 
-    pub(super) async fn send_once(mut self, unique: Unique) -> Result<Submitted, SubmitError<M>> {
+    pub(crate) async fn send_once(mut self, unique: Unique) -> Result<Submitted, SubmitError<M>> {
         let (until_settled, store) = (unique.until_settled, unique.store.clone());
         let (key, duration) = match self.check_unique(unique) {
             Ok(checked) => checked,
@@ -374,7 +374,7 @@ impl<M> Submit<M> {
         let key = UniqueKey {
             scope: unique.scope,
             key: canonical(Value::Array(parts)),
-            put: Put::of(&self.context, &self.queue, self.delay),
+            put: UniquePut::of(&self.context, &self.queue, self.delay),
         };
         Ok((key, duration))
     }

@@ -10,29 +10,20 @@
 
 use std::fmt;
 use std::future::ready;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
 use queue_core::{
-    DecodeError, Disposition, Error, ErrorKind, Failure, FollowUp, IntoDisposition, Message,
-    MessageType, Operation,
+    DecodeError, Disposition, ErrorKind, Failure, IntoDisposition, Message, MessageType,
 };
-use queue_sqlite::Mark;
-use queue_sqlite::rusqlite::{
-    self, Connection, ErrorCode, InterruptHandle, Transaction, TransactionBehavior,
-};
+use queue_sqlite::rusqlite::{self, Connection, InterruptHandle, Transaction};
 
-use super::handler::{
-    Call, Erased, ErasedHandler, Handler, HandlerFuture, Prepared, Transact, Unfit,
-};
-use super::incoming::Incoming;
-use super::parking::put_back_after;
-use super::received::Received;
+use super::connection::{Own, SetUp, Work, put_back};
 use crate::kernel::context::Context;
-use crate::kernel::panic::log_caught;
-use crate::kernel::settlement::SettleProblem;
+use crate::kernel::receive::{
+    Call, Erased, ErasedHandler, Handler, HandlerFuture, Incoming, Prepared, Received, Transact,
+    Unfit,
+};
 
 /// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at all:
 /// from a function of a transaction on the SQLite file of the queues and the message. See [`InTransaction`].
@@ -191,24 +182,9 @@ pub struct InTransaction<M> {
     set_up: Option<Arc<SetUp>>,
 }
 
-/// What the application sets on a connection before its transaction.
-type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
-
-/// The connection of one transaction. When it is dropped, no transaction is left open, also after a panic: a rollback may have
-/// been interrupted, and would keep the file from all others.
-struct Own {
-    connection: Connection,
-    /// Whether a commit is that of a completed message. Others are refused: SQLite itself ends a transaction after some errors,
-    /// and each further statement of a function that goes on would be committed by itself.
-    commits: Arc<AtomicBool>,
-}
-
 /// Returns the work within the transaction.
 type Steps<M> =
     dyn Fn(Arc<Received<M>>) -> BoxFuture<'static, Result<Work, Disposition>> + Send + Sync;
-
-/// What the application does in the transaction.
-type Work = Box<dyn FnOnce(&Transaction<'_>) -> Disposition + Send>;
 
 impl<M: Send + Sync + 'static> InTransaction<M> {
     fn new(
@@ -258,7 +234,7 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
             let interrupt = Arc::clone(&opened);
             Ok(Transact {
                 run: Box::new(move |may_begin| {
-                    match Own::open(received.context(), set_up.as_deref()) {
+                    match Own::open(&received.context, set_up.as_deref()) {
                         Ok(mut own) => {
                             opened.get_or_init(|| own.connection.get_interrupt_handle());
                             own.transact(&received, work, may_begin)
@@ -278,174 +254,6 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
             })
         })
     }
-}
-
-/// How often the end of a transaction is tried.
-const ROLLBACKS: u32 = 100;
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        for _ in 0..ROLLBACKS {
-            if self.connection.is_autocommit() {
-                return;
-            }
-            // An error shows in the next round.
-            let _ = self.connection.execute_batch("ROLLBACK");
-        }
-        log_caught(|| {
-            tracing::error!(
-                "a transaction could not be rolled back, and keeps its file from all others"
-            )
-        });
-    }
-}
-
-impl Own {
-    /// Opens a connection, sets it up, and guards its commits.
-    fn open(context: &Context, set_up: Option<&SetUp>) -> Result<Self, Error> {
-        let mut connection = queue_sqlite::connect(&*context.backend)?;
-        let commits = Arc::new(AtomicBool::new(false));
-        let is_allowed = Arc::clone(&commits);
-        let refuses = move || !is_allowed.load(Ordering::Relaxed);
-        let set_up = set_up.map_or(Ok(()), |set_up| set_up(&connection));
-        let guarded = set_up.and_then(|()| connection.commit_hook(Some(refuses)));
-        guarded.map_err(|error| {
-            let failed = Error::new(ErrorKind::Storage, Operation::Open);
-            failed
-                .with_detail("a connection could not be set up")
-                .with_source(error)
-        })?;
-        Ok(Self {
-            connection,
-            commits,
-        })
-    }
-
-    /// Whatever fails before the function is called is not the message's failure.
-    fn transact<M>(
-        &mut self,
-        received: &Received<M>,
-        work: Work,
-        may_begin: &dyn Fn() -> bool,
-    ) -> Option<Disposition> {
-        let behavior = TransactionBehavior::Immediate;
-        let tx = match self.connection.transaction_with_behavior(behavior) {
-            Ok(tx) => tx,
-            Err(error) => return Some(put_back(received, Failure::retry(error))),
-        };
-        let mark = match Mark::set(&*received.context().backend, &tx) {
-            Ok(mark) => mark,
-            Err(error) => return Some(put_back(received, Failure::retry(error))),
-        };
-        if !may_begin() {
-            return None;
-        }
-        Some(match work(&tx) {
-            Disposition::Complete(follow_ups) => {
-                if let Err(disposition) = complete(received, &tx, mark, follow_ups) {
-                    return Some(disposition);
-                }
-                self.commits.store(true, Ordering::Relaxed);
-                match tx.commit() {
-                    Ok(()) => Disposition::complete(),
-                    Err(error) => failed(received, Failure::retry(error)),
-                }
-            }
-            Disposition::Retry { after: None, error } => failed(received, error),
-            other => other,
-        })
-    }
-}
-
-/// Completes the message in the transaction, or returns how it ends instead.
-fn complete<M>(
-    received: &Received<M>,
-    tx: &Transaction<'_>,
-    mark: Mark,
-    follow_ups: Vec<FollowUp>,
-) -> Result<(), Disposition> {
-    if received.is_completed_in() {
-        let why = "the function has completed the message itself; a handler of `in_transaction` returns what follows instead";
-        return Err(Disposition::retry(why));
-    }
-    match mark.clear(tx) {
-        Ok(true) => {}
-        Ok(false) => {
-            let why = "the transaction ended before the function returned: SQLite has rolled it back after an error, or the function \
-                       has ended it";
-            return Err(Disposition::retry(why));
-        }
-        Err(error) => return Err(failed(received, Failure::retry(error))),
-    }
-    let Err(problem) = received.complete_in(tx, follow_ups) else {
-        return Ok(());
-    };
-    Err(match &problem {
-        // A follow-up that can never be stored.
-        SettleProblem::NotDone(error)
-            if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::TooLarge) =>
-        {
-            Disposition::reject(problem)
-        }
-        // It is somebody else's by now, which says nothing of what the handler depends on.
-        SettleProblem::LeaseLost(_) | SettleProblem::Expired(_) => {
-            put_back(received, problem.into())
-        }
-        _ => failed(received, problem.into()),
-    })
-}
-
-/// Returns how the message ends: a failure of the file is not its own.
-fn failed<M>(received: &Received<M>, failure: Failure) -> Disposition {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(failure.error());
-    while let Some(error) = source {
-        let of_file = error.downcast_ref().is_some_and(is_of_the_file)
-            || error.downcast_ref().is_some_and(is_of_the_storage);
-        if of_file {
-            return put_back(received, failure);
-        }
-        source = error.source();
-    }
-    failure.into()
-}
-
-fn put_back<M>(received: &Received<M>, failure: Failure) -> Disposition {
-    let (envelope, error) = (received.envelope(), failure.chain());
-    let (id, mut after) = (&envelope.id, put_back_after(envelope));
-    if received.expires_at().is_some() {
-        after = after.min(Duration::from_secs(1));
-    }
-    tracing::warn!(%id, error, ?after, "a transaction has failed for a reason that is not the message's; it is put back");
-    Failure::postpone(after, error).into()
-}
-
-/// Whether other statements would have failed, too. A table that is locked by its own connection, or an attached file that
-/// cannot be written, is a mistake of the function, and a damaged row is the message's.
-fn is_of_the_file(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(
-            ErrorCode::DatabaseBusy
-                | ErrorCode::OutOfMemory
-                | ErrorCode::SystemIoFailure
-                | ErrorCode::DiskFull
-                | ErrorCode::FileLockingProtocolFailed
-        )
-    )
-}
-
-fn is_of_the_storage(error: &Error) -> bool {
-    !error.is_lease_gone()
-        && !matches!(
-            error.kind(),
-            ErrorKind::Corrupt
-                // The mark was written, so the function has made its connection read-only.
-                | ErrorKind::Denied
-                | ErrorKind::InvalidInput
-                | ErrorKind::QueueNotFound
-                | ErrorKind::TooLarge
-                | ErrorKind::Unsupported
-        )
 }
 
 #[diagnostic::do_not_recommend]
