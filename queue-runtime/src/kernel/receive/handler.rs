@@ -3,15 +3,12 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use queue_core::clock::BoxFuture;
-use queue_core::{DecodeError, Disposition, Error, Failure, IntoDisposition, Message, MessageType};
+use queue_core::{DecodeError, IntoDisposition, Message, MessageType};
 
-use super::batch::Join;
+use super::call::{Call, Erased, ErasedHandler};
 use super::incoming::Incoming;
-use super::layers::ReadyService;
 use super::received::Received;
 use crate::kernel::context::Context;
-use crate::kernel::settings::InvalidSetting;
 
 /// A handler of a listener's messages: any `async fn(Received<M>) -> impl IntoDisposition`, or a type that
 /// implements this trait. For a function that blocks, use [`blocking`]; for one that needs the application's state,
@@ -210,139 +207,6 @@ where
 impl<F> fmt::Debug for Blocking<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Blocking").finish_non_exhaustive()
-    }
-}
-
-/// A handler with its message type erased, so that the listener is compiled once.
-#[derive(Clone)]
-pub struct ErasedHandler(Arc<dyn Erased>);
-
-/// A call of a handler that has not started yet.
-pub(crate) enum Call {
-    Task(BoxFuture<'static, Disposition>),
-    Blocking(Box<dyn FnOnce() -> Disposition + Send>),
-    /// Together with others.
-    Batched(Join),
-    /// In a transaction, one at a time.
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
-    InTransaction(Prepared),
-    /// By a service that is ready.
-    Service(Box<dyn FnOnce(ReadyService) -> BoxFuture<'static, Disposition> + Send>),
-}
-
-/// Returns `None` if the transaction must not begin, which is asked once nobody else writes.
-type RunTransaction = Box<dyn FnOnce(&dyn Fn() -> bool) -> Option<Disposition> + Send>;
-
-/// A transaction with all that belongs to it.
-pub(crate) struct Transact {
-    pub(crate) run: RunTransaction,
-    /// Ends the statement that runs.
-    pub(crate) interrupt: Box<dyn Fn() + Send + Sync>,
-}
-
-/// The transaction, once it is prepared, or how the message ends without one.
-pub(crate) type Prepared = BoxFuture<'static, Result<Transact, Disposition>>;
-
-/// Why a handler cannot be used.
-#[derive(Debug)]
-pub(crate) enum Unfit {
-    Setting(InvalidSetting),
-    /// The storage has no transactions, or they cannot be begun.
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
-    Transactions(Error),
-}
-
-pub(crate) trait Erased: Send + Sync {
-    fn message_type(&self) -> MessageType;
-
-    fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError>;
-
-    fn is_blocking(&self) -> bool {
-        false
-    }
-
-    /// Returns whether calls are transactions, one at a time.
-    fn is_transacting(&self) -> bool {
-        false
-    }
-
-    /// Returns how many messages are handled at a time at most, if not one.
-    fn batch(&self) -> Option<usize> {
-        None
-    }
-
-    /// Checks its settings, and opens what it needs.
-    fn check(&self, _context: &Context) -> Result<(), Unfit> {
-        Ok(())
-    }
-
-    /// Returns whether it has to be ready before it takes a message.
-    fn is_service(&self) -> bool {
-        false
-    }
-
-    /// Waits until it can take a message, if it is a service.
-    fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
-        None
-    }
-}
-
-impl ErasedHandler {
-    pub(crate) fn new(handler: impl Erased + 'static) -> Self {
-        Self(Arc::new(handler))
-    }
-
-    /// Waits until it can take a message, if it is a service.
-    pub(crate) fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
-        self.0.ready()
-    }
-
-    pub(crate) fn is_service(&self) -> bool {
-        self.0.is_service()
-    }
-
-    pub(crate) fn message_type(&self) -> MessageType {
-        self.0.message_type()
-    }
-
-    /// Decodes a message, and returns the call that handles it.
-    pub(crate) fn call(
-        &self,
-        context: &Arc<Context>,
-        incoming: &Incoming,
-    ) -> Result<Call, DecodeError> {
-        self.0.call(context, incoming)
-    }
-
-    /// Returns how many messages are handled at a time at most, if not one.
-    pub(crate) fn batch(&self) -> Option<usize> {
-        self.0.batch()
-    }
-
-    /// Returns whether layers can be around it.
-    pub(crate) fn takes_layers(&self) -> bool {
-        !self.is_blocking() && !self.is_transacting() && self.batch().is_none()
-    }
-
-    /// Returns whether calls are transactions, one at a time.
-    pub(crate) fn is_transacting(&self) -> bool {
-        self.0.is_transacting()
-    }
-
-    /// Checks its settings, and opens what it needs.
-    pub(crate) fn check(&self, context: &Context) -> Result<(), Unfit> {
-        self.0.check(context)
-    }
-
-    /// Returns whether calls need threads.
-    pub(crate) fn is_blocking(&self) -> bool {
-        self.0.is_blocking()
-    }
-}
-
-impl fmt::Debug for ErasedHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ErasedHandler(…)")
     }
 }
 

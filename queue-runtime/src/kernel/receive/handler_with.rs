@@ -1,6 +1,7 @@
 use queue_core::{IntoDisposition, Message};
 
-use super::handler::{Blocking, ErasedHandler, Handler as _, HandlerFuture, blocking};
+use super::call::ErasedHandler;
+use super::handler::{Blocking, Handler as _, HandlerFuture, blocking};
 use super::received::Received;
 
 /// A handler that gets a clone of the application's state with each message: any

@@ -11,7 +11,7 @@
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
 //! | `received`, `progress`, `delivery`, `complete_all`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `../settlement/` |
-//! | `layers` | what may be around a handler, and says when it is ready | |
+//! | `call` | a handler with its type erased, its calls, and what may be around it and says when it is ready | |
 //! | `consumer`, `serves` | how the messages of a queue are received and settled, and of which types they are | |
 //! | `setters` | the methods that `accept` and the builder of listeners share | |
 //!
@@ -21,6 +21,7 @@ mod accept;
 mod admission;
 mod attempts;
 mod batch;
+mod call;
 mod complete_all;
 mod consumer;
 mod data;
@@ -31,7 +32,6 @@ mod handler_with;
 mod idempotency;
 mod idempotent;
 mod incoming;
-mod layers;
 mod parking;
 mod progress;
 mod received;
@@ -48,21 +48,24 @@ pub use crate::kernel::settlement::{OnError, Poisoned, SettleProblem, Settled};
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
 pub(crate) use admission::{admit, can_decode_early, decode, is_admissible};
 pub(crate) use attempts::{Account, believe};
+pub(crate) use batch::longest;
 pub use batch::{Batch, BatchDisposition, BatchIter, Batching, IntoBatchDisposition, batch};
-pub(crate) use batch::{Ending, Seat, longest};
+pub use call::Work;
+pub(crate) use call::{
+    Around, Call, Ending, Erased, ErasedHandler, Prepared, Readiness, Ready, ReadyAround,
+    ReadyService, Seat, Transact, Unfit,
+};
 pub use complete_all::CompleteAllError;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open, refresh};
+pub(crate) use handler::HandlerFuture;
 pub use handler::{Blocking, Handler, blocking};
-pub(crate) use handler::{Call, Erased, ErasedHandler, HandlerFuture, Prepared, Transact, Unfit};
 pub use handler_with::HandlerWith;
 pub(crate) use idempotency::Idempotency;
 pub(crate) use idempotent::claim;
 pub(crate) use incoming::{Fetched, Incoming, Meta};
-pub use layers::Work;
-pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
 pub(crate) use parking::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;

@@ -1,55 +1,20 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::clock::{BoxFuture, Clock};
 use queue_core::internal::LockExt as _;
-use queue_core::{DecodeError, Disposition, Message, MessageType};
-use tokio::runtime::Handle;
+use queue_core::{DecodeError, Message, MessageType};
 use tokio::sync::oneshot;
 
 use super::disposition::IntoBatchDisposition;
 use super::run::Run;
 use super::{Batch, Batching};
 use crate::kernel::context::Context;
-use crate::kernel::panic::CaughtPanic;
-use crate::kernel::receive::handler::{Call, Erased, HandlerFuture, Unfit};
+use crate::kernel::receive::call::{Call, Ending, Erased, Seat, Unfit};
+use crate::kernel::receive::handler::HandlerFuture;
 use crate::kernel::receive::incoming::Incoming;
 use crate::kernel::receive::parking::Parked;
 use crate::kernel::receive::received::Received;
 use crate::kernel::settings::InvalidSetting;
-
-/// A message's place in a batch: what the batch needs to know of the listener and of the message.
-pub(crate) struct Seat {
-    pub(crate) runtime: Handle,
-    pub(crate) clock: Arc<dyn Clock>,
-    /// How long the function may run.
-    pub(crate) timeout: Duration,
-    /// How long the message may wait for others.
-    pub(crate) patience: Duration,
-    /// Whether the message is handled alone.
-    pub(crate) alone: bool,
-    /// Whether the message may still be handled. Asked last of all before the function is called.
-    pub(crate) may_start: Box<dyn Fn() -> bool + Send + Sync>,
-    /// While the message waits for others.
-    pub(crate) parked: Parked,
-    /// What is kept until no call has the message any more.
-    pub(crate) kept: Box<dyn Send>,
-}
-
-/// How the handling of one message of a batch ended.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    Returned(Disposition),
-    Panicked(CaughtPanic),
-    TimedOut,
-    /// Its time is over, and it blocks its thread.
-    Stuck,
-    /// The message must not be handled any more.
-    NotStarted,
-}
-
-/// Takes a place in a batch. The future ends when the message has been handled; dropping it leaves the batch.
-pub(crate) type Join = Box<dyn FnOnce(Seat) -> BoxFuture<'static, Ending> + Send>;
 
 /// The handler of a listener.
 pub(super) struct Batches<M, F>(pub(super) Arc<Collector<M, F>>);

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use queue_core::{Disposition, Message};
 
-use super::handler::{ErasedHandler, Handler, HandlerFuture};
+use super::call::ErasedHandler;
+use super::handler::{Handler, HandlerFuture};
 use super::handler_with::HandlerWith;
 use super::received::Received;
 use collector::{Batches, Collector};
-pub(crate) use collector::{Ending, Join, Seat};
 pub use disposition::{BatchDisposition, IntoBatchDisposition};
 pub(crate) use run::longest;
 

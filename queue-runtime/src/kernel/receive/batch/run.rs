@@ -7,9 +7,10 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
 use super::Batch;
-use super::collector::{Collector, Ending, Member};
+use super::collector::{Collector, Member};
 use super::disposition::{BatchDisposition, IntoBatchDisposition};
 use crate::kernel::panic::{CaughtPanic, catch_async};
+use crate::kernel::receive::call::Ending;
 use crate::kernel::receive::handler::HandlerFuture;
 
 /// How long a function whose time is over has to reach an `await`.
