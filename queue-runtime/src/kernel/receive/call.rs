@@ -11,7 +11,7 @@ use queue_core::{DecodeError, Disposition, Envelope, Error, Failure, MessageType
 use tokio::runtime::Handle;
 
 use super::incoming::Incoming;
-use super::parking::Parked;
+use super::waiting::Parked;
 use crate::kernel::context::Context;
 use crate::kernel::panic::{CaughtPanic, catch_async};
 use crate::kernel::policy::{jitter, outage_pause};

@@ -7,9 +7,9 @@ use queue_core::envelope::PoisonReason;
 use queue_core::wire::{Attached, Body, ExpandError, Payload};
 use queue_core::{Error, ErrorKind, Operation};
 
+use super::admission::Refusal;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
-use super::refusal::Refusal;
 use super::waiting::{Waiting, lease_lost};
 use crate::kernel::attachment::{Unread, read_attachment};
 use crate::kernel::clock::ready_by;
