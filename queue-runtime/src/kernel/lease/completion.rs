@@ -8,8 +8,7 @@ use queue_core::backend::{
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
-use super::promise::Promise;
-use super::state::{Leased, Turn};
+use super::state::{Leased, Promise, Turn};
 use super::storage_time::StorageTime;
 
 /// How long the absence of a record proves that a transaction was not committed. Half of its retention, which is in the

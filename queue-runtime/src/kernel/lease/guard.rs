@@ -7,12 +7,10 @@ use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
 use queue_core::{Error, QueueName};
 use tokio::sync::MutexGuard;
 
-use super::cancellation::Cancellation;
 use super::completion::Completer;
-use super::promise::Promise;
 use super::proof::{Gone, Proof, Request};
 use super::renewal::Renewals;
-use super::state::{Leased, Turn};
+use super::state::{Cancellation, Leased, Promise, Turn};
 use super::storage_time::{Receive, StorageTime};
 use super::unanswered::{Earlier, Intent};
 

@@ -3,16 +3,14 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Backend, PopReceipt, ReceivedMessage, StorageId};
+use queue_core::backend::{Backend, PopReceipt, ReceivedMessage, StorageId, Token};
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Timestamp};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, SetOnce};
 
-use super::cancellation::{Cancellation, Cause};
 use super::machine::{Expiry, Impossible, Machine, Renewal};
-use super::overdue::Unrenewed;
-use super::promise::Promise;
+use super::renewal::Unrenewed;
 use super::storage_time::{MARGIN, Receive, StorageTime};
 use crate::kernel::delay_queue::{DelayQueue, Ticket};
 
@@ -204,6 +202,58 @@ impl fmt::Debug for Leased {
             .field("id", &self.id)
             .field("machine", &self.machine)
             .finish_non_exhaustive()
+    }
+}
+
+/// The completion of the message within a transaction of the application's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// There was none.
+    None,
+    /// The outcome of the transaction is not known yet.
+    Open {
+        token: Token,
+        /// When the completion was written, on the monotonic clock.
+        written_at: Duration,
+    },
+    Committed,
+    RolledBack,
+}
+
+/// The signal that work on a message should stop. The first cause is kept; later ones are ignored.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellation(SetOnce<Cause>);
+
+/// Why work on a message should stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The lease was certainly lost.
+    LeaseLost,
+    /// The handler timeout is over.
+    TimedOut,
+    /// The listener is stopping.
+    Stopping,
+    /// Another may have taken over the work of the message's key.
+    ClaimLost,
+}
+
+impl Cancellation {
+    /// Sends the signal, unless it was sent before.
+    pub(crate) fn cancel(&self, cause: Cause) {
+        // An error means that it was sent before.
+        let _ = self.0.set(cause);
+    }
+
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.0.get().copied()
+    }
+
+    /// Waits for the signal.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn cancelled(&self) -> Cause {
+        *self.0.wait().await
     }
 }
 
