@@ -16,8 +16,8 @@ use queue_core::{
 };
 use tracing::{Instrument as _, Span};
 
+use super::error::{SubmitError, SubmitProblem};
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
-use super::submit_error::{SubmitError, SubmitProblem};
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
 use crate::kernel::observe::{self, current_trace, record_id};

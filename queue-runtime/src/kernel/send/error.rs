@@ -1,5 +1,8 @@
+//! The errors of submitting one message, and several.
+
 use std::fmt;
 
+use super::submit::Submitted;
 use queue_core::encoder::TooLarge;
 use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
@@ -132,6 +135,74 @@ impl<M> fmt::Display for SubmitError<M> {
 }
 
 impl<M> std::error::Error for SubmitError<M> {
+    /// Returns the cause of the problem, which is in the text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}
+
+/// An error of submitting several messages. It returns those that were not submitted.
+///
+/// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
+/// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
+///
+/// ```
+/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+/// if let Err(error) = service.submit_all([Order { number: 7 }, Order { number: 8 }]).await {
+///     eprintln!("{error}; submitting the rest one by one");
+///     for (id, order) in error.rest {
+///         let submit = service.submit(order);
+///         match id {
+///             Some(id) => submit.id(id.as_str()).await?,
+///             None => submit.await?,
+///         };
+///     }
+/// }
+/// # assert_eq!(faults.injected(Operation::Apply), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct SubmitAllError<M> {
+    /// The messages that were certainly submitted, in the order in which they were given.
+    pub submitted: Vec<Submitted>,
+    /// The other messages, in the order in which they were given. The ids are `None` if no message was sent
+    /// to the storage.
+    pub rest: Vec<(Option<MessageId>, M)>,
+    /// The cause.
+    pub problem: SubmitProblem,
+}
+
+impl<M> SubmitAllError<M> {
+    /// Returns whether messages in [`rest`](Self::rest) may have been submitted despite the error.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.problem.is_unknown()
+    }
+}
+
+queue_core::debug_as_text!(SubmitAllError<M>, M);
+
+impl<M> fmt::Display for SubmitAllError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.submitted.len() + self.rest.len();
+        let (rest, problem) = (self.rest.len(), &self.problem);
+        write!(f, "failed to submit {rest} of {all} messages: {problem}")
+    }
+}
+
+impl<M> std::error::Error for SubmitAllError<M> {
     /// Returns the cause of the problem, which is in the text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.problem.source()
