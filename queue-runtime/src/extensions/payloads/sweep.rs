@@ -10,7 +10,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::place::{DATA, DONE, IDENTITY, KEPT, Place};
 use super::sweep_report::{SweepError, SweepReason, SweepReport, SweepStep};
-use crate::kernel::pace::Pace;
+use crate::kernel::clock::Pace;
 
 /// How long marks are kept, unless the sweep says otherwise.
 const RETENTION: Duration = Duration::from_secs(30 * DAY);

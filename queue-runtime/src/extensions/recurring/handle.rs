@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::kernel::background::StopOnDrop;
 use crate::kernel::panic::log_caught;
-use crate::kernel::stop_on_drop::StopOnDrop;
 
 /// A handle to a schedule. Clones are handles to the same one.
 ///

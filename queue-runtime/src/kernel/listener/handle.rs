@@ -14,9 +14,9 @@ use super::info::ListenerInfo;
 use super::intake;
 use super::observer::Observer;
 use super::phase::{DrainReport, ListenerPhase, ShutdownReport, Stopping};
+use crate::kernel::background::StopOnDrop;
 use crate::kernel::policy::TaskRange;
 use crate::kernel::settings::InvalidSetting;
-use crate::kernel::stop_on_drop::StopOnDrop;
 
 /// A handle to a listener. Clones are handles to the same one.
 ///

@@ -11,8 +11,8 @@ use super::capacity::SharedRoom;
 use super::error::StartError;
 use super::handle::ListenerHandle;
 use super::phase::ShutdownReport;
+use crate::kernel::background::StopOnDrop;
 use crate::kernel::settings::InvalidSetting;
-use crate::kernel::stop_on_drop::StopOnDrop;
 
 /// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They
 /// share a maximum of messages in flight, by weight.
