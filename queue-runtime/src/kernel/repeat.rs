@@ -31,7 +31,7 @@ pub(crate) struct Repeats<'a> {
     /// Whether a try since the last success may have been carried out.
     unanswered: bool,
     /// How missing queues are created, if they are, and when the present try began.
-    creations: Option<(&'a Creations, Moment)>,
+    creations: Option<(&'a Creations, CreationMoment)>,
     /// The missing queues that were created, so that creating one again is known to be of no use.
     created: Vec<QueueName>,
 }
@@ -103,7 +103,7 @@ impl<'a> Repeats<'a> {
     }
 
     /// Returns the queue to create, if that is missing.
-    fn missing(&self, error: &Error) -> Option<(&'a Creations, Moment, QueueName)> {
+    fn missing(&self, error: &Error) -> Option<(&'a Creations, CreationMoment, QueueName)> {
         let (creations, began) = self.creations?;
         let missing = error
             .queue()
@@ -218,13 +218,13 @@ pub(crate) struct Creations {
 
 /// A moment in the order of creations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Moment(u64);
+pub(crate) struct CreationMoment(u64);
 
 #[derive(Debug, Default)]
 struct State {
-    now: Moment,
+    now: CreationMoment,
     /// The last queues that were created, each once, oldest first.
-    created: VecDeque<(QueueName, Moment)>,
+    created: VecDeque<(QueueName, CreationMoment)>,
     running: HashMap<QueueName, Arc<Creation>>,
 }
 
@@ -240,7 +240,7 @@ impl Creations {
     }
 
     /// The present, to be noted before an operation that may find its queue missing.
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> CreationMoment {
         self.state.hold().now
     }
 
@@ -252,7 +252,11 @@ impl Creations {
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be created. Others that wait go on.
-    pub(crate) async fn create_missing(&self, error: Error, began: Moment) -> Result<(), Error> {
+    pub(crate) async fn create_missing(
+        &self,
+        error: Error,
+        began: CreationMoment,
+    ) -> Result<(), Error> {
         let (ErrorKind::QueueNotFound, Some(queue)) = (error.kind(), error.queue()) else {
             return Err(error);
         };
@@ -273,7 +277,7 @@ impl Creations {
 }
 
 impl State {
-    fn created_since(&self, queue: &QueueName, moment: Moment) -> bool {
+    fn created_since(&self, queue: &QueueName, moment: CreationMoment) -> bool {
         let mut created = self.created.iter();
         created.any(|(name, at)| name == queue && *at > moment)
     }

@@ -18,7 +18,7 @@ use crate::kernel::settlement::SettleProblem;
 pub(super) type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
 
 /// What the application does in the transaction.
-pub(super) type Work = Box<dyn FnOnce(&Transaction<'_>) -> Disposition + Send>;
+pub(super) type TransactionWork = Box<dyn FnOnce(&Transaction<'_>) -> Disposition + Send>;
 
 /// The connection of one transaction. When it is dropped, no transaction is left open, also after a panic: a rollback may have
 /// been interrupted, and would keep the file from all others.
@@ -74,7 +74,7 @@ impl Own {
     pub(super) fn transact<M>(
         &mut self,
         received: &Received<M>,
-        work: Work,
+        work: TransactionWork,
         may_begin: &dyn Fn() -> bool,
     ) -> Option<Disposition> {
         let behavior = TransactionBehavior::Immediate;

@@ -18,7 +18,7 @@ use queue_core::{
 };
 use queue_sqlite::rusqlite::{self, Connection, InterruptHandle, Transaction};
 
-use super::connection::{Own, SetUp, Work, put_back};
+use super::connection::{Own, SetUp, TransactionWork, put_back};
 use crate::kernel::context::Context;
 use crate::kernel::receive::{
     Call, Erased, ErasedHandler, Handler, HandlerFuture, Incoming, Prepared, Received, Transact,
@@ -75,7 +75,7 @@ where
     InTransaction::new(move |received: Arc<Received<M>>| {
         let function = Arc::clone(&function);
         let work = move |tx: &Transaction<'_>| function(tx, &received).into_disposition();
-        Box::pin(ready(Ok(Box::new(work) as Work)))
+        Box::pin(ready(Ok(Box::new(work) as TransactionWork)))
     })
 }
 
@@ -147,7 +147,7 @@ impl<P> Prepare<P> {
                 let work = move |tx: &Transaction<'_>| {
                     function(tx, &received, prepared).into_disposition()
                 };
-                Ok(Box::new(work) as Work)
+                Ok(Box::new(work) as TransactionWork)
             })
         })
     }
@@ -183,12 +183,13 @@ pub struct InTransaction<M> {
 }
 
 /// Returns the work within the transaction.
-type Steps<M> =
-    dyn Fn(Arc<Received<M>>) -> BoxFuture<'static, Result<Work, Disposition>> + Send + Sync;
+type Steps<M> = dyn Fn(Arc<Received<M>>) -> BoxFuture<'static, Result<TransactionWork, Disposition>>
+    + Send
+    + Sync;
 
 impl<M: Send + Sync + 'static> InTransaction<M> {
     fn new(
-        steps: impl Fn(Arc<Received<M>>) -> BoxFuture<'static, Result<Work, Disposition>>
+        steps: impl Fn(Arc<Received<M>>) -> BoxFuture<'static, Result<TransactionWork, Disposition>>
         + Send
         + Sync
         + 'static,

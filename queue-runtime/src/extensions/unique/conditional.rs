@@ -10,7 +10,7 @@ use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};
 
 use crate::extensions::idempotency::{OnceError, once};
-use crate::kernel::send::{Outgoing, Sending, Submitted, UniqueKey, UniquePut, UniqueRecord};
+use crate::kernel::send::{Dispatch, Outgoing, Submitted, UniqueKey, UniquePut, UniqueRecord};
 
 /// The lease of a submission that is recorded in a store: how long others wait if its process dies.
 const LEASE: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ pub(crate) enum SubmittedIf {
 /// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, if `keeps`: what is recorded stays
 /// until all tries are over, so that another try has no second effect.
 pub(crate) async fn put_if(
-    sending: &Sending,
+    sending: &Dispatch,
     outgoing: &Outgoing,
     swap: &Swap,
     keeps: bool,
@@ -56,7 +56,7 @@ pub(crate) async fn put_if(
 
 /// Puts a message and records it in one step, unless its key is recorded.
 pub(crate) async fn send_if_first(
-    sending: &Sending,
+    sending: &Dispatch,
     outgoing: &Outgoing,
     key: &UniqueKey,
     duration: Duration,
@@ -78,7 +78,7 @@ pub(crate) async fn send_if_first(
 
 /// Forgets what is recorded under a key. Returns whether there was anything.
 pub(crate) async fn release(
-    sending: &Sending,
+    sending: &Dispatch,
     outgoing: &Outgoing,
     key: WorkKey,
 ) -> Result<bool, Error> {
@@ -99,7 +99,7 @@ pub(crate) async fn release(
 
 /// Puts a message and then records it in a store, unless its key is recorded there.
 pub(crate) async fn send_and_record(
-    sending: &Sending,
+    sending: &Dispatch,
     outgoing: &Outgoing,
     store: &Arc<dyn IdempotencyStore>,
     key: WorkKey,

@@ -11,18 +11,18 @@ use queue_core::{QueueName, RetryAdvice};
 use tokio::task::JoinSet;
 
 use super::machine::{Loss, Next};
-use super::state::{Leased, Promise, Shared, Turn};
+use super::state::{Leased, LeasesShared, Promise, RequestTurn};
 use crate::kernel::delay_queue::DelayQueue;
 use crate::kernel::panic::{CaughtPanic, catch_async, log_caught};
 use crate::kernel::policy::jitter;
 
 /// Renews every lease of a service after half its visibility timeout. Clones share the leases.
 #[derive(Debug, Clone)]
-pub(crate) struct Renewals(pub(super) Arc<Shared>);
+pub(crate) struct Renewals(pub(super) Arc<LeasesShared>);
 
 impl Renewals {
     pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(LeasesShared {
             backend,
             clock,
             renewals: DelayQueue::default(),
@@ -89,7 +89,7 @@ impl Leased {
     }
 
     /// Cancels the work on the message, unless a transaction has completed it.
-    async fn lost(self: &Arc<Self>, turn: &mut Turn, loss: Loss) {
+    async fn lost(self: &Arc<Self>, turn: &mut RequestTurn, loss: Loss) {
         match self.was_completed(turn).await {
             Some(true) => {}
             None if loss == Loss::Gone => {
@@ -116,7 +116,7 @@ impl Leased {
 
     /// Whether the message is gone because a transaction of the application's has completed it. `None` if that cannot
     /// be found out now.
-    async fn was_completed(&self, turn: &mut Turn) -> Option<bool> {
+    async fn was_completed(&self, turn: &mut RequestTurn) -> Option<bool> {
         match self.conclude(turn).await {
             Ok(promise) => Some(promise == Promise::Committed),
             Err(error) => {

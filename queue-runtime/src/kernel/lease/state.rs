@@ -16,7 +16,7 @@ use crate::kernel::delay_queue::{DelayQueue, Ticket};
 
 /// What the leases of a service share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LeasesShared {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) clock: Arc<dyn Clock>,
     /// The leases, by the time of their next renewal.
@@ -26,12 +26,12 @@ pub(super) struct Shared {
 
 /// The state of a lease, shared by its owner and the renewals.
 pub(super) struct Leased {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LeasesShared>,
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
     pub(super) storage_time: StorageTime,
     /// Taken for every request to the backend, so that one never overtakes another.
-    pub(super) turn: Mutex<Turn>,
+    pub(super) turn: Mutex<RequestTurn>,
     machine: StdMutex<Machine>,
     /// What renewals write, if they write something.
     pub(super) body: OnceLock<Box<dyn Fn() -> Option<Bytes> + Send + Sync>>,
@@ -45,11 +45,11 @@ pub(super) struct Leased {
 
 /// The right to send a request about the message, one at a time.
 #[derive(Debug)]
-pub(super) struct Turn(());
+pub(super) struct RequestTurn(());
 
 impl Leased {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<LeasesShared>,
         queue: &QueueName,
         message: &ReceivedMessage,
         (id, receipt): (StorageId, PopReceipt),
@@ -64,7 +64,7 @@ impl Leased {
             queue: queue.clone(),
             id,
             storage_time,
-            turn: Mutex::new(Turn(())),
+            turn: Mutex::new(RequestTurn(())),
             body: OnceLock::new(),
             machine: StdMutex::new(Machine::new(receive, renew_until, expiry)),
             receipt: StdMutex::new(receipt),
@@ -91,7 +91,11 @@ impl Leased {
     ///
     /// # Cancel safety
     /// That of [`renew`](Self::renew).
-    pub(super) async fn extend(&self, turn: &mut Turn, body: Option<Bytes>) -> Result<(), Error> {
+    pub(super) async fn extend(
+        &self,
+        turn: &mut RequestTurn,
+        body: Option<Bytes>,
+    ) -> Result<(), Error> {
         let renewal = self.machine().renewal(self.now());
         match renewal {
             Ok(renewal) => self.renew(turn, renewal, body).await,
@@ -106,7 +110,7 @@ impl Leased {
     /// If the future is dropped before the answer, the renewal is recorded as unanswered.
     pub(super) async fn renew(
         &self,
-        _turn: &mut Turn,
+        _turn: &mut RequestTurn,
         renewal: Renewal,
         body: Option<Bytes>,
     ) -> Result<(), Error> {

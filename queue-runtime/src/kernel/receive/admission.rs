@@ -9,7 +9,7 @@ use queue_core::idempotency::WorkKey;
 use queue_core::internal::error_chain;
 use queue_core::{DecodeError, Error, ErrorKind, Operation};
 
-use super::attempts::{Verdict, judge_bare};
+use super::attempts::{AttemptVerdict, judge_bare};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use crate::kernel::context::Context;
@@ -25,7 +25,7 @@ pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &I
         let id = incoming.lease.id();
         context.completed.contains(&consumer.queue, id)
     };
-    matches!(incoming.verdict, Verdict::Run { .. })
+    matches!(incoming.verdict, AttemptVerdict::Run { .. })
         && incoming.damage.is_none()
         && incoming.not_due(context).is_none()
         && consumer.serves.position(&incoming.body).is_some()
@@ -39,7 +39,7 @@ pub(crate) fn can_decode_early(
     consumer: &Consumer,
     incoming: &Incoming,
 ) -> bool {
-    let is_unsuspected = matches!(incoming.verdict, Verdict::Run { mark: false, .. });
+    let is_unsuspected = matches!(incoming.verdict, AttemptVerdict::Run { mark: false, .. });
     is_unsuspected && is_admissible(context, consumer, incoming)
 }
 
@@ -74,8 +74,8 @@ pub(crate) async fn admit(
     }
     let mut unmarked = None;
     match incoming.verdict {
-        Verdict::Run { mark: false, .. } => {}
-        Verdict::Run {
+        AttemptVerdict::Run { mark: false, .. } => {}
+        AttemptVerdict::Run {
             mark: true,
             attempt,
         } => match Box::pin(mark_last_chance(context, incoming)).await {
@@ -83,7 +83,7 @@ pub(crate) async fn admit(
             Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.threshold)),
             Err(problem) => return Err(problem.into()),
         },
-        Verdict::Poison { reason, attempts } => {
+        AttemptVerdict::Poison { reason, attempts } => {
             let end = out_of_attempts(incoming, reason, attempts);
             return Err(refuse(context, consumer, incoming, end).await);
         }
@@ -93,7 +93,7 @@ pub(crate) async fn admit(
         let message_type = consumer.serves.of_body(&incoming.body);
         message_type.is_some_and(|one| incoming.envelope.version > one.version())
     };
-    if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
+    if let Some(verdict @ AttemptVerdict::Poison { reason, attempts }) = unmarked
         && !is_newer(incoming)
     {
         incoming.verdict = verdict;

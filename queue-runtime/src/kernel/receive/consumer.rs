@@ -193,7 +193,7 @@ impl Serves {
     }
 
     /// Returns the kind of the messages, for metrics of a consumer of one type.
-    pub(super) fn kind(&self) -> &'static str {
+    fn kind(&self) -> &'static str {
         self.types().first().map_or(OTHER_KIND, MessageType::kind)
     }
 
@@ -219,7 +219,7 @@ impl Serves {
     }
 
     /// Returns the first poison queue that a type declares.
-    pub(super) fn poison_queue(&self) -> Option<QueueName> {
+    fn poison_queue(&self) -> Option<QueueName> {
         self.types().iter().find_map(MessageType::poison_queue)
     }
 

@@ -10,7 +10,7 @@ use queue_core::{Error, ErrorKind, Operation};
 use super::admission::Refusal;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
-use super::waiting::{Waiting, lease_lost};
+use super::waiting::{WaitingMessage, lease_lost};
 use crate::kernel::attachment::{Unread, read_attachment};
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
@@ -111,7 +111,7 @@ async fn wait_for(
     report: impl Fn(&Error, Duration),
 ) -> Result<Bytes, Refusal> {
     let outage = &settling.context.attachments;
-    let mut waiting = Waiting::new(settling, outage);
+    let mut waiting = WaitingMessage::new(settling, outage);
     loop {
         waiting.before_request().await?;
         match ask(&waiting, attached).await? {
@@ -130,7 +130,7 @@ async fn wait_for(
 
 /// Asks once.
 async fn ask(
-    waiting: &Waiting<'_>,
+    waiting: &WaitingMessage<'_>,
     attached: &Attached,
 ) -> Result<Result<Bytes, Unfetched>, Refusal> {
     let Settling {

@@ -21,7 +21,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName};
 use super::admission::{Refusal, postponed};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
-use super::waiting::{Waiting, can_wait_outside};
+use super::waiting::{WaitingMessage, can_wait_outside};
 use crate::extensions::idempotency::{DEFAULT_RETENTION, HeldClaim, no_answer};
 use crate::kernel::context::Context;
 use crate::kernel::lease::Cause;
@@ -68,7 +68,7 @@ async fn wait_for(
     key: &WorkKey,
     report: impl Fn(&Error, Duration),
 ) -> Result<HeldClaim, Refusal> {
-    let mut waiting = Waiting::new(settling, &idempotency.outage);
+    let mut waiting = WaitingMessage::new(settling, &idempotency.outage);
     let mut look = SHORTEST_LOOK;
     loop {
         waiting.before_request().await?;
@@ -164,7 +164,7 @@ pub(crate) struct Idempotency {
     pub(crate) retention: Duration,
     /// The queue whose keys the consumer shares. `None` for its own.
     pub(crate) scope: Option<QueueName>,
-    pub(super) outage: Outage,
+    outage: Outage,
 }
 
 impl Idempotency {

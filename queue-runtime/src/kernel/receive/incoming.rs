@@ -11,7 +11,7 @@ use queue_core::{
     ClientId, Envelope, IdempotencyKey, MessageId, MessageType, RequestId, Timestamp, Wire,
 };
 
-use super::attempts::{Verdict, believe, judge, judge_bare};
+use super::attempts::{AttemptVerdict, believe, judge, judge_bare};
 use super::consumer::Consumer;
 use super::progress::Progress;
 use crate::extensions::idempotency::HeldClaim;
@@ -40,12 +40,12 @@ pub(crate) struct Incoming {
     pub(crate) settings: Settings,
     /// The number of attempts.
     pub(crate) threshold: u32,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: AttemptVerdict,
     /// Whether it must not be handled together with others: it has had an attempt, or has only one.
     pub(crate) alone: bool,
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<MessageShared>,
     /// Whether the consumer has an idempotency store.
     pub(super) wants_key: bool,
     /// The idempotency key, once the message is decoded, if it is wanted.
@@ -56,7 +56,7 @@ pub(crate) struct Incoming {
 
 /// What the handler of a message shares with the settlement.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct MessageShared {
     /// Counts the follow-ups that have no key of their own.
     pub(crate) ordinals: Ordinals,
     pub(crate) progress: Progress,
@@ -136,7 +136,7 @@ impl Incoming {
         Self {
             lease,
             body,
-            shared: Arc::new(Shared::of(&envelope)),
+            shared: Arc::new(MessageShared::of(&envelope)),
             envelope,
             meta: Meta {
                 dequeue_count: message.dequeue_count,
@@ -146,7 +146,7 @@ impl Incoming {
             stored: message.body,
             settings,
             threshold,
-            alone: alone || matches!(verdict, Verdict::Run { attempt: 2.., .. }),
+            alone: alone || matches!(verdict, AttemptVerdict::Run { attempt: 2.., .. }),
             verdict,
             damage: message.damage,
             wants_key: consumer.options.idempotency.is_some(),
@@ -159,8 +159,8 @@ impl Incoming {
     /// one.
     pub(crate) fn attempt(&self) -> u32 {
         match self.verdict {
-            Verdict::Run { attempt, .. } => attempt,
-            Verdict::Poison { attempts, .. } => attempts,
+            AttemptVerdict::Run { attempt, .. } => attempt,
+            AttemptVerdict::Poison { attempts, .. } => attempts,
         }
     }
 
@@ -242,7 +242,7 @@ impl Incoming {
     }
 }
 
-impl Shared {
+impl MessageShared {
     pub(super) fn of(envelope: &Envelope) -> Self {
         Self {
             ordinals: Ordinals::default(),

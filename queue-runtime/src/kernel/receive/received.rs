@@ -8,7 +8,7 @@ use queue_core::{DecodeError, Envelope, IdempotencyKey, JsonError, Message};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::incoming::{Incoming, Meta, Shared};
+use super::incoming::{Incoming, MessageShared, Meta};
 use super::progress::{CheckpointError, Checkpoints};
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Cancellation, Cause, Completer};
@@ -54,7 +54,7 @@ pub struct Received<M> {
     attempt: u32,
     pub(crate) meta: Meta,
     cancellation: Arc<Cancellation>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<MessageShared>,
     checkpoints: Checkpoints,
     /// `None` for a message that no storage has delivered.
     pub(crate) completer: Option<Completer>,
@@ -79,7 +79,7 @@ impl<M: Message> Received<M> {
         Ok(Self {
             message: body.decode()?,
             context: Arc::clone(context),
-            shared: Arc::new(Shared::of(&envelope)),
+            shared: Arc::new(MessageShared::of(&envelope)),
             envelope: Arc::new(envelope),
             attempt,
             meta,

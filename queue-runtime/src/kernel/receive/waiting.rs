@@ -21,14 +21,14 @@ use crate::kernel::policy::{Backoff, Outage, jitter};
 use crate::kernel::settlement::{End, Settling, lost};
 
 /// A message that waits.
-pub(super) struct Waiting<'a> {
+pub(super) struct WaitingMessage<'a> {
     pub(super) settling: Settling<'a>,
     outage: &'a Outage,
     patience_over: Duration,
     asked_at: Duration,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingMessage<'a> {
     pub(super) fn new(settling: Settling<'a>, outage: &'a Outage) -> Self {
         let now = settling.context.clock.monotonic();
         Self {

@@ -10,7 +10,7 @@ mod untyped;
 
 pub use error::{SubmitAllError, SubmitError, SubmitProblem};
 pub(crate) use follow_ups::{Role, Unreplied, encode_follow_ups, submitted_again};
-pub(crate) use submit::{Outgoing, Sending, Unique};
+pub(crate) use submit::{Dispatch, Outgoing, Unique};
 pub use submit::{Submit, Submitted};
 pub use submit_all::SubmitAll;
 pub(crate) use unique_key::{UniqueKey, UniquePut, UniqueRecord, release, take_again};

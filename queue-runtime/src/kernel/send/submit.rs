@@ -340,8 +340,8 @@ impl<M> Submit<M> {
         Ok(encoded)
     }
 
-    pub(crate) fn sending(&self) -> Sending {
-        let mut sending = Sending::new(&self.context);
+    pub(crate) fn sending(&self) -> Dispatch {
+        let mut sending = Dispatch::new(&self.context);
         if let Some(chosen) = &self.chosen {
             let policy = chosen.storage_retry.clone().unwrap_or(sending.policy);
             sending.policy = policy.or_unknown(chosen.retry_unknown);
@@ -352,14 +352,14 @@ impl<M> Submit<M> {
 }
 
 /// How a message is stored.
-pub(crate) struct Sending {
+pub(crate) struct Dispatch {
     pub(crate) context: Arc<Context>,
     pub(crate) policy: StorageRetry,
     /// The end of the tries, on the monotonic clock.
     latest: Duration,
 }
 
-impl Sending {
+impl Dispatch {
     pub(crate) fn new(context: &Arc<Context>) -> Self {
         Self {
             context: Arc::clone(context),

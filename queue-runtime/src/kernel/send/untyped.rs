@@ -13,7 +13,7 @@ use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, Re
 use tracing::Instrument as _;
 
 use super::error::{SubmitError, SubmitProblem};
-use super::submit::{Outgoing, Sending, Submitted};
+use super::submit::{Dispatch, Outgoing, Submitted};
 use crate::kernel::context::Context;
 use crate::kernel::observe::{self, current_trace, record_id};
 
@@ -70,7 +70,7 @@ impl UntypedMessage {
         context: &Arc<Context>,
         queue: &QueueName,
     ) -> Result<Submitted, SubmitError<Self>> {
-        let (span, sending) = (observe::send(queue, 1), Sending::new(context));
+        let (span, sending) = (observe::send(queue, 1), Dispatch::new(context));
         let outgoing = match span.in_scope(|| self.encode(context, queue)) {
             Ok(outgoing) => outgoing,
             Err(error) => {

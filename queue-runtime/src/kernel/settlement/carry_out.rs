@@ -14,7 +14,7 @@ use queue_core::{Failure, FollowUp, QueueName, Timestamp};
 use super::LOG;
 use super::end::{End, SettleProblem, Settled};
 use super::plan::{ClaimEnd, Known, PutBack, Step, completes, plan};
-use super::write::{Change, MIN_PATIENCE, lost, no_answer, write};
+use super::write::{MIN_PATIENCE, MessageChange, lost, no_answer, write};
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Promise;
@@ -245,7 +245,7 @@ impl<'a> Settling<'a> {
 impl Settling<'_> {
     /// Writes the update. If the record does not fit into the body, only the visibility changes, unless the delay is over
     /// the storage's limit: the message is poison then, since it would come back too early.
-    pub(super) async fn put_back(self, put_back: PutBack<'_>) -> Result<Settled, SettleProblem> {
+    async fn put_back(self, put_back: PutBack<'_>) -> Result<Settled, SettleProblem> {
         let PutBack {
             delay,
             account,
@@ -279,7 +279,7 @@ impl Settling<'_> {
 
     /// Puts back a message that could not be moved to the poison queue, with the record that has it moved when it is
     /// received next. Without room for that, or if it fails, the message is left to its lease.
-    pub(super) async fn put_back_unmoved(self, put_back: &PutBack<'_>) {
+    async fn put_back_unmoved(self, put_back: &PutBack<'_>) {
         let PutBack {
             delay,
             account,
@@ -302,12 +302,12 @@ impl Settling<'_> {
         }
     }
 
-    fn change(self, put_back: &PutBack<'_>, body: Option<Bytes>) -> Change {
+    fn change(self, put_back: &PutBack<'_>, body: Option<Bytes>) -> MessageChange {
         if put_back.keeps_place() {
-            return Change::HandBack { body };
+            return MessageChange::HandBack { body };
         }
         let delay = put_back.delay.min(self.longest_delay());
-        Change::PutBack { delay, body }
+        MessageChange::PutBack { delay, body }
     }
 
     /// Returns when a message is due that is put back for longer than the storage can hide it, in the storage's time. It is
@@ -322,7 +322,7 @@ impl Settling<'_> {
     }
 
     /// Returns the body with the record of this attempt. `None` if it has no room for one.
-    pub(super) fn body_with(self, account: &Account<'_>, due: Option<Timestamp>) -> Option<Bytes> {
+    fn body_with(self, account: &Account<'_>, due: Option<Timestamp>) -> Option<Bytes> {
         let mut record = account.applied_to(&self.incoming.envelope.attempts);
         record.not_before = due.or(record.not_before);
         self.incoming.rewritten(self.context, &record)

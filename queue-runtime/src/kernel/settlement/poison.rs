@@ -14,7 +14,7 @@ use super::LOG;
 use super::callbacks::{Caution, OnPoison};
 use super::carry_out::Settling;
 use super::end::{SettleProblem, Settled};
-use super::write::{Change, Unsettled, fingerprint, write};
+use super::write::{MessageChange, Unsettled, fingerprint, write};
 use crate::kernel::attachment::moved;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Purpose;
@@ -185,7 +185,7 @@ impl Settling<'_> {
     ) -> Result<(), Unsettled> {
         let (context, incoming) = (self.context, self.incoming);
         let told = unreplied.tell(context, &incoming.envelope, &mut puts);
-        let delete = Change::Delete {
+        let delete = MessageChange::Delete {
             moved: matches!(purpose, Purpose::Poison { .. }),
         };
         let settled = write(context, incoming, purpose, puts, delete.clone()).await;

@@ -22,7 +22,7 @@ use crate::kernel::send;
 
 /// The operation on the received message itself.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum MessageChange {
     /// `moved` if another message takes its place.
     Delete { moved: bool },
     PutBack {
@@ -75,7 +75,7 @@ pub(super) async fn write(
     incoming: &Incoming,
     purpose: Purpose,
     mut puts: Vec<(QueueName, NewMessage)>,
-    change: Change,
+    change: MessageChange,
 ) -> Result<(), Unsettled> {
     let settled = repeat(context, incoming, purpose, &mut puts, &change).await;
     settled.map_err(|problem| Unsettled { problem, puts })
@@ -103,7 +103,7 @@ async fn repeat(
     incoming: &Incoming,
     purpose: Purpose,
     puts: &mut Vec<(QueueName, NewMessage)>,
-    change: &Change,
+    change: &MessageChange,
 ) -> Result<(), SettleProblem> {
     let (clock, lease) = (&*context.clock, &incoming.lease);
     let intent = Intent {
@@ -111,8 +111,8 @@ async fn repeat(
         puts: puts.len(),
     };
     let mut release = match change {
-        Change::Delete { .. } => send::release(context, &incoming.envelope),
-        Change::PutBack { .. } | Change::HandBack { .. } => None,
+        MessageChange::Delete { .. } => send::release(context, &incoming.envelope),
+        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => None,
     };
     let mut locked = lease.lock().await;
     let give_up_at = clock
@@ -218,15 +218,19 @@ fn announce(
     context: &Context,
     lease: &Lease,
     puts: &[(QueueName, NewMessage)],
-    change: Option<&Change>,
+    change: Option<&MessageChange>,
 ) {
     let puts = puts
         .iter()
         .map(|(queue, message)| Announced::put(queue, message));
     let put_back = match change {
-        Some(Change::PutBack { delay, .. }) => Some(Announced::put_back(lease.queue(), *delay)),
-        Some(Change::HandBack { .. }) => Some(Announced::put_back(lease.queue(), Duration::ZERO)),
-        Some(Change::Delete { .. }) | None => None,
+        Some(MessageChange::PutBack { delay, .. }) => {
+            Some(Announced::put_back(lease.queue(), *delay))
+        }
+        Some(MessageChange::HandBack { .. }) => {
+            Some(Announced::put_back(lease.queue(), Duration::ZERO))
+        }
+        Some(MessageChange::Delete { .. }) | None => None,
     };
     context.notifiers.publish(puts.chain(put_back));
 }
@@ -284,24 +288,24 @@ async fn attempt(
     lease: &Lease,
     receipt: PopReceipt,
     puts: &[(QueueName, NewMessage)],
-    change: &Change,
+    change: &MessageChange,
     release: Option<&Swap>,
 ) -> Result<(), Interrupted> {
     let (queue, id) = (lease.queue(), lease.id());
     let backend = &context.backend;
     let alone = match change {
-        Change::PutBack { delay, body } => {
+        MessageChange::PutBack { delay, body } => {
             let updated = backend.update(queue, id, &receipt, *delay, body.clone());
             Some(updated.await.map(drop))
         }
-        Change::HandBack { body } => {
+        MessageChange::HandBack { body } => {
             let handed_back = backend.hand_back(queue, id, &receipt, body.clone());
             Some(handed_back.await)
         }
-        Change::Delete { moved: false } if puts.is_empty() && release.is_none() => {
+        MessageChange::Delete { moved: false } if puts.is_empty() && release.is_none() => {
             Some(backend.delete(queue, id, &receipt).await)
         }
-        Change::Delete { .. } => None,
+        MessageChange::Delete { .. } => None,
     };
     if let Some(alone) = alone {
         return alone.map_err(Interrupted::at_settlement);
@@ -317,7 +321,7 @@ async fn attempt(
         queue: queue.clone(),
         id: id.clone(),
         receipt,
-        moved: matches!(change, Change::Delete { moved: true }),
+        moved: matches!(change, MessageChange::Delete { moved: true }),
     });
     // Last, so that it is the message itself that is reported as gone.
     ops.extend(release.map(|swap| Op::Swap {
@@ -336,11 +340,13 @@ async fn attempt(
 }
 
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
-fn request(context: &Context, change: &Change, puts: &[(QueueName, NewMessage)]) -> Request {
+fn request(context: &Context, change: &MessageChange, puts: &[(QueueName, NewMessage)]) -> Request {
     match change {
-        Change::PutBack { .. } | Change::HandBack { .. } => Request::PutBack,
-        Change::Delete { .. } if is_atomic(context) && !puts.is_empty() => Request::DeleteWithPuts,
-        Change::Delete { .. } => Request::Delete,
+        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => Request::PutBack,
+        MessageChange::Delete { .. } if is_atomic(context) && !puts.is_empty() => {
+            Request::DeleteWithPuts
+        }
+        MessageChange::Delete { .. } => Request::Delete,
     }
 }
 

@@ -234,7 +234,7 @@ impl<M> Accepting<M> {
 }
 
 /// A received message that an accept has not decided on.
-pub(super) struct Undecided<'a> {
+struct Undecided<'a> {
     context: &'a Arc<Context>,
     consumer: &'a Arc<Consumer>,
     incoming: Option<Box<Incoming>>,
@@ -244,7 +244,7 @@ pub(super) struct Undecided<'a> {
 pub(super) struct Unclaimed<M>(VecDeque<Delivery<M>>);
 
 impl<'a> Undecided<'a> {
-    pub(super) fn new(
+    fn new(
         context: &'a Arc<Context>,
         consumer: &'a Arc<Consumer>,
         incoming: Box<Incoming>,
@@ -256,11 +256,11 @@ impl<'a> Undecided<'a> {
         }
     }
 
-    pub(super) fn incoming(&mut self) -> &mut Incoming {
+    fn incoming(&mut self) -> &mut Incoming {
         self.incoming.as_mut().expect(UNDECIDED)
     }
 
-    pub(super) fn decided(mut self) -> Box<Incoming> {
+    fn decided(mut self) -> Box<Incoming> {
         self.incoming.take().expect(UNDECIDED)
     }
 }
@@ -280,15 +280,15 @@ impl Drop for Undecided<'_> {
 }
 
 impl<M> Unclaimed<M> {
-    pub(super) fn len(&self) -> u32 {
+    fn len(&self) -> u32 {
         self.0.len() as u32
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn append(&mut self, mut others: Self) {
+    fn append(&mut self, mut others: Self) {
         if self.is_empty() {
             mem::swap(self, &mut others);
         } else {

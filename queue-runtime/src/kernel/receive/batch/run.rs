@@ -24,7 +24,7 @@ pub(super) struct Batches<M, F>(pub(super) Arc<Collector<M, F>>);
 
 /// Puts messages together.
 pub(super) struct Collector<M, F> {
-    pub(super) function: F,
+    function: F,
     size: usize,
     within: Duration,
     open: Mutex<Open<M>>,
@@ -38,17 +38,17 @@ struct Open<M> {
 }
 
 /// A message of a batch.
-pub(super) struct Member<M> {
-    pub(super) received: Arc<Received<M>>,
-    pub(super) may_start: Box<dyn Fn() -> bool + Send + Sync>,
+struct Member<M> {
+    received: Arc<Received<M>>,
+    may_start: Box<dyn Fn() -> bool + Send + Sync>,
     /// Closed if the message has left the batch.
-    pub(super) reply: oneshot::Sender<Ending>,
-    pub(super) parked: Option<Parked>,
-    pub(super) kept: Box<dyn Send>,
+    reply: oneshot::Sender<Ending>,
+    parked: Option<Parked>,
+    kept: Box<dyn Send>,
 }
 
 impl<M> Member<M> {
-    pub(super) fn take_kept(&mut self) -> Box<dyn Send> {
+    fn take_kept(&mut self) -> Box<dyn Send> {
         std::mem::replace(&mut self.kept, Box::new(()))
     }
 }
@@ -167,11 +167,11 @@ where
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Handles the messages of a batch.
-pub(super) struct Run<M, F> {
-    pub(super) collector: Arc<Collector<M, F>>,
-    pub(super) runtime: Handle,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) timeout: Duration,
+struct Run<M, F> {
+    collector: Arc<Collector<M, F>>,
+    runtime: Handle,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
 }
 
 /// How one call of the function ended.
@@ -191,7 +191,7 @@ where
     F: Fn(Batch<M>) -> Fut + Send + Sync + 'static,
     Fut: HandlerFuture<Output: IntoBatchDisposition> + Send + 'static,
 {
-    pub(super) fn start(self, mut members: Vec<Member<M>>) {
+    fn start(self, mut members: Vec<Member<M>>) {
         members.iter_mut().for_each(|member| member.parked = None);
         let runtime = self.runtime.clone();
         runtime.spawn(async move { self.handle(members).await });
@@ -230,7 +230,7 @@ where
             catch_async(handled).await
         };
         let mut task = self.runtime.spawn(call);
-        let _stops = StopOnDrop(task.abort_handle());
+        let _stops = AbortOnDrop(task.abort_handle());
         let all_left = join_all(members.iter_mut().map(|member| member.reply.closed()));
         tokio::select! {
             biased;
@@ -264,9 +264,9 @@ where
 }
 
 /// Stops a call that nobody waits for.
-struct StopOnDrop(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for StopOnDrop {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
