@@ -215,7 +215,7 @@ impl Incoming {
 
     /// Has the lease renewed for as long as a wait takes, a request to the idempotency store after it, and the
     /// handler, whose time begins with it.
-    pub(super) fn keep_leased(&self, context: &Context, wait: Duration) {
+    pub(crate) fn keep_leased(&self, context: &Context, wait: Duration) {
         let settings = &self.settings;
         let wait = wait.saturating_add(settings.visibility);
         let until = context.clock.monotonic().saturating_add(wait);
