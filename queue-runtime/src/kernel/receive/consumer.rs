@@ -10,10 +10,10 @@ use queue_core::idempotency::IdempotencyStore;
 use queue_core::wire::Body;
 use queue_core::{InvalidName, Message, MessageType, QueueName};
 
-use super::idempotent::Idempotency;
+use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::context::Context;
 use crate::kernel::observe::{KindMeasures, OTHER_KIND};
-use crate::kernel::policy::RetryPolicy;
+use crate::kernel::policy::{Outage, RetryPolicy};
 use crate::kernel::settings::{ConsumerConfig, DEFAULT_VISIBILITY, InvalidSetting};
 use crate::kernel::settlement::{Classifiers, OnPoison};
 
@@ -231,6 +231,27 @@ impl Serves {
                 .types()
                 .iter()
                 .any(|one| one.accepts(&envelope.kind) && envelope.version <= one.version()),
+        }
+    }
+}
+
+/// The store in front of a consumer's handler.
+#[derive(Debug, Clone)]
+pub(crate) struct Idempotency {
+    pub(crate) store: Arc<dyn IdempotencyStore>,
+    pub(crate) retention: Duration,
+    /// The queue whose keys the consumer shares. `None` for its own.
+    pub(crate) scope: Option<QueueName>,
+    pub(super) outage: Outage,
+}
+
+impl Idempotency {
+    pub(crate) fn new(store: Arc<dyn IdempotencyStore>) -> Self {
+        Self {
+            store,
+            retention: DEFAULT_RETENTION,
+            scope: None,
+            outage: Outage::default(),
         }
     }
 }

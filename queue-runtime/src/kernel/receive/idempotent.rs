@@ -16,16 +16,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::idempotency::{ClaimOutcome, IdempotencyStore, Owner, WorkKey};
 use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Operation, QueueName};
+use queue_core::{Error, ErrorKind, Operation};
 
 use super::admission::{Refusal, postponed};
-use super::consumer::Consumer;
+use super::consumer::{Consumer, Idempotency};
 use super::incoming::Incoming;
 use super::waiting::{WaitingMessage, can_wait_outside};
-use crate::extensions::idempotency::{DEFAULT_RETENTION, HeldClaim, no_answer};
+use crate::extensions::idempotency::{HeldClaim, no_answer};
 use crate::kernel::context::Context;
 use crate::kernel::lease::Cause;
-use crate::kernel::policy::{Outage, jitter};
+use crate::kernel::policy::jitter;
 use crate::kernel::settlement::{End, Recorded, Settling};
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere, of a message that waits in
@@ -155,25 +155,4 @@ async fn begin(
     };
     let begun = context.background.finish(begin).await;
     begun.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, Operation::Idempotency)))
-}
-
-/// The store in front of a consumer's handler.
-#[derive(Debug, Clone)]
-pub(crate) struct Idempotency {
-    pub(crate) store: Arc<dyn IdempotencyStore>,
-    pub(crate) retention: Duration,
-    /// The queue whose keys the consumer shares. `None` for its own.
-    pub(crate) scope: Option<QueueName>,
-    outage: Outage,
-}
-
-impl Idempotency {
-    pub(crate) fn new(store: Arc<dyn IdempotencyStore>) -> Self {
-        Self {
-            store,
-            retention: DEFAULT_RETENTION,
-            scope: None,
-            outage: Outage::default(),
-        }
-    }
 }

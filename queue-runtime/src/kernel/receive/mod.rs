@@ -47,15 +47,15 @@ pub(crate) use call::{
     ReadyService, Seat, Transact, Unfit,
 };
 pub(crate) use consumer::{
-    Caller, Consumer, InvalidConsumer, MissingQueue, Options, Serves, consumer_setters,
-    type_setters,
+    Caller, Consumer, Idempotency, InvalidConsumer, MissingQueue, Options, Serves,
+    consumer_setters, type_setters,
 };
 pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{CompleteAllError, Delivery, SettleError};
 pub(crate) use fetch::{fetch, open, refresh};
 pub(crate) use handler::HandlerFuture;
 pub use handler::{Blocking, Handler, HandlerWith, blocking};
-pub(crate) use idempotent::{Idempotency, claim};
+pub(crate) use idempotent::claim;
 pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;

@@ -13,9 +13,10 @@ use queue_core::internal::error_chain;
 use queue_core::wire::Body;
 use queue_core::{InvalidName, Message, QueueName};
 
-use super::consumer::{Caller, InvalidConsumer, MissingQueue, Options, Serves, consumer_setters};
+use super::consumer::{
+    Caller, Idempotency, InvalidConsumer, MissingQueue, Options, Serves, consumer_setters,
+};
 use super::delivery::Delivery;
-use super::idempotent::Idempotency;
 use super::received::Received;
 use crate::kernel::context::Context;
 use crate::kernel::policy::{IdlePolicy, StorageRetry};
