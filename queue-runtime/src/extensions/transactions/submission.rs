@@ -183,7 +183,7 @@ fn refused<M>(outgoing: Outgoing, message: M, error: Error) -> SubmitError<M> {
 }
 
 /// Writes within a transaction, or says that the storage has no such transactions.
-pub(crate) fn write<E, T, W>(
+pub(super) fn write<E, T, W>(
     context: &Context,
     transaction: T,
     mut writes: W,
@@ -213,7 +213,7 @@ where
 
 /// Announces messages that were put in a transaction, once that has ended. If it was rolled back, consumers look in
 /// vain.
-pub(crate) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMessage)]) {
+pub(super) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMessage)]) {
     if context.unannounced.add(puts) {
         let shared = Arc::clone(context);
         context.background.spawn(async move {

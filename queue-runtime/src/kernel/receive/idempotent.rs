@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::idempotency::{ClaimOutcome, IdempotencyStore, Owner, WorkKey};
+use queue_core::idempotency::{ClaimOutcome, Owner, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation};
 
