@@ -24,5 +24,5 @@ pub mod payloads;
 pub mod recurring;
 pub mod request;
 pub(crate) mod storage_limit;
-pub mod transactions;
+pub(crate) mod transactions;
 pub(crate) mod unique;

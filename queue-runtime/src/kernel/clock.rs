@@ -5,8 +5,6 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use queue_core::clock::Clock;
-
 pub use queue_clock::SystemClock;
 pub(crate) use queue_clock::{KnownTimer, has_timer};
 pub use queue_core::clock::{BootTime, BoxFuture, Clock, ManualClock, Timestamp};

@@ -34,7 +34,7 @@ pub(crate) mod observe;
 pub mod panic;
 pub mod policy;
 pub(crate) mod processor;
-pub mod receive;
+pub(crate) mod receive;
 pub(crate) mod repeat;
 pub mod send;
 pub(crate) mod served;

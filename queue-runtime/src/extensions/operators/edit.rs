@@ -9,7 +9,7 @@ use queue_core::wire::{ACCOUNTING_RESERVE, Body, Event, JSON, Payload};
 use queue_core::{Error, ErrorKind, Operation, Result};
 
 use super::browse::Browsed;
-use crate::kernel::send::untyped;
+use crate::kernel::send::{check_payload, check_readable, check_size, fit_payload};
 use crate::service::AnyQueue;
 
 impl AnyQueue {

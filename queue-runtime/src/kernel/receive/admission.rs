@@ -2,6 +2,7 @@
 //! decode; such a message is settled here. In between, its data is fetched if its body does not have it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::envelope::{AttemptRecord, PoisonReason};

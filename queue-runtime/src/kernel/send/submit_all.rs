@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use queue_core::backend::OpOutcome;
 use queue_core::clock::BoxFuture;
-use queue_core::{
-    Error, ErrorKind, Message, MessageId, MessageType, Operation, Outcome, QueueName,
-};
+use queue_core::{Error, ErrorKind, Message, MessageType, Operation, Outcome, QueueName};
 use tracing::Instrument as _;
 
 use super::error::{SubmitAllError, SubmitProblem};
