@@ -29,6 +29,8 @@ pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: u32 = 5;
+/// How long a result is kept, unless that is set: as long as a message lives on many queues.
+pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The default handler timeout, as a multiple of the visibility timeout.
 const HANDLER_VISIBILITIES: u32 = 10;
 /// How long a consumer waits for the metadata or the properties of its queue.

@@ -53,9 +53,8 @@ mod held;
 mod once;
 mod recording;
 
-use std::time::Duration;
-
 pub use crate::backend::memory::MemoryResults;
+pub(crate) use crate::kernel::settings::DEFAULT_RETENTION;
 pub(crate) use completed_ids::CompletedIds;
 #[cfg(feature = "object-store")]
 pub use generations::ObjectResults;
@@ -67,6 +66,3 @@ pub use queue_core::idempotency::{
     RecordState, Recorded, RecordedPage, Swept, WorkKey,
 };
 pub(crate) use recording::finish_within;
-
-/// How long a result is kept, unless that is set: as long as a message lives on many queues.
-pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -17,7 +17,7 @@ use crate::kernel::lease::{CompletedItem, Completer, Promise};
 use crate::kernel::receive::{Delivery, Incoming, Meta, Received, SettleError};
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups, release};
 use crate::kernel::settlement::{
-    Recorded, SettleProblem, Settled, leave_out_replies, transaction_outcome,
+    RecordedFollowUps, SettleProblem, Settled, leave_out_replies, transaction_outcome,
 };
 
 impl<M> Received<M> {
@@ -430,7 +430,7 @@ fn not_written(
 fn recording_replies(finish: &Finish, puts: &[(QueueName, NewMessage)]) -> Finish {
     let replies = puts.iter().filter(|(queue, _)| queue.is_reply_queue());
     let mut finish = finish.clone();
-    finish.result = Recorded::encode(&replies.cloned().collect::<Vec<_>>());
+    finish.result = RecordedFollowUps::encode(&replies.cloned().collect::<Vec<_>>());
     finish
 }
 

@@ -17,7 +17,7 @@ use crate::kernel::context::Context;
 use crate::kernel::panic;
 use crate::kernel::send::submitted_again;
 use crate::kernel::settlement::{
-    End, Recorded, SettleProblem, Settled, Settling, fingerprint, lost,
+    End, RecordedFollowUps, SettleProblem, Settled, Settling, fingerprint, lost,
 };
 
 /// Whether a message may be handled, as far as can be said without asking anybody. [`admit`] decides.
@@ -285,7 +285,7 @@ async fn complete_again(
         consumer,
         incoming,
     } = settling;
-    let puts = match Recorded::decode(result) {
+    let puts = match RecordedFollowUps::decode(result) {
         Ok(puts) => puts,
         Err(problem) => {
             let error = format!("the recorded result of `{key}` cannot be read: {problem}");

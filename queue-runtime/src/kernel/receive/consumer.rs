@@ -10,11 +10,12 @@ use queue_core::idempotency::IdempotencyStore;
 use queue_core::wire::Body;
 use queue_core::{InvalidName, Message, MessageType, QueueName};
 
-use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::context::Context;
 use crate::kernel::observe::{KindMeasures, OTHER_KIND};
 use crate::kernel::policy::{Outage, RetryPolicy};
-use crate::kernel::settings::{ConsumerConfig, DEFAULT_VISIBILITY, InvalidSetting};
+use crate::kernel::settings::{
+    ConsumerConfig, DEFAULT_RETENTION, DEFAULT_VISIBILITY, InvalidSetting,
+};
 use crate::kernel::settlement::{Classifiers, OnPoison};
 
 /// How long messages from newer programs are postponed by default.

@@ -26,7 +26,7 @@ use crate::extensions::idempotency::{HeldClaim, no_answer};
 use crate::kernel::context::Context;
 use crate::kernel::lease::Cause;
 use crate::kernel::policy::jitter;
-use crate::kernel::settlement::{End, Recorded, Settling};
+use crate::kernel::settlement::{End, RecordedFollowUps, Settling};
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere, of a message that waits in
 /// place.
@@ -55,7 +55,7 @@ pub(crate) async fn claim(
     let settling = Settling::new(context, consumer, incoming);
     let claim = Box::pin(wait_for(context, settling, idempotency, &key, report)).await?;
     // A transaction replaces the result by its replies.
-    let finish = claim.finish_in_transaction(Recorded::encode(&[]), idempotency.retention);
+    let finish = claim.finish_in_transaction(RecordedFollowUps::encode(&[]), idempotency.retention);
     incoming.shared.finish.get_or_init(|| finish);
     incoming.claim = Some(claim);
     Ok(())

@@ -17,8 +17,8 @@ use queue_core::wire::Body;
 use queue_core::{MessageId, QueueName, RequestId};
 use serde::{Deserialize, Serialize};
 
-use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::context::Context;
+use crate::kernel::settings::DEFAULT_RETENTION;
 
 /// A key, as the [envelope](Envelope::unique_key) of a message carries it.
 #[derive(Debug, Serialize, Deserialize)]

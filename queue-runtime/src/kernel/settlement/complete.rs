@@ -79,7 +79,7 @@ impl Settling<'_> {
         let retention = consumer.options.idempotency.as_ref()?.retention;
         let patience: Duration = incoming.settings.visibility;
         incoming.keep_leased(self.context, patience);
-        match finish_within(claim, Recorded::encode(puts), retention, patience).await {
+        match finish_within(claim, RecordedFollowUps::encode(puts), retention, patience).await {
             Ok(ClaimStatus::Held) => None,
             // The record of the other will say what follows.
             Ok(ClaimStatus::Lost) => Some(match self.end(End::Released).await {
@@ -147,7 +147,7 @@ const VERSION: u32 = 1;
 
 /// What is recorded in an idempotency store of a message whose work is done: its follow-ups, as they are stored.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedFollowUps {
     version: u32,
     follow_ups: Vec<RecordedPut>,
 }
@@ -171,7 +171,7 @@ enum RecordedBody {
     BodyBase64(String),
 }
 
-impl Recorded {
+impl RecordedFollowUps {
     pub(crate) fn encode(puts: &[(QueueName, NewMessage)]) -> Bytes {
         let follow_ups = puts.iter().map(|(queue, message)| RecordedPut {
             queue: queue.to_string(),
@@ -268,14 +268,21 @@ mod tests {
                     .with_time_to_live(TimeToLive::After(2 * minute)),
             ),
         ];
-        assert_eq!(Recorded::decode(&Recorded::encode(&puts)), Ok(puts));
-        assert_eq!(Recorded::decode(&Recorded::encode(&[])), Ok(Vec::new()));
+        assert_eq!(
+            RecordedFollowUps::decode(&RecordedFollowUps::encode(&puts)),
+            Ok(puts)
+        );
+        assert_eq!(
+            RecordedFollowUps::decode(&RecordedFollowUps::encode(&[])),
+            Ok(Vec::new())
+        );
     }
 
     #[test]
     fn a_record_of_another_version_is_refused() {
-        let error = Recorded::decode(br#"{"version":2,"follow_ups":[]}"#).expect_err("newer");
+        let error =
+            RecordedFollowUps::decode(br#"{"version":2,"follow_ups":[]}"#).expect_err("newer");
         assert_eq!(error, "its version is 2, and only 1 is known");
-        Recorded::decode(b"7").expect_err("no record");
+        RecordedFollowUps::decode(b"7").expect_err("no record");
     }
 }

@@ -25,7 +25,7 @@ mod write;
 pub(crate) use callbacks::{Classifiers, OnPoison};
 pub use callbacks::{OnError, Poisoned};
 pub(crate) use carry_out::{Handled, Settling, body_unhandled, transaction_outcome};
-pub(crate) use complete::Recorded;
+pub(crate) use complete::RecordedFollowUps;
 pub(crate) use end::{End, outcome};
 pub use end::{SettleProblem, Settled};
 pub(crate) use write::{fingerprint, leave_out_replies, lost};
