@@ -17,14 +17,6 @@ use crate::kernel::context::Context;
 use crate::kernel::panic::catch_async;
 use crate::kernel::settlement::{End, Settling};
 
-/// Why data was not fetched.
-enum Unfetched {
-    Outage(Error),
-    Ends(End),
-    /// The message is a copy of one that is done.
-    Done,
-}
-
 /// Whether a message that the consumer takes does not have its data as it is.
 pub(crate) fn lacks_data(consumer: &Consumer, incoming: &Incoming) -> bool {
     match &incoming.body {
@@ -61,19 +53,8 @@ fn damaged(error: String) -> End {
     }
 }
 
-/// Returns what is attached to a message, if the consumer takes it.
-fn attached<'a>(consumer: &Consumer, incoming: &'a Incoming) -> Option<&'a Attached> {
-    match &incoming.body {
-        Body::Event(event) if consumer.serves.takes(&event.envelope) => match &event.payload {
-            Payload::Attached(attached) => Some(attached),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Expands the data of a message that is admitted, or fetches it. `report` hears of failures, with the pause before the
-/// next try.
+/// Expands the data of a message that is admitted and [lacks it](lacks_data), or fetches it. `report` hears of failures, with
+/// the pause before the next try.
 ///
 /// # Cancel safety
 /// Cancel safe: whoever handles the message fetches the data again.
@@ -83,26 +64,27 @@ pub(crate) async fn fetch_data(
     incoming: &mut Incoming,
     report: impl Fn(&Error, Duration),
 ) -> Result<(), Refusal> {
-    let data = match attached(consumer, incoming) {
-        None => None,
-        Some(attached) => {
-            let settling = Settling::new(context, consumer, incoming);
-            Some(wait_for(settling, attached, report).await?)
-        }
+    let fetched = match &incoming.body {
+        Body::Event(event) => match &event.payload {
+            Payload::Attached(attached) => {
+                let settling = Settling::new(context, consumer, incoming);
+                Some(wait_for(settling, attached, report).await?)
+            }
+            _ => None,
+        },
+        Body::Bare(_) | Body::Malformed(_) => None,
     };
     let Body::Event(event) = &mut incoming.body else {
         return Ok(());
     };
-    match data {
+    match fetched {
+        Some(data) => event.set_opened(data),
         None => {
             let expanded = event.expand(context.encoder.max_payload());
-            expanded.map_err(|error| Refusal::Ends(not_expanded(&error)))
-        }
-        Some(data) => {
-            event.set_opened(data);
-            Ok(())
+            expanded.map_err(|error| Refusal::Ends(not_expanded(&error)))?;
         }
     }
+    Ok(())
 }
 
 async fn wait_for(
@@ -119,20 +101,16 @@ async fn wait_for(
                 outage.end();
                 return Ok(data);
             }
-            Err(Unfetched::Outage(error)) => {
-                waiting.failed(error, &report, Refusal::NoData).await?;
-            }
-            Err(Unfetched::Ends(end)) => return Err(Refusal::Ends(end)),
-            Err(Unfetched::Done) => return Err(Refusal::Copy),
+            Err(error) => waiting.failed(error, &report, Refusal::NoData).await?,
         }
     }
 }
 
-/// Asks once.
+/// Asks once. The inner error is an outage.
 async fn ask(
     waiting: &WaitingMessage<'_>,
     attached: &Attached,
-) -> Result<Result<Bytes, Unfetched>, Refusal> {
+) -> Result<Result<Bytes, Error>, Refusal> {
     let Settling {
         context, incoming, ..
     } = waiting.settling;
@@ -140,35 +118,26 @@ async fn ask(
     let patience = incoming.settings.handler_timeout;
     incoming.keep_leased(context, patience);
     let deadline = clock.monotonic().saturating_add(patience);
-    let fetching = catch_async(fetch(context, incoming, attached));
-    let fetched = tokio::select! {
-        fetched = ready_by(clock, deadline, fetching) => fetched,
+    let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
+    let reading = read_attachment(context, queue, id, &incoming.body, attached);
+    let read = tokio::select! {
+        read = ready_by(clock, deadline, catch_async(reading)) => read,
         _ = incoming.lease.cancellation().cancelled() => return Err(lease_lost(waiting.settling)),
     };
-    Ok(match fetched {
-        None => {
-            let late = Error::new(ErrorKind::Timeout, Operation::FetchData);
-            Err(Unfetched::Outage(late))
+    let unread = match read {
+        None => return Ok(Err(Error::new(ErrorKind::Timeout, Operation::FetchData))),
+        Some(Ok(Ok(read))) => return Ok(Ok(read.data)),
+        Some(Ok(Err(unread))) => unread,
+        Some(Err(panic)) => {
+            let error = format!("fetching the data panicked: {panic}");
+            return Err(Refusal::Ends(End::failed(error)));
         }
-        Some(Ok(fetched)) => fetched,
-        Some(Err(panic)) => Err(Unfetched::Ends(End::failed(format!(
-            "fetching the data panicked: {panic}"
-        )))),
-    })
-}
-
-async fn fetch(
-    context: &Context,
-    incoming: &Incoming,
-    attached: &Attached,
-) -> Result<Bytes, Unfetched> {
-    let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
-    let read = read_attachment(context, queue, id, &incoming.body, attached).await;
-    read.map(|read| read.data).map_err(|unread| match unread {
-        Unread::Failed(error) => Unfetched::Outage(error),
-        Unread::Unusable(error) => Unfetched::Ends(End::undecodable(error)),
-        Unread::Damaged(error) => Unfetched::Ends(damaged(error)),
-        Unread::Gone => Unfetched::Ends(End::LeaseLost),
-        Unread::Done => Unfetched::Done,
+    };
+    Err(match unread {
+        Unread::Failed(error) => return Ok(Err(error)),
+        Unread::Unusable(error) => Refusal::Ends(End::undecodable(error)),
+        Unread::Damaged(error) => Refusal::Ends(damaged(error)),
+        Unread::Gone => Refusal::Ends(End::LeaseLost),
+        Unread::Done => Refusal::Copy,
     })
 }
