@@ -12,14 +12,9 @@ use serde_json::Value;
 pub fn canonical(mut value: Value) -> String {
     // They are sorted already, unless another crate of the program enables `preserve_order`.
     value.sort_all_objects();
-    escape_json(&value.to_string())
-}
-
-/// Escapes the characters that CloudEvents forbids in attributes as JSON does. Only in strings does JSON have any.
-#[must_use]
-pub fn escape_json(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
+    let mut text = String::new();
+    // Only strings hold characters that need an escape.
+    for c in value.to_string().chars() {
         if !is_forbidden(c) {
             text.push(c);
             continue;

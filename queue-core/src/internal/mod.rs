@@ -23,8 +23,8 @@ pub use crate::file_access::{file_access, owner_and_user};
 pub use crate::idempotency::recorded::{record_mark, record_start};
 pub use crate::message::json::{check_json, to_json_and_back, to_json_perhaps_back};
 pub use crate::text::{
-    MAX_ERROR, MAX_LOGGED, canonical, error_chain, escape_json, escape_short, escape_text,
-    has_stray_ends, is_forbidden, shorten, str_eq,
+    MAX_ERROR, MAX_LOGGED, canonical, error_chain, escape_short, escape_text, has_stray_ends,
+    is_forbidden, shorten, str_eq,
 };
 pub use crate::timestamp::{between, later};
 pub use crate::wire::base64::{to_base64, unwrap_base64};

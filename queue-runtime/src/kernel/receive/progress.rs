@@ -4,7 +4,8 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use queue_core::envelope::Envelope;
-use queue_core::internal::{LockExt as _, escape_json, json_error, to_json_and_back};
+use queue_core::internal::LockExt as _;
+use queue_core::internal::{is_forbidden, json_error, to_json_and_back};
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
@@ -112,7 +113,17 @@ impl Checkpoints {
 /// Encodes a checkpoint as JSON that an attribute of an event can hold.
 fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, CheckpointError> {
     let json = to_json_and_back(state).map_err(CheckpointError::Encode)?;
-    let text = escape_json(&String::from_utf8(json).expect("JSON is text"));
+    let json = String::from_utf8(json).expect("JSON is text");
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_forbidden(c) {
+            // Outside strings, JSON has no such characters.
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            text.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            text.push(c);
+        }
+    }
     let written = serde_json::to_string(&text).map_err(CheckpointError::Encode)?;
     // Less the quotes.
     let size = written.len() - 2;
@@ -187,8 +198,6 @@ queue_core::debug_as_text!(CheckpointError);
 
 #[cfg(test)]
 mod tests {
-    use queue_core::internal::is_forbidden;
-
     use super::*;
 
     #[test]
