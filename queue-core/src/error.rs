@@ -168,8 +168,7 @@ pub enum Operation {
     Backup,
     /// An operation of an [`IdempotencyStore`](crate::idempotency::IdempotencyStore).
     Idempotency,
-    /// A read of an attachment, of a [`PayloadStore`](crate::payload_store::PayloadStore), or of a resolver of data that is
-    /// elsewhere.
+    /// A read of an attachment, or of a [`PayloadStore`](crate::payload_store::PayloadStore).
     FetchData,
     /// A call of a [`PayloadStore`](crate::payload_store::PayloadStore) that changes it.
     StoreData,

@@ -8,12 +8,20 @@ pub mod service;
 pub mod testing;
 
 pub use extensions::{idempotency, meter, payloads, recurring, request};
-pub use kernel::{clock, listener, notify, panic, policy, receive, send, settings, tower};
+pub use kernel::{clock, listener, notify, panic, policy, send, settings, tower};
+
+/// Receiving: `backend → wire → envelope → message → handler → disposition → backend`.
+pub mod receive {
+    pub use crate::extensions::transactions::Completing;
+    #[cfg(feature = "sqlite")]
+    pub use crate::extensions::transactions::{InTransaction, Prepare, in_transaction, prepare};
+    pub use crate::kernel::receive::*;
+}
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use extensions::storage_limit::StorageLimit;
 pub use idempotency::{OnceError, once};
-pub use kernel::stop_on_drop::StopOnDrop;
+pub use kernel::background::StopOnDrop;
 pub use listener::{
     Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
     StartError,
@@ -27,8 +35,7 @@ pub use receive::{
 pub use receive::{InTransaction, in_transaction, prepare};
 pub use request::{Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};
-pub use service::redrive;
-pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder};
+pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder, redrive};
 #[cfg(feature = "signal")]
 pub use service::{StopSignal, StopSignals};
 pub use settings::ConsumerConfig;
@@ -39,9 +46,8 @@ pub use queue_azure as azure;
 pub use queue_core::internal;
 pub use queue_core::{
     Disposition, Error, ErrorKind, Failure, FollowUp, Message, MessageId, Operation, Outcome,
-    QueueName, RequestId, Result, RetryAdvice,
+    QueueName, RequestId, Result, RetryAdvice, encoder, envelope, golden, message, name, wire,
 };
-pub use queue_core::{encoder, envelope, golden, message, name, wire};
 pub use queue_derive::Message;
 #[cfg(feature = "nats")]
 pub use queue_nats as nats;

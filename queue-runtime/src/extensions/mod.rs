@@ -11,6 +11,8 @@
 //! | `payloads/` | payloads in a store beside the messages: the backend that puts them there, the stores, sweeps |
 //! | `meter/` | counts storage transactions |
 //! | `storage_limit/` | requests that wait until the storage's limits let them be sent |
+//! | `transactions/` | transactions of the application's on the storage of the queues |
+//! | `unique/` | submissions of which one of each key puts a message |
 //! | `objects` | what stores over an `object_store` share |
 
 pub(crate) mod flow;
@@ -24,3 +26,5 @@ pub mod payloads;
 pub mod recurring;
 pub mod request;
 pub(crate) mod storage_limit;
+pub(crate) mod transactions;
+pub(crate) mod unique;

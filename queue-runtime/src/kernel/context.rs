@@ -18,11 +18,10 @@ use crate::extensions::packs::Packs;
 use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
 use crate::kernel::background::Background;
 use crate::kernel::clock::KnownTimer;
-use crate::kernel::creations::Creations;
 use crate::kernel::lease::Renewals;
 use crate::kernel::notify::{Notifier, Notifiers, Unannounced, Wakeups};
 use crate::kernel::policy::{Outage, StorageRetry};
-use crate::kernel::repeat::Repeats;
+use crate::kernel::repeat::{Creations, Repeats};
 use crate::kernel::served::ServedKinds;
 use crate::kernel::settings::{ConsumerConfig, Settings, SettingsCache};
 

@@ -239,7 +239,8 @@ mod tests {
 
     #[test]
     fn no_hook_is_installed_unless_the_program_asks_for_it() {
-        const NAME: &str = "panic::tests::no_hook_is_installed_unless_the_program_asks_for_it";
+        const NAME: &str =
+            "kernel::panic::tests::no_hook_is_installed_unless_the_program_asks_for_it";
         const CHILD: &str = "QUEUE_RUNTIME_TEST_CHILD";
 
         struct CatchesInDrop;

@@ -1,13 +1,18 @@
 //! Repeats of failed storage operations. Each repeat follows a pause, and the repeats have an end, whatever the
-//! service answers.
+//! service answers. Queues that they find missing are created: operations that find the same queue missing at the same
+//! time share one creation.
 
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_core::backend::{Backend, BackendExt as _};
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
+use tokio::sync::OnceCell;
 
 use crate::kernel::clock::has_timer;
-use crate::kernel::creations::{Creations, Moment};
 use crate::kernel::policy::{SHORTEST, StorageRetry, jitter};
 
 /// The repeats of one storage operation.
@@ -26,7 +31,7 @@ pub(crate) struct Repeats<'a> {
     /// Whether a try since the last success may have been carried out.
     unanswered: bool,
     /// How missing queues are created, if they are, and when the present try began.
-    creations: Option<(&'a Creations, Moment)>,
+    creations: Option<(&'a Creations, CreationMoment)>,
     /// The missing queues that were created, so that creating one again is known to be of no use.
     created: Vec<QueueName>,
 }
@@ -98,7 +103,7 @@ impl<'a> Repeats<'a> {
     }
 
     /// Returns the queue to create, if that is missing.
-    fn missing(&self, error: &Error) -> Option<(&'a Creations, Moment, QueueName)> {
+    fn missing(&self, error: &Error) -> Option<(&'a Creations, CreationMoment, QueueName)> {
         let (creations, began) = self.creations?;
         let missing = error
             .queue()
@@ -197,6 +202,96 @@ impl<'a> Repeats<'a> {
                 Ok(())
             }
             _ => Err(error),
+        }
+    }
+}
+
+/// How many creations are remembered, for operations that began before them and fail after them.
+const REMEMBERED: usize = 64;
+
+/// The creations of missing queues of one service.
+#[derive(Debug)]
+pub(crate) struct Creations {
+    backend: Arc<dyn Backend>,
+    state: Mutex<State>,
+}
+
+/// A moment in the order of creations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct CreationMoment(u64);
+
+#[derive(Debug, Default)]
+struct State {
+    now: CreationMoment,
+    /// The last queues that were created, each once, oldest first.
+    created: VecDeque<(QueueName, CreationMoment)>,
+    running: HashMap<QueueName, Arc<Creation>>,
+}
+
+/// The result of a creation. The first caller asks the backend; if it is dropped, the next one does.
+type Creation = OnceCell<Result<(), Error>>;
+
+impl Creations {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self {
+            backend,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The present, to be noted before an operation that may find its queue missing.
+    pub(crate) fn now(&self) -> CreationMoment {
+        self.state.hold().now
+    }
+
+    /// Creates the queue that an operation failed on because it does not exist, without metadata, so that the operation
+    /// can be repeated. Does nothing if the queue was created after the operation `began`; waits if that is under way.
+    ///
+    /// # Errors
+    /// `error` itself unless it is [`ErrorKind::QueueNotFound`] and names its queue; otherwise that of the creation.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be created. Others that wait go on.
+    pub(crate) async fn create_missing(
+        &self,
+        error: Error,
+        began: CreationMoment,
+    ) -> Result<(), Error> {
+        let (ErrorKind::QueueNotFound, Some(queue)) = (error.kind(), error.queue()) else {
+            return Err(error);
+        };
+        let creation = {
+            let mut state = self.state.hold();
+            if state.created_since(queue, began) {
+                return Ok(());
+            }
+            Arc::clone(state.running.entry(queue.clone()).or_default())
+        };
+        let create = async || {
+            let created = self.backend.ensure_queue(queue).await.map(drop);
+            self.state.hold().ended(queue, created.is_ok());
+            created
+        };
+        creation.get_or_init(create).await.clone()
+    }
+}
+
+impl State {
+    fn created_since(&self, queue: &QueueName, moment: CreationMoment) -> bool {
+        let mut created = self.created.iter();
+        created.any(|(name, at)| name == queue && *at > moment)
+    }
+
+    /// Notes the end of a creation that was running.
+    fn ended(&mut self, queue: &QueueName, is_created: bool) {
+        self.running.remove(queue);
+        if is_created {
+            self.now.0 += 1;
+            self.created.retain(|(name, _)| name != queue);
+            self.created.push_back((queue.clone(), self.now));
+            if self.created.len() > REMEMBERED {
+                self.created.pop_front();
+            }
         }
     }
 }

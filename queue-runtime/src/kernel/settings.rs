@@ -3,12 +3,9 @@
 //! last. The poison queue is chosen in `receive::consumer`.)
 
 mod config;
-mod marks;
 mod paused;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -17,12 +14,12 @@ use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
-pub use config::ConsumerConfig;
-pub(crate) use config::check_rate;
-pub(crate) use marks::Marks;
-pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
-
 use crate::kernel::clock::ready_by;
+
+pub(crate) use config::check_rate;
+pub use config::{ConsumerConfig, InvalidSetting};
+pub(crate) use paused::Marks;
+pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
 
 /// The name of the queue metadata for the number of attempts after which a message is moved to the poison
 /// queue. See [`AnyQueue::set_metadata`](crate::AnyQueue::set_metadata).
@@ -32,6 +29,8 @@ pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: u32 = 5;
+/// How long a result is kept, unless that is set: as long as a message lives on many queues.
+pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The default handler timeout, as a multiple of the visibility timeout.
 const HANDLER_VISIBILITIES: u32 = 10;
 /// How long a consumer waits for the metadata or the properties of its queue.
@@ -46,104 +45,6 @@ const CHEAP_POLLS: Duration = Duration::from_secs(5);
 /// Returns whether one more read now and then costs next to nothing.
 pub(crate) fn reads_are_cheap(capabilities: &Capabilities) -> bool {
     capabilities.idle_cap <= CHEAP_POLLS
-}
-
-/// A setting outside its allowed range. The text names the setting, the value and the range.
-///
-/// ```
-/// use queue_runtime::{Message, QueueService};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Order {
-/// #     number: u32,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let service = QueueService::connect("memory:").await?;
-/// let error = service.accept::<Order>().poison_threshold(0).await.unwrap_err();
-/// assert_eq!(error.to_string(), "failed to accept a message: the poison threshold is 0; allowed is 1 or more");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the {setting} is {value}; allowed is {allowed}")]
-pub struct InvalidSetting {
-    setting: &'static str,
-    value: String,
-    allowed: String,
-}
-
-queue_core::debug_as_text!(InvalidSetting);
-
-impl InvalidSetting {
-    /// Checks a number that is to be from 1 to `most`.
-    pub(crate) fn count(setting: &'static str, value: usize, most: usize) -> Result<(), Self> {
-        Self::within(setting, value, 1, most)
-    }
-
-    /// Checks a number that is to be from `least` to `most`.
-    pub(crate) fn within(
-        setting: &'static str,
-        value: usize,
-        least: usize,
-        most: usize,
-    ) -> Result<(), Self> {
-        let is_allowed = (least..=most).contains(&value);
-        Self::check(is_allowed, setting, value, || match most {
-            usize::MAX => format!("{least} or more"),
-            most => format!("{least} to {most}"),
-        })
-    }
-
-    /// Checks a share above 0 and at most 1.
-    pub(crate) fn share(setting: &'static str, value: f64) -> Result<(), Self> {
-        let allowed = || "above 0 and up to 1".to_owned();
-        Self::check(value > 0.0 && value <= 1.0, setting, value, allowed)
-    }
-
-    /// Checks a duration above 0.
-    pub(crate) fn positive(setting: &'static str, value: Duration) -> Result<(), Self> {
-        let allowed = || "more than 0".to_owned();
-        Self::check(!value.is_zero(), setting, "0ns", allowed)
-    }
-
-    /// Checks a duration that is to be within this range.
-    pub(crate) fn duration(
-        setting: &'static str,
-        value: Duration,
-        allowed: &RangeInclusive<Duration>,
-    ) -> Result<(), Self> {
-        let is_allowed = allowed.contains(&value);
-        Self::check(is_allowed, setting, format_args!("{value:?}"), || {
-            format!("{:?} to {:?}", allowed.start(), allowed.end())
-        })
-    }
-
-    /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
-    pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
-        let value = format_args!("`{poison}`, the queue itself");
-        Self::check(queue != poison, "poison queue", value, || {
-            format!("another queue; set one with `poison_queue`, such as `{queue}-poison`")
-        })
-    }
-
-    fn check(
-        is_allowed: bool,
-        setting: &'static str,
-        value: impl fmt::Display,
-        allowed: impl FnOnce() -> String,
-    ) -> Result<(), Self> {
-        if is_allowed {
-            return Ok(());
-        }
-        Err(Self {
-            setting,
-            value: value.to_string(),
-            allowed: allowed(),
-        })
-    }
 }
 
 /// The effective settings for the messages of one queue.

@@ -52,9 +52,8 @@ mod generations;
 mod held;
 mod once;
 
-use std::time::Duration;
-
 pub use crate::backend::memory::MemoryResults;
+pub(crate) use crate::kernel::settings::DEFAULT_RETENTION;
 pub(crate) use completed_ids::CompletedIds;
 #[cfg(feature = "object-store")]
 pub use generations::ObjectResults;
@@ -65,6 +64,3 @@ pub use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, MAX_RESULT, Owner,
     RecordState, Recorded, RecordedPage, Swept, WorkKey,
 };
-
-/// How long a result is kept, unless that is set: as long as a message lives on many queues.
-pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -369,10 +369,10 @@ impl AnyQueue {
         if !matches!(payload, Payload::Json(_) | Payload::Binary(_)) {
             return Err(refused("the new payload is neither JSON nor bytes"));
         }
-        payload::check(payload, encoder, Operation::Update)?;
+        check_payload(payload, encoder, Operation::Update)?;
         let limit = encoder.raw_limit().saturating_sub(reserve(event));
         let content_type = content_type(event, payload);
-        let (body, _) = payload::within(limit, Attachments::Unsupported, payload, |stored| {
+        let (body, _) = fit_payload(limit, Attachments::Unsupported, payload, |stored| {
             let of_json = matches!(payload, Payload::Json(_)).then_some(JSON);
             let content_type = match stored {
                 Payload::Compressed(_) => content_type.or(of_json),
@@ -380,8 +380,8 @@ impl AnyQueue {
             };
             with_payload(event, stored, content_type)
         });
-        payload::check_size(body.len(), limit, Operation::Update)?;
-        payload::check_readable(&body, &event.envelope.id, Operation::Update)?;
+        check_size(body.len(), limit, Operation::Update)?;
+        check_readable(&body, &event.envelope.id, Operation::Update)?;
         Ok(body)
     }
 }

@@ -11,7 +11,7 @@ use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::place::{DATA, DONE, IDENTITY, KEPT, PayloadPlace};
-use crate::kernel::pace::Pace;
+use crate::kernel::clock::Pace;
 
 /// How long marks are kept, unless the sweep says otherwise.
 const RETENTION: Duration = Duration::from_secs(30 * DAY);

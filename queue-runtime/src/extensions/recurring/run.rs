@@ -16,9 +16,10 @@ use super::due::{BothClocks, Lead, LeadVerdict, due};
 use super::recurrence::Ticks;
 use super::schedule::Schedule;
 use crate::extensions::idempotency::DEFAULT_RETENTION;
+use crate::extensions::unique::SubmittedIf;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::{jitter, outage_pause};
-use crate::kernel::send::{Submit, SubmitError, SubmitProblem, SubmittedIf};
+use crate::kernel::send::{Submit, SubmitError, SubmitProblem};
 
 /// The longest sleep, after which the wall clock is looked at again: it may have been stepped. Shorter than a tick may be
 /// late.

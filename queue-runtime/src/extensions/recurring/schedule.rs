@@ -19,7 +19,7 @@ use super::run::Runner;
 use crate::kernel::clock::has_timer;
 use crate::kernel::context::Context;
 use crate::kernel::panic::log_caught;
-use crate::kernel::stop_on_drop::StopOnDrop;
+use crate::kernel::background::StopOnDrop;
 
 /// The longest name of a schedule, in bytes.
 const MAX_NAME: usize = 128;

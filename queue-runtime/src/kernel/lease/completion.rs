@@ -8,8 +8,7 @@ use queue_core::backend::{
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
-use super::promise::Promise;
-use super::state::{Leased, Turn};
+use super::state::{Leased, Promise, RequestTurn};
 use super::storage_time::StorageTime;
 
 /// How long the absence of a record proves that a transaction was not committed. Half of its retention, which is in the
@@ -107,7 +106,7 @@ impl Leased {
     /// # Errors
     /// Those of [`Transactions::was_committed`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no record, but it
     /// could have been removed already.
-    pub(super) async fn conclude(&self, _turn: &mut Turn) -> Result<Promise, Error> {
+    pub(super) async fn conclude(&self, _turn: &mut RequestTurn) -> Result<Promise, Error> {
         let promise = *self.promise();
         let Promise::Open { token, written_at } = promise else {
             return Ok(promise);

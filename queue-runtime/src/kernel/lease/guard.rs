@@ -7,12 +7,10 @@ use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
 use queue_core::{Error, QueueName};
 use tokio::sync::MutexGuard;
 
-use super::cancellation::Cancellation;
 use super::completion::Completer;
-use super::promise::Promise;
 use super::proof::{Gone, Proof, Request};
 use super::renewal::Renewals;
-use super::state::{Leased, Turn};
+use super::state::{Cancellation, Leased, Promise, RequestTurn};
 use super::storage_time::{Receive, StorageTime};
 use super::unanswered::{Earlier, Intent};
 
@@ -28,7 +26,7 @@ pub(crate) struct Rewriter(Arc<Leased>);
 /// A locked lease, which is not renewed until this is dropped.
 pub(crate) struct Locked<'a> {
     lease: &'a Lease,
-    turn: MutexGuard<'a, Turn>,
+    turn: MutexGuard<'a, RequestTurn>,
 }
 
 impl Lease {

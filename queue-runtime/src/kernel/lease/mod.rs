@@ -18,38 +18,32 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `machine` | the transitions: a pure function of events and times |
-//! | `state` | the receipt, and whose turn it is to send a request |
-//! | `renewal` | sending renewals when they are due |
-//! | `overdue` | nothing: it tells which renewals are late |
+//! | `state` | the receipt, whose turn it is to send a request, the outcome of a transaction of the application's, and the signal that work on the message should stop |
+//! | `renewal` | sending renewals when they are due; it tells which are late |
 //! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
 //! | `proof` | what a stale receipt proves about a settlement |
 //! | `unanswered` | which requests got no answer |
-//! | `completion`, `promise` | completing within a transaction of the application's, and its outcome |
-//! | `cancellation` | the signal that work on the message should stop |
+//! | `completion` | completing within a transaction of the application's, and learning its outcome |
 //! | `storage_time` | the storage's time, in which messages expire |
 //!
 //! Renewals and settlements take turns, so one never overtakes the other. A renewal that got no
 //! answer may have changed the receipt: from then on a stale receipt proves nothing, and the lease counts as
 //! lost only at its certain end, the latest time at which it can still be valid.
 
-mod cancellation;
 mod completion;
 mod guard;
 mod machine;
-mod overdue;
-mod promise;
 mod proof;
 mod renewal;
 mod state;
 mod storage_time;
 mod unanswered;
 
-pub(crate) use cancellation::{Cancellation, Cause};
 pub(crate) use completion::{CompletedItem, Completer, unsupported};
 pub(crate) use guard::{Lease, Locked, Rewriter};
-pub use overdue::OverdueRenewal;
-pub(crate) use promise::Promise;
 pub(crate) use proof::{Gone, Proof, Request};
+pub use renewal::OverdueRenewal;
 pub(crate) use renewal::Renewals;
+pub(crate) use state::{Cancellation, Cause, Promise};
 pub(crate) use storage_time::{MARGIN, Receive};
 pub(crate) use unanswered::{Earlier, Intent, Purpose};

@@ -1,28 +1,28 @@
 //! Renewing leases. Renewals run in the background, so handlers that block their threads lose no leases.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use queue_core::RetryAdvice;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
+use queue_core::{QueueName, RetryAdvice};
 use tokio::task::JoinSet;
 
 use super::machine::{Loss, Next};
-use super::overdue::Unrenewed;
-use super::promise::Promise;
-use super::state::{Leased, Shared, Turn};
+use super::state::{Leased, LeasesShared, Promise, RequestTurn};
 use crate::kernel::delay_queue::DelayQueue;
 use crate::kernel::panic::{CaughtPanic, catch_async, log_caught};
 use crate::kernel::policy::jitter;
 
 /// Renews every lease of a service after half its visibility timeout. Clones share the leases.
 #[derive(Debug, Clone)]
-pub(crate) struct Renewals(pub(super) Arc<Shared>);
+pub(crate) struct Renewals(pub(super) Arc<LeasesShared>);
 
 impl Renewals {
     pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(LeasesShared {
             backend,
             clock,
             renewals: DelayQueue::default(),
@@ -89,7 +89,7 @@ impl Leased {
     }
 
     /// Cancels the work on the message, unless a transaction has completed it.
-    async fn lost(self: &Arc<Self>, turn: &mut Turn, loss: Loss) {
+    async fn lost(self: &Arc<Self>, turn: &mut RequestTurn, loss: Loss) {
         match self.was_completed(turn).await {
             Some(true) => {}
             None if loss == Loss::Gone => {
@@ -116,7 +116,7 @@ impl Leased {
 
     /// Whether the message is gone because a transaction of the application's has completed it. `None` if that cannot
     /// be found out now.
-    async fn was_completed(&self, turn: &mut Turn) -> Option<bool> {
+    async fn was_completed(&self, turn: &mut RequestTurn) -> Option<bool> {
         match self.conclude(turn).await {
             Ok(promise) => Some(promise == Promise::Committed),
             Err(error) => {
@@ -125,6 +125,65 @@ impl Leased {
                 None
             }
         }
+    }
+}
+
+/// The renewal of a lease that should have succeeded before now.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct OverdueRenewal {
+    /// The queue of the message.
+    pub queue: QueueName,
+    /// How long ago the renewal was due.
+    #[serde(
+        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required::serialize"
+    )]
+    pub since_due: Duration,
+}
+
+/// The leases whose renewal has begun, and has not succeeded.
+#[derive(Debug, Default)]
+pub(super) struct Unrenewed(Mutex<HashMap<usize, Weak<Leased>>>);
+
+impl Unrenewed {
+    pub(super) fn begun(&self, lease: &Arc<Leased>) {
+        let mut leases = self.0.hold();
+        if leases.len() == leases.capacity() {
+            // Those that have failed until their message was settled.
+            leases.retain(|_, lease| lease.strong_count() > 0);
+            let twice = 2 * leases.len();
+            leases.shrink_to(twice);
+        }
+        leases.insert(key(lease), Arc::downgrade(lease));
+    }
+
+    pub(super) fn ended(&self, lease: &Arc<Leased>) {
+        self.0.hold().remove(&key(lease));
+    }
+
+    fn leases(&self) -> Vec<Arc<Leased>> {
+        self.0.hold().values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+fn key(lease: &Arc<Leased>) -> usize {
+    Arc::as_ptr(lease).addr()
+}
+
+impl Renewals {
+    /// Returns the renewal that has been due for longest, if one is late by more than a quarter of the visibility timeout.
+    pub(crate) fn overdue(&self) -> Option<OverdueRenewal> {
+        let shared = &self.0;
+        let now = shared.clock.monotonic();
+        // The next one is late only if nobody looks at the schedule.
+        let next = shared.renewals.next_until(now);
+        let leases = shared.unrenewed.leases().into_iter().chain(next);
+        let overdue = leases.filter_map(|lease| {
+            let since_due = lease.machine().overdue_for(now)?;
+            let queue = lease.queue.clone();
+            Some(OverdueRenewal { queue, since_due })
+        });
+        overdue.max_by_key(|overdue| overdue.since_due)
     }
 }
 

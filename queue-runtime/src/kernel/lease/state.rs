@@ -3,22 +3,20 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Backend, PopReceipt, ReceivedMessage, StorageId};
+use queue_core::backend::{Backend, PopReceipt, ReceivedMessage, StorageId, Token};
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Timestamp};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, SetOnce};
 
-use super::cancellation::{Cancellation, Cause};
 use super::machine::{Expiry, Impossible, Machine, Renewal};
-use super::overdue::Unrenewed;
-use super::promise::Promise;
+use super::renewal::Unrenewed;
 use super::storage_time::{MARGIN, Receive, StorageTime};
 use crate::kernel::delay_queue::{DelayQueue, Ticket};
 
 /// What the leases of a service share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LeasesShared {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) clock: Arc<dyn Clock>,
     /// The leases, by the time of their next renewal.
@@ -28,12 +26,12 @@ pub(super) struct Shared {
 
 /// The state of a lease, shared by its owner and the renewals.
 pub(super) struct Leased {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LeasesShared>,
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
     pub(super) storage_time: StorageTime,
     /// Taken for every request to the backend, so that one never overtakes another.
-    pub(super) turn: Mutex<Turn>,
+    pub(super) turn: Mutex<RequestTurn>,
     machine: StdMutex<Machine>,
     /// What renewals write, if they write something.
     pub(super) body: OnceLock<Box<dyn Fn() -> Option<Bytes> + Send + Sync>>,
@@ -47,11 +45,11 @@ pub(super) struct Leased {
 
 /// The right to send a request about the message, one at a time.
 #[derive(Debug)]
-pub(super) struct Turn(());
+pub(super) struct RequestTurn(());
 
 impl Leased {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<LeasesShared>,
         queue: &QueueName,
         message: &ReceivedMessage,
         (id, receipt): (StorageId, PopReceipt),
@@ -66,7 +64,7 @@ impl Leased {
             queue: queue.clone(),
             id,
             storage_time,
-            turn: Mutex::new(Turn(())),
+            turn: Mutex::new(RequestTurn(())),
             body: OnceLock::new(),
             machine: StdMutex::new(Machine::new(receive, renew_until, expiry)),
             receipt: StdMutex::new(receipt),
@@ -93,7 +91,11 @@ impl Leased {
     ///
     /// # Cancel safety
     /// That of [`renew`](Self::renew).
-    pub(super) async fn extend(&self, turn: &mut Turn, body: Option<Bytes>) -> Result<(), Error> {
+    pub(super) async fn extend(
+        &self,
+        turn: &mut RequestTurn,
+        body: Option<Bytes>,
+    ) -> Result<(), Error> {
         let renewal = self.machine().renewal(self.now());
         match renewal {
             Ok(renewal) => self.renew(turn, renewal, body).await,
@@ -108,7 +110,7 @@ impl Leased {
     /// If the future is dropped before the answer, the renewal is recorded as unanswered.
     pub(super) async fn renew(
         &self,
-        _turn: &mut Turn,
+        _turn: &mut RequestTurn,
         renewal: Renewal,
         body: Option<Bytes>,
     ) -> Result<(), Error> {
@@ -204,6 +206,58 @@ impl fmt::Debug for Leased {
             .field("id", &self.id)
             .field("machine", &self.machine)
             .finish_non_exhaustive()
+    }
+}
+
+/// The completion of the message within a transaction of the application's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// There was none.
+    None,
+    /// The outcome of the transaction is not known yet.
+    Open {
+        token: Token,
+        /// When the completion was written, on the monotonic clock.
+        written_at: Duration,
+    },
+    Committed,
+    RolledBack,
+}
+
+/// The signal that work on a message should stop. The first cause is kept; later ones are ignored.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellation(SetOnce<Cause>);
+
+/// Why work on a message should stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The lease was certainly lost.
+    LeaseLost,
+    /// The handler timeout is over.
+    TimedOut,
+    /// The listener is stopping.
+    Stopping,
+    /// Another may have taken over the work of the message's key.
+    ClaimLost,
+}
+
+impl Cancellation {
+    /// Sends the signal, unless it was sent before.
+    pub(crate) fn cancel(&self, cause: Cause) {
+        // An error means that it was sent before.
+        let _ = self.0.set(cause);
+    }
+
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.0.get().copied()
+    }
+
+    /// Waits for the signal.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn cancelled(&self) -> Cause {
+        *self.0.wait().await
     }
 }
 

@@ -218,8 +218,8 @@ pub enum ListenerEventKind {
         /// The delay before the next try.
         after: Duration,
     },
-    /// The data of messages is elsewhere, and the [resolver](super::ListenerBuilder::data_resolver) cannot have it now.
-    /// Such messages wait, and are not handled before that.
+    /// The data of messages is not in their bodies, and the storage or the [store of payloads](crate::payloads) that has it
+    /// cannot be read now. Such messages wait, and are not handled before that.
     DataUnavailable {
         /// The error.
         error: Error,

@@ -16,10 +16,10 @@ use super::intake::{Intake, scaler};
 use super::phase::{DrainReport, ListenerPhase};
 use crate::extensions::flow::breaker::Breaker;
 use crate::extensions::meter::TransactionCounts;
+use crate::kernel::background::StopOnDrop;
 use crate::kernel::panic::log_caught;
 use crate::kernel::policy::TaskRange;
 use crate::kernel::settings::InvalidSetting;
-use crate::kernel::stop_on_drop::StopOnDrop;
 
 /// A handle to a listener. Clones are handles to the same one.
 ///

@@ -1,20 +1,24 @@
-//! Deciding whether a received message is handled. It is not if it was completed before, has no attempts
-//! left, or does not decode; such a message is settled here. In between, its data is fetched if it is elsewhere.
+//! Deciding whether a received message is handled. It is not if it was completed before, has no attempts left, or does not
+//! decode; such a message is settled here. In between, its data is fetched if its body does not have it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
+use queue_core::idempotency::WorkKey;
 use queue_core::internal::error_chain;
 use queue_core::{DecodeError, Error, ErrorKind, Operation};
 
-use super::attempts::{Verdict, judge_bare};
+use super::attempts::{AttemptVerdict, judge_bare};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
-use super::refusal::Refusal;
-use super::settlement::{End, SettleProblem, Settling, lost};
-use super::waiting::postponed;
 use crate::kernel::context::Context;
 use crate::kernel::panic;
+use crate::kernel::send::submitted_again;
+use crate::kernel::settlement::{
+    End, RecordedFollowUps, SettleProblem, Settled, Settling, fingerprint, lost,
+};
 
 /// Whether a message may be handled, as far as can be said without asking anybody. [`admit`] decides.
 pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &Incoming) -> bool {
@@ -22,7 +26,7 @@ pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &I
         let id = incoming.lease.id();
         context.completed.contains(&consumer.queue, id)
     };
-    matches!(incoming.verdict, Verdict::Run { .. })
+    matches!(incoming.verdict, AttemptVerdict::Run { .. })
         && incoming.damage.is_none()
         && incoming.not_due(context).is_none()
         && consumer.serves.position(&incoming.body).is_some()
@@ -36,7 +40,7 @@ pub(crate) fn can_decode_early(
     consumer: &Consumer,
     incoming: &Incoming,
 ) -> bool {
-    let is_unsuspected = matches!(incoming.verdict, Verdict::Run { mark: false, .. });
+    let is_unsuspected = matches!(incoming.verdict, AttemptVerdict::Run { mark: false, .. });
     is_unsuspected && is_admissible(context, consumer, incoming)
 }
 
@@ -71,8 +75,8 @@ pub(crate) async fn admit(
     }
     let mut unmarked = None;
     match incoming.verdict {
-        Verdict::Run { mark: false, .. } => {}
-        Verdict::Run {
+        AttemptVerdict::Run { mark: false, .. } => {}
+        AttemptVerdict::Run {
             mark: true,
             attempt,
         } => match Box::pin(mark_last_chance(context, incoming)).await {
@@ -80,7 +84,7 @@ pub(crate) async fn admit(
             Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.threshold)),
             Err(problem) => return Err(problem.into()),
         },
-        Verdict::Poison { reason, attempts } => {
+        AttemptVerdict::Poison { reason, attempts } => {
             let end = out_of_attempts(incoming, reason, attempts);
             return Err(refuse(context, consumer, incoming, end).await);
         }
@@ -90,7 +94,7 @@ pub(crate) async fn admit(
         let message_type = consumer.serves.of_body(&incoming.body);
         message_type.is_some_and(|one| incoming.envelope.version > one.version())
     };
-    if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
+    if let Some(verdict @ AttemptVerdict::Poison { reason, attempts }) = unmarked
         && !is_newer(incoming)
     {
         incoming.verdict = verdict;
@@ -221,5 +225,89 @@ async fn mark_last_chance(
             tracing::warn!(%queue, %id, %error, "failed to mark a message as on its last chance");
             Ok(Mark::Tried)
         }
+    }
+}
+
+/// Why a message is not handled now. What decides that may be dropped while it waits; settling the message is a step of
+/// its own.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It ends like this.
+    Ends(End),
+    /// It is a copy of a message that is done.
+    Copy,
+    /// The work of its key was done before, with this recorded result.
+    DoneBefore { key: WorkKey, result: Bytes },
+    /// It was settled, or that was tried.
+    Settled(Result<Settled, SettleProblem>),
+    /// The idempotency store failed. The message was handed back to the caller of `accept`, who can decide what to do.
+    NoClaim(Error),
+    /// The same, if its data could not be fetched.
+    NoData(Error),
+}
+
+impl Refusal {
+    /// Settles the message, unless that was done.
+    pub(crate) async fn settle(self, settling: Settling<'_>) -> Result<Settled, SettleProblem> {
+        match self {
+            Self::Ends(end) => settling.end(end).await,
+            Self::Copy => settling.end(End::Completed).await.map(duplicate),
+            Self::DoneBefore { key, result } => complete_again(settling, &key, &result).await,
+            Self::Settled(settled) => settled,
+            Self::NoClaim(error) | Self::NoData(error) => Err(SettleProblem::NotDone(error)),
+        }
+    }
+}
+
+impl From<SettleProblem> for Refusal {
+    fn from(problem: SettleProblem) -> Self {
+        Self::Settled(Err(problem))
+    }
+}
+
+/// How a message ends that is put back without counting the attempt.
+pub(super) fn postponed(after: Duration, reason: &str) -> Refusal {
+    Refusal::Ends(End::Postponed {
+        after,
+        reason: Some(reason.to_owned()),
+    })
+}
+
+/// Completes a message whose work was done before: stores the recorded follow-ups again, with the same ids. If the work
+/// was done for another message, a recorded reply goes to the sender of this one.
+async fn complete_again(
+    settling: Settling<'_>,
+    key: &WorkKey,
+    result: &[u8],
+) -> Result<Settled, SettleProblem> {
+    let Settling {
+        context,
+        consumer,
+        incoming,
+    } = settling;
+    let puts = match RecordedFollowUps::decode(result) {
+        Ok(puts) => puts,
+        Err(problem) => {
+            let error = format!("the recorded result of `{key}` cannot be read: {problem}");
+            return settling.end(End::failed(error)).await;
+        }
+    };
+    let puts = puts.into_iter();
+    let puts: Vec<_> = puts
+        .filter_map(|put| submitted_again(context, &incoming.envelope, put))
+        .collect();
+    let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+    let follow_ups = puts.len();
+    tracing::info!(%queue, %id, %key, follow_ups, "the work of a message was done before; completing it");
+    let hash = fingerprint(result);
+    // Boxed, because it is rare and its state is large.
+    let completed = Box::pin(settling.complete_again(puts, hash)).await;
+    completed.map(duplicate)
+}
+
+fn duplicate(settled: Settled) -> Settled {
+    match settled {
+        Settled::Completed => Settled::Duplicate,
+        other => other,
     }
 }

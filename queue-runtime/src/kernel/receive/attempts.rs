@@ -22,7 +22,7 @@ use crate::kernel::lease::MARGIN;
 
 /// What to do with a message that was just received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AttemptVerdict {
     /// Run the handler.
     Run {
         /// The number of this attempt, from 1.
@@ -70,27 +70,27 @@ pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
 ///
 /// Whatever the attempts before a redrive, the message is run at least once more: a producer that writes some gives up
 /// attempts, but not all.
-pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) -> Verdict {
+pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) -> AttemptVerdict {
     let explained = record.failures.saturating_add(record.forgiven);
     let unexplained = dequeue_count.saturating_sub(1).saturating_sub(explained);
     let since_redrive = record.failures.saturating_add(unexplained);
     let attempts = record.earlier.saturating_add(since_redrive);
     if attempts < threshold || since_redrive == 0 {
-        return Verdict::Run {
+        return AttemptVerdict::Run {
             attempt: attempts.saturating_add(1),
             mark: false,
         };
     }
     match (unexplained, record.last_chance) {
-        (0, _) => Verdict::Poison {
+        (0, _) => AttemptVerdict::Poison {
             reason: PoisonReason::Failed,
             attempts,
         },
-        (_, true) => Verdict::Poison {
+        (_, true) => AttemptVerdict::Poison {
             reason: PoisonReason::Crashed,
             attempts,
         },
-        (_, false) => Verdict::Run {
+        (_, false) => AttemptVerdict::Run {
             attempt: attempts.saturating_add(1),
             mark: true,
         },
@@ -100,15 +100,15 @@ pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) 
 /// Returns the verdict on a body that cannot be marked, because it is not an event or has no room: from its
 /// dequeue count alone, with a margin of one receive. Of an event, the receives that its record explains are
 /// not counted.
-pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
+pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> AttemptVerdict {
     let attempts = dequeue_count.saturating_sub(1);
     if attempts <= threshold {
-        Verdict::Run {
+        AttemptVerdict::Run {
             attempt: dequeue_count.max(1),
             mark: false,
         }
     } else {
-        Verdict::Poison {
+        AttemptVerdict::Poison {
             reason: PoisonReason::Crashed,
             attempts,
         }
@@ -117,7 +117,7 @@ pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
 
 /// What a put-back records of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Account<'a> {
+pub(crate) enum Account<'a> {
     /// It has failed, with this error.
     Failed {
         error: &'a str,
@@ -142,7 +142,7 @@ const MAX_LAST_ERROR: usize = 1024;
 
 impl Account<'_> {
     /// Returns the record with this attempt.
-    pub(super) fn applied_to(&self, record: &AttemptRecord) -> AttemptRecord {
+    pub(crate) fn applied_to(&self, record: &AttemptRecord) -> AttemptRecord {
         let mut record = record.clone();
         // The mark is for one attempt only.
         record.last_chance &= matches!(self, Self::Judged);

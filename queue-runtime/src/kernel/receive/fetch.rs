@@ -14,12 +14,13 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
 use super::consumer::{Consumer, MissingQueue};
 use super::incoming::{Fetched, Incoming};
-use super::settlement::Settling;
+use crate::kernel::settlement::Settling;
 use crate::extensions::storage_limit::SendTime;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, Receive};
 use crate::kernel::settings::{ConsumerConfig, Settings};
+use crate::kernel::settlement::Settling;
 
 /// Returns the settings of the consumer's queue. If it does not exist, creates it first if the consumer does that.
 ///

@@ -3,15 +3,12 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use queue_core::clock::BoxFuture;
-use queue_core::{DecodeError, Disposition, Error, Failure, IntoDisposition, Message, MessageType};
+use queue_core::{DecodeError, IntoDisposition, Message, MessageType};
 
-use super::batch::Join;
+use super::call::{Call, Erased, ErasedHandler};
 use super::incoming::Incoming;
-use super::layers::ReadyService;
 use super::received::Received;
 use crate::kernel::context::Context;
-use crate::kernel::settings::InvalidSetting;
 
 /// A handler of a listener's messages: any `async fn(Received<M>) -> impl IntoDisposition`, or a type that
 /// implements this trait. For a function that blocks, use [`blocking`]; for one that needs the application's state,
@@ -213,139 +210,6 @@ impl<F> fmt::Debug for Blocking<F> {
     }
 }
 
-/// A handler with its message type erased, so that the listener is compiled once.
-#[derive(Clone)]
-pub struct ErasedHandler(Arc<dyn Erased>);
-
-/// A call of a handler that has not started yet.
-pub(crate) enum Call {
-    Task(BoxFuture<'static, Disposition>),
-    Blocking(Box<dyn FnOnce() -> Disposition + Send>),
-    /// Together with others.
-    Batched(Join),
-    /// In a transaction, one at a time.
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
-    InTransaction(Prepared),
-    /// By a service that is ready.
-    Service(Box<dyn FnOnce(ReadyService) -> BoxFuture<'static, Disposition> + Send>),
-}
-
-/// Returns `None` if the transaction must not begin, which is asked once nobody else writes.
-type RunTransaction = Box<dyn FnOnce(&dyn Fn() -> bool) -> Option<Disposition> + Send>;
-
-/// A transaction with all that belongs to it.
-pub(crate) struct Transact {
-    pub(crate) run: RunTransaction,
-    /// Ends the statement that runs.
-    pub(crate) interrupt: Box<dyn Fn() + Send + Sync>,
-}
-
-/// The transaction, once it is prepared, or how the message ends without one.
-pub(crate) type Prepared = BoxFuture<'static, Result<Transact, Disposition>>;
-
-/// Why a handler cannot be used.
-#[derive(Debug)]
-pub(crate) enum Unfit {
-    Setting(InvalidSetting),
-    /// The storage has no transactions, or they cannot be begun.
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
-    Transactions(Error),
-}
-
-pub(crate) trait Erased: Send + Sync {
-    fn message_type(&self) -> MessageType;
-
-    fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError>;
-
-    fn is_blocking(&self) -> bool {
-        false
-    }
-
-    /// Returns whether calls are transactions, one at a time.
-    fn is_transacting(&self) -> bool {
-        false
-    }
-
-    /// Returns how many messages are handled at a time at most, if not one.
-    fn batch(&self) -> Option<usize> {
-        None
-    }
-
-    /// Checks its settings, and opens what it needs.
-    fn check(&self, _context: &Context) -> Result<(), Unfit> {
-        Ok(())
-    }
-
-    /// Returns whether it has to be ready before it takes a message.
-    fn is_service(&self) -> bool {
-        false
-    }
-
-    /// Waits until it can take a message, if it is a service.
-    fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
-        None
-    }
-}
-
-impl ErasedHandler {
-    pub(crate) fn new(handler: impl Erased + 'static) -> Self {
-        Self(Arc::new(handler))
-    }
-
-    /// Waits until it can take a message, if it is a service.
-    pub(crate) fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
-        self.0.ready()
-    }
-
-    pub(crate) fn is_service(&self) -> bool {
-        self.0.is_service()
-    }
-
-    pub(crate) fn message_type(&self) -> MessageType {
-        self.0.message_type()
-    }
-
-    /// Decodes a message, and returns the call that handles it.
-    pub(crate) fn call(
-        &self,
-        context: &Arc<Context>,
-        incoming: &Incoming,
-    ) -> Result<Call, DecodeError> {
-        self.0.call(context, incoming)
-    }
-
-    /// Returns how many messages are handled at a time at most, if not one.
-    pub(crate) fn batch(&self) -> Option<usize> {
-        self.0.batch()
-    }
-
-    /// Returns whether layers can be around it.
-    pub(crate) fn takes_layers(&self) -> bool {
-        !self.is_blocking() && !self.is_transacting() && self.batch().is_none()
-    }
-
-    /// Returns whether calls are transactions, one at a time.
-    pub(crate) fn is_transacting(&self) -> bool {
-        self.0.is_transacting()
-    }
-
-    /// Checks its settings, and opens what it needs.
-    pub(crate) fn check(&self, context: &Context) -> Result<(), Unfit> {
-        self.0.check(context)
-    }
-
-    /// Returns whether calls need threads.
-    pub(crate) fn is_blocking(&self) -> bool {
-        self.0.is_blocking()
-    }
-}
-
-impl fmt::Debug for ErasedHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ErasedHandler(…)")
-    }
-}
-
 struct Task<M, H> {
     handler: Arc<H>,
     message: PhantomData<fn(M)>,
@@ -390,5 +254,75 @@ where
 
     fn is_blocking(&self) -> bool {
         true
+    }
+}
+
+/// A handler that gets a clone of the application's state with each message: any
+/// `async fn(S, Received<M>) -> impl IntoDisposition`, or [`blocking`] with a
+/// `fn(S, Received<M>) -> impl IntoDisposition`. See
+/// [`QueueService::listener_with`](crate::QueueService::listener_with).
+///
+/// For a type of your own that has the state, implement [`Handler`](crate::Handler) instead.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+///
+/// async fn count(total: Arc<AtomicU32>, _: Received<Order>) {
+///     total.fetch_add(1, Ordering::Relaxed);
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (service, total) = (testing::service().await, Arc::new(AtomicU32::new(0)));
+/// service.submit(Order { number: 7 }).await?;
+/// let listener = service.listener_with(Arc::clone(&total), count).until_empty().start()?;
+/// listener.drained().await;
+/// assert_eq!(total.load(Ordering::Relaxed), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of `{M}` messages with the state `{S}`",
+    label = "not a handler of `{M}` with the state `{S}`",
+    note = "a handler with state is an `async fn({S}, Received<{M}>) -> impl IntoDisposition` whose future is `Send`; the state is `Clone + Send + Sync`"
+)]
+pub trait HandlerWith<S, M> {
+    /// Not public API.
+    #[doc(hidden)]
+    fn with(self, state: S) -> ErasedHandler;
+}
+
+impl<S, M, F, Fut> HandlerWith<S, M> for F
+where
+    S: Clone + Send + Sync + 'static,
+    M: Message,
+    F: Fn(S, Received<M>) -> Fut + Send + Sync + 'static,
+    Fut: HandlerFuture<Output: IntoDisposition> + Send + 'static,
+{
+    fn with(self, state: S) -> ErasedHandler {
+        let handler = move |received: Received<M>| self(state.clone(), received);
+        handler.erase()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S, M, F, R> HandlerWith<S, M> for Blocking<F>
+where
+    S: Clone + Send + Sync + 'static,
+    M: Message,
+    F: Fn(S, Received<M>) -> R + Send + Sync + 'static,
+    R: IntoDisposition,
+{
+    fn with(self, state: S) -> ErasedHandler {
+        let function = self.function;
+        blocking(move |received: Received<M>| function(state.clone(), received)).erase()
     }
 }

@@ -18,17 +18,15 @@ use queue_core::idempotency::{ClaimOutcome, Owner, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation};
 
-use super::consumer::Consumer;
-use super::idempotency::Idempotency;
+use super::admission::{Refusal, postponed};
+use super::consumer::{Consumer, Idempotency};
 use super::incoming::Incoming;
-use super::parking::can_wait_outside;
-use super::refusal::Refusal;
-use super::settlement::{End, Settling, recorded};
-use super::waiting::{Waiting, postponed};
+use super::waiting::{WaitingMessage, can_wait_outside};
 use crate::extensions::idempotency::{HeldClaim, no_answer};
 use crate::kernel::context::Context;
 use crate::kernel::lease::Cause;
 use crate::kernel::policy::jitter;
+use crate::kernel::settlement::{End, RecordedFollowUps, Settling};
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere, of a message that waits in
 /// place.
@@ -57,7 +55,7 @@ pub(crate) async fn claim(
     let settling = Settling::new(context, consumer, incoming);
     let claim = Box::pin(wait_for(context, settling, idempotency, &key, report)).await?;
     // A transaction replaces the result by its replies.
-    let finish = claim.finish_in_transaction(recorded::encode(&[]), idempotency.retention);
+    let finish = claim.finish_in_transaction(RecordedFollowUps::encode(&[]), idempotency.retention);
     incoming.shared.finish.get_or_init(|| finish);
     incoming.claim = Some(claim);
     Ok(())
@@ -70,7 +68,7 @@ async fn wait_for(
     key: &WorkKey,
     report: impl Fn(&Error, Duration),
 ) -> Result<HeldClaim, Refusal> {
-    let mut waiting = Waiting::new(settling, &idempotency.outage);
+    let mut waiting = WaitingMessage::new(settling, &idempotency.outage);
     let mut look = SHORTEST_LOOK;
     loop {
         waiting.before_request().await?;

@@ -11,7 +11,7 @@ use queue_core::{
     ClientId, Envelope, IdempotencyKey, MessageId, MessageType, RequestId, Timestamp, Wire,
 };
 
-use super::attempts::{Verdict, believe, judge, judge_bare};
+use super::attempts::{AttemptVerdict, believe, judge, judge_bare};
 use super::consumer::Consumer;
 use super::progress::Progress;
 use crate::extensions::idempotency::HeldClaim;
@@ -40,33 +40,33 @@ pub(crate) struct Incoming {
     pub(crate) settings: Settings,
     /// The number of attempts.
     pub(crate) threshold: u32,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: AttemptVerdict,
     /// Whether it must not be handled together with others: it has had an attempt, or has only one.
     pub(crate) alone: bool,
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<MessageShared>,
     /// Whether the consumer has an idempotency store.
     pub(super) wants_key: bool,
     /// The idempotency key, once the message is decoded, if it is wanted.
     pub(super) key: OnceLock<IdempotencyKey>,
     /// The claim of the key, while the message is handled.
-    pub(super) claim: Option<HeldClaim>,
+    pub(crate) claim: Option<HeldClaim>,
 }
 
 /// What the handler of a message shares with the settlement.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct MessageShared {
     /// Counts the follow-ups that have no key of their own.
-    pub(super) ordinals: Ordinals,
-    pub(super) progress: Progress,
+    pub(crate) ordinals: Ordinals,
+    pub(crate) progress: Progress,
     /// What a transaction that completes the message records for its key, once the key is claimed.
-    pub(super) finish: OnceLock<Finish>,
+    pub(crate) finish: OnceLock<Finish>,
 }
 
 /// The numbers of the follow-ups of a message that have no key of their own.
 #[derive(Debug, Default)]
-pub(super) struct Ordinals {
+pub(crate) struct Ordinals {
     next: AtomicU32,
     settlement: Mutex<Range<u32>>,
 }
@@ -136,7 +136,7 @@ impl Incoming {
         Self {
             lease,
             body,
-            shared: Arc::new(Shared::of(&envelope)),
+            shared: Arc::new(MessageShared::of(&envelope)),
             envelope,
             meta: Meta {
                 dequeue_count: message.dequeue_count,
@@ -146,7 +146,7 @@ impl Incoming {
             stored: message.body,
             settings,
             threshold,
-            alone: alone || matches!(verdict, Verdict::Run { attempt: 2.., .. }),
+            alone: alone || matches!(verdict, AttemptVerdict::Run { attempt: 2.., .. }),
             verdict,
             damage: message.damage,
             wants_key: consumer.options.idempotency.is_some(),
@@ -159,8 +159,8 @@ impl Incoming {
     /// one.
     pub(crate) fn attempt(&self) -> u32 {
         match self.verdict {
-            Verdict::Run { attempt, .. } => attempt,
-            Verdict::Poison { attempts, .. } => attempts,
+            AttemptVerdict::Run { attempt, .. } => attempt,
+            AttemptVerdict::Poison { attempts, .. } => attempts,
         }
     }
 
@@ -185,7 +185,7 @@ impl Incoming {
 
     /// Returns for how long the message can certainly be hidden before it expires, if it does. Judged in the storage's
     /// time, with a margin of 2 s.
-    pub(super) fn expires_in(&self, context: &Context) -> Option<Duration> {
+    pub(crate) fn expires_in(&self, context: &Context) -> Option<Duration> {
         let expiry = self.lease.storage_time().earliest(self.meta.expires_at?);
         let now = context.clock.monotonic();
         Some(expiry.saturating_sub(now.saturating_add(MARGIN)))
@@ -215,7 +215,7 @@ impl Incoming {
 
     /// Has the lease renewed for as long as a wait takes, a request to the idempotency store after it, and the
     /// handler, whose time begins with it.
-    pub(super) fn keep_leased(&self, context: &Context, wait: Duration) {
+    pub(crate) fn keep_leased(&self, context: &Context, wait: Duration) {
         let settings = &self.settings;
         let wait = wait.saturating_add(settings.visibility);
         let until = context.clock.monotonic().saturating_add(wait);
@@ -242,7 +242,7 @@ impl Incoming {
     }
 }
 
-impl Shared {
+impl MessageShared {
     pub(super) fn of(envelope: &Envelope) -> Self {
         Self {
             ordinals: Ordinals::default(),
@@ -260,7 +260,7 @@ impl Ordinals {
 
     /// Reserves ordinals for the follow-ups of the settlement, and returns the first. It stays the same if the
     /// settlement is tried again, unless it then has more follow-ups.
-    pub(super) fn of_settlement(&self, follow_ups: usize) -> u32 {
+    pub(crate) fn of_settlement(&self, follow_ups: usize) -> u32 {
         let follow_ups = u32::try_from(follow_ups).unwrap_or(u32::MAX);
         let reserved = self.settlement.lock();
         let mut reserved = reserved.unwrap_or_else(PoisonError::into_inner);

@@ -5,18 +5,13 @@
 //! | `fetch` | receives messages and starts to renew their leases | `incoming` |
 //! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
 //! | `admission` | decides whether the message gets an attempt, and decodes it | `idempotent` |
-//! | `data` | in between, fetches the data of an event that refers to it, if the consumer has a `resolver` | |
-//! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
+//! | `data` | in between, fetches the data of an event that is attached to its message | |
+//! | `idempotent` | claims the message's key in an idempotency store, if there is one | `delivery`, or the listener |
 //! | `batch/` | has messages handled several at a time | |
-//! | `in_transaction` | has messages handled in a transaction with their settlement | |
-//! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
-//! | `parking` | where messages wait until they can be handled: for room, for their turn, for the rate | |
-//! | `received`, `progress`, `delivery`, `complete_all`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
-//! | `settlement/` | decides what becomes of the message, and writes it | |
-//! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
-//! | `layers` | what may be around a handler, and says when it is ready | |
-//! | `consumer`, `serves` | how the messages of a queue are received and settled, and of which types they are | |
-//! | `setters` | the methods that `accept` and the builder of listeners share | |
+//! | `waiting` | has a message wait, without counting an attempt: for data or a claim that cannot be had now, or in the parking room, for room, its turn or the rate | |
+//! | `received`, `progress`, `delivery`, `handler` | the application's view of the message, its checkpoints | `../settlement/` |
+//! | `call` | a handler with its type erased, its calls, and what may be around it and says when it is ready | |
+//! | `consumer` | how the messages of a queue are received and settled, of which types they are, and the methods that `accept` and the builder of listeners share | |
 //!
 //! `accept` runs these steps for one message; the listener runs them for many.
 
@@ -24,65 +19,48 @@ mod accept;
 mod admission;
 mod attempts;
 mod batch;
-mod complete_all;
-mod completing;
+mod call;
 mod consumer;
 mod data;
 mod delivery;
 mod fetch;
 mod handler;
-mod handler_with;
-mod idempotency;
 mod idempotent;
-#[cfg(feature = "sqlite")]
-mod in_transaction;
 mod incoming;
-mod layers;
-mod on_poison;
-mod parking;
 mod progress;
 mod received;
-mod refusal;
-mod resolver;
-mod serves;
-mod setters;
-mod settlement;
-mod transaction;
 mod waiting;
 
 pub use crate::kernel::served::KindMismatch;
+pub(crate) use crate::kernel::settlement::{
+    End, Handled, OnPoison, Settling, body_unhandled, outcome,
+};
+pub use crate::kernel::settlement::{OnError, Poisoned, SettleProblem, Settled};
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
-pub(crate) use admission::{admit, can_decode_early, decode, is_admissible};
+pub(crate) use admission::{Refusal, admit, can_decode_early, decode, is_admissible};
+pub(crate) use attempts::{Account, believe};
+pub(crate) use batch::longest;
 pub use batch::{Batch, BatchDisposition, BatchIter, Batching, IntoBatchDisposition, batch};
-pub(crate) use batch::{Ending, Seat, longest};
-pub use complete_all::CompleteAllError;
-pub use completing::Completing;
-pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
+pub use call::Work;
+pub(crate) use call::{
+    Around, Call, Ending, Erased, ErasedHandler, Prepared, Readiness, Ready, ReadyAround,
+    ReadyService, Seat, Transact, Unfit,
+};
+pub(crate) use consumer::{
+    Caller, Consumer, Idempotency, InvalidConsumer, MissingQueue, Options, Serves,
+    consumer_setters, type_setters,
+};
 pub(crate) use data::{expanded_size, fetch_data, lacks_data};
-pub use delivery::{Delivery, SettleError};
+pub use delivery::{CompleteAllError, Delivery, SettleError};
 pub(crate) use fetch::{fetch, open, refresh};
-pub use handler::{Blocking, Handler, blocking};
-pub(crate) use handler::{Call, Erased, ErasedHandler, Prepared, Transact, Unfit};
-pub use handler_with::HandlerWith;
-pub(crate) use idempotency::Idempotency;
-pub(crate) use idempotent::claim;
 #[cfg(feature = "sqlite")]
-pub use in_transaction::{InTransaction, Prepare, in_transaction, prepare};
+pub(crate) use handler::HandlerFuture;
+pub use handler::{Blocking, Handler, HandlerWith, blocking};
+pub(crate) use idempotent::claim;
 #[cfg(feature = "testing")]
 pub(crate) use incoming::Meta;
 pub(crate) use incoming::{Fetched, Incoming};
-pub use layers::Work;
-pub(crate) use layers::{Around, Readiness, Ready, ReadyAround, ReadyService};
-pub(crate) use on_poison::OnPoison;
-pub use on_poison::Poisoned;
-pub(crate) use parking::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;
-pub(crate) use refusal::Refusal;
-pub(crate) use resolver::Resolver;
-pub use resolver::{DataResolver, ResolveError};
-pub(crate) use serves::Serves;
-pub(crate) use setters::{consumer_setters, type_setters};
-pub(crate) use settlement::{End, Handled, Settling, body_unhandled, outcome};
-pub use settlement::{OnError, SettleProblem, Settled};
+pub(crate) use waiting::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};

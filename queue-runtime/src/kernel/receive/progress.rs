@@ -20,14 +20,14 @@ pub const MAX_CHECKPOINT: usize = 1024;
 
 /// The last checkpoint of a message.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<Option<String>>);
+pub(crate) struct Progress(Mutex<Option<String>>);
 
 impl Progress {
     pub(super) fn of(envelope: &Envelope) -> Self {
         Self(Mutex::new(envelope.attempts.progress.clone()))
     }
 
-    pub(super) fn text(&self) -> Option<String> {
+    pub(crate) fn text(&self) -> Option<String> {
         self.0.hold().clone()
     }
 

@@ -2,20 +2,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use queue_core::backend::{StorageTransaction, Transactions};
 use queue_core::clock::Timestamp;
 use queue_core::wire::Body;
-use queue_core::{
-    DecodeError, Envelope, Error, ErrorKind, FollowUp, IdempotencyKey, JsonError, Message,
-    Operation,
-};
+use queue_core::{DecodeError, Envelope, IdempotencyKey, JsonError, Message};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::incoming::{Incoming, Meta, Shared};
+use super::incoming::{Incoming, MessageShared, Meta};
 use super::progress::{CheckpointError, Checkpoints};
-use super::settlement::SettleProblem;
-use super::transaction::CompletionWrites;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Cancellation, Completer};
 use crate::kernel::send::{Submit, SubmitAll};
@@ -55,15 +49,15 @@ use crate::kernel::send::{Submit, SubmitAll};
 /// ```
 pub struct Received<M> {
     message: M,
-    context: Arc<Context>,
-    envelope: Arc<Envelope>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) envelope: Arc<Envelope>,
     attempt: u32,
-    meta: Meta,
+    pub(crate) meta: Meta,
     cancellation: Arc<Cancellation>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<MessageShared>,
     checkpoints: Checkpoints,
     /// `None` for a message that no storage has delivered.
-    completer: Option<Completer>,
+    pub(crate) completer: Option<Completer>,
 }
 
 impl<M: Message> Received<M> {
@@ -87,7 +81,7 @@ impl<M: Message> Received<M> {
         Ok(Self {
             message: body.decode()?,
             context: Arc::clone(context),
-            shared: Arc::new(Shared::of(&envelope)),
+            shared: Arc::new(MessageShared::of(&envelope)),
             envelope: Arc::new(envelope),
             attempt,
             meta,
@@ -132,17 +126,6 @@ impl Received<Body> {
 }
 
 impl<M> Received<M> {
-    #[cfg(feature = "sqlite")]
-    pub(super) fn context(&self) -> &Context {
-        &self.context
-    }
-
-    /// Whether a transaction has completed the message.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn is_completed_in(&self) -> bool {
-        self.completer.as_ref().is_some_and(Completer::is_promised)
-    }
-
     fn of(message: M, context: &Arc<Context>, incoming: &Incoming) -> Self {
         Self {
             message,
@@ -286,128 +269,6 @@ impl<M> Received<M> {
     /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
     pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, JsonError> {
         self.shared.progress.read()
-    }
-
-    /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
-    /// the storage: together with the rows that the transaction writes, or not at all.
-    ///
-    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
-    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
-    ///
-    /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
-    /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler
-    /// returned. If not, the message is settled as the handler returned; if that is to complete it, the attempt has
-    /// failed. With an idempotency store in the same file, the result is part of the transaction too.
-    ///
-    /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
-    /// message either: keep it short. [`blocking`](crate::blocking) runs a handler where it may wait for the disk.
-    ///
-    /// ```
-    /// use std::sync::{Mutex, PoisonError};
-    /// use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
-    /// use queue_runtime::{Failure, FollowUp, Message, QueueService, Received, blocking};
-    /// # use serde::{Deserialize, Serialize};
-    ///
-    /// #[derive(Debug, Serialize, Deserialize, Message)]
-    /// struct Deposit {
-    ///     account: String,
-    ///     amount: i64,
-    /// }
-    ///
-    /// #[derive(Debug, Serialize, Deserialize, Message)]
-    /// struct Notice {
-    ///     text: String,
-    /// }
-    ///
-    /// fn deposit(order: Received<Deposit>, connection: &Mutex<Connection>) -> Result<(), Failure> {
-    ///     // A panic has rolled its transaction back.
-    ///     let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-    ///     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    ///     let add = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
-    ///     tx.execute(add, (&order.account, order.amount))?;
-    ///     let notice = Notice { text: format!("{} has {} more", order.account, order.amount) };
-    ///     order.complete_in(&tx, [FollowUp::new(&notice)])?;
-    ///     tx.commit()?;
-    ///     Ok(())
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let folder = tempfile::tempdir()?;
-    /// # let url = format!("sqlite:{}", folder.path().join("bank.db").display());
-    /// let service = QueueService::connect(&url).await?;
-    /// let connection = queue_runtime::sqlite::connect(service.backend())?;
-    /// connection.execute("CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER)", [])?;
-    /// connection.execute("INSERT INTO accounts VALUES ('ann', 0)", [])?;
-    /// service.submit(Deposit { account: "ann".to_owned(), amount: 10 }).await?;
-    ///
-    /// let connection = Mutex::new(connection);
-    /// let handler = blocking(move |order| deposit(order, &connection));
-    /// let listener = service.listener(handler).until_empty().start()?;
-    /// let report = listener.drained().await;
-    /// assert_eq!(report.info.completed, 1);
-    /// let notice = service.accept::<Notice>().await?.expect("it was committed");
-    /// assert_eq!(notice.text, "ann has 10 more");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Pass all follow-ups and the reply to this method. What a handler returns after the commit, by
-    /// [`Disposition::reply`](queue_core::Disposition::reply) or [`then`](queue_core::Disposition::then), is not submitted,
-    /// because a crash before that would lose it; its number is logged as an error.
-    ///
-    /// # Errors
-    /// Nothing was written by this call, and the transaction can be rolled back or go on. But after a full disk, an I/O
-    /// error or a lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each
-    /// further statement would be committed by itself. This method refuses a transaction that has ended, and cannot tell it
-    /// from one that was begun since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
-    /// [`SettleProblem::LeaseLost`]
-    /// if another consumer has received the message, its queue was deleted, or the claim of its key was lost;
-    /// [`SettleProblem::Expired`] if the message has expired. [`SettleProblem::NotDone`] with
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or
-    /// the message was made by hand, with
-    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file, or to this one
-    /// with another log, its `PRAGMA synchronous` is below what the service promises, or a follow-up can never be stored, with
-    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), permanently, if the file has several hard links or the
-    /// connection is to a mount of the file without its folder, and with
-    /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
-    /// not written yet and was not begun as `TransactionBehavior::Immediate`.
-    pub fn complete_in<E, T>(
-        &self,
-        transaction: T,
-        follow_ups: impl IntoIterator<Item = FollowUp>,
-    ) -> T::Output<Result<(), SettleProblem>>
-    where
-        E: Transactions,
-        T: StorageTransaction<E>,
-    {
-        match self.completion(follow_ups) {
-            Ok(writes) => writes.write(transaction, |completed| completed),
-            Err(problem) => T::ready(Err(problem)),
-        }
-    }
-
-    /// Prepares the completion within a transaction.
-    pub(super) fn completion(
-        &self,
-        follow_ups: impl IntoIterator<Item = FollowUp>,
-    ) -> Result<CompletionWrites, SettleProblem> {
-        let completer = self.completer.as_ref();
-        let completer = completer.ok_or_else(|| {
-            let detail = "a message made by hand is on no storage, and has no transactions; submit it to `sqlite:PATH`";
-            let error = Error::new(ErrorKind::Unsupported, Operation::Apply);
-            SettleProblem::NotDone(error.with_detail(detail))
-        })?;
-        let follow_ups: Vec<_> = follow_ups.into_iter().collect();
-        let first = self.shared.ordinals.of_settlement(follow_ups.len());
-        CompletionWrites::new(
-            &self.context,
-            completer,
-            &self.envelope,
-            self.meta,
-            (&follow_ups, first),
-            self.shared.finish.get(),
-        )
     }
 
     /// Completes when the handler should stop: the handler timeout is over, the lease is lost, or the listener

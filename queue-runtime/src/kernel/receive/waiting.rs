@@ -1,29 +1,34 @@
-//! What a message needs from elsewhere before it can be handled, and waits for without being to blame.
+//! How a received message waits, leased and renewed, without being to blame: for what it needs from elsewhere, such as its data
+//! or a claim, or in the parking room for room, its turn, or the rate.
 //!
-//! A message that waits is leased. Once a visibility timeout is over, it is put back without counting the attempt,
-//! unless it cannot record that, or would expire meanwhile.
+//! Once a message has waited for too long, or finds no place in the parking room, it is put back without counting the attempt,
+//! unless it cannot record that, or would expire meanwhile. One of those that are handled in their order keeps its place for as
+//! long as it takes: those behind it would go first.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_core::Error;
+use futures_util::FutureExt as _;
 use queue_core::internal::error_chain;
+use queue_core::{Envelope, Error, RetryAdvice};
 
-use super::admission::renew_if_overdue;
+use super::admission::{Refusal, postponed, renew_if_overdue};
 use super::consumer::Caller;
-use super::parking::can_wait_outside;
-use super::refusal::Refusal;
-use super::settlement::{End, Settling, lost};
-use crate::kernel::policy::Outage;
+use crate::kernel::lease::Cause;
+use crate::kernel::policy::{Backoff, Outage, jitter};
+use crate::kernel::settlement::{End, Settling, lost};
 
 /// A message that waits.
-pub(super) struct Waiting<'a> {
+pub(super) struct WaitingMessage<'a> {
     pub(super) settling: Settling<'a>,
     outage: &'a Outage,
     patience_over: Duration,
     asked_at: Duration,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingMessage<'a> {
     pub(super) fn new(settling: Settling<'a>, outage: &'a Outage) -> Self {
         let now = settling.context.clock.monotonic();
         Self {
@@ -99,10 +104,160 @@ pub(super) fn lease_lost(settling: Settling<'_>) -> Refusal {
     lost(context, incoming, incoming.lease.ended()).into()
 }
 
-/// How a message ends that is put back without counting the attempt.
-pub(super) fn postponed(after: Duration, reason: &str) -> Refusal {
-    Refusal::Ends(End::Postponed {
-        after,
-        reason: Some(reason.to_owned()),
-    })
+/// Counts the messages that wait, which are in flight. It has room for half of those that may be, so that messages that
+/// wait do not keep all others from being received.
+#[derive(Debug)]
+pub(crate) struct ParkingRoom {
+    /// Those that could be put back instead.
+    parked: AtomicUsize,
+    most: usize,
+    /// Those that have to wait here, and those that wait for others of their batch, which is bounded itself.
+    others: AtomicUsize,
+}
+
+/// A place in the parking room, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    room: Arc<ParkingRoom>,
+    is_bounded: bool,
+}
+
+impl ParkingRoom {
+    pub(crate) fn new(in_flight: usize) -> Arc<Self> {
+        Arc::new(Self {
+            parked: AtomicUsize::new(0),
+            most: (in_flight / 2).max(1),
+            others: AtomicUsize::new(0),
+        })
+    }
+
+    /// Returns the number of messages that wait.
+    pub(crate) fn count(&self) -> usize {
+        self.parked.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of messages that may wait for one thing.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Returns a place, unless all are taken.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<Parked> {
+        let more = |parked| (parked < self.most).then_some(parked + 1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let entered = self.parked.fetch_update(set, fetch, more);
+        entered.is_ok().then(|| self.place(true))
+    }
+
+    /// Returns a place for a message that is not put back. There is always one.
+    pub(crate) fn enter_anyway(self: &Arc<Self>) -> Parked {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.place(false)
+    }
+
+    fn place(self: &Arc<Self>, is_bounded: bool) -> Parked {
+        Parked {
+            room: Arc::clone(self),
+            is_bounded,
+        }
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        let count = if self.is_bounded {
+            &self.room.parked
+        } else {
+            &self.room.others
+        };
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const PUT_BACK: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(30),
+};
+
+/// Has a message wait in the parking room until it gets what it wants, for a visibility timeout at most, if there is a place.
+/// One that cannot be put back without counting the attempt, would expire meanwhile, or has a place and an order to keep,
+/// waits as long as that takes.
+///
+/// # Cancel safety
+/// Cancel safe, as far as `wanted` is.
+pub(crate) async fn park<T>(
+    room: &Arc<ParkingRoom>,
+    settling: Settling<'_>,
+    wanted: impl Future<Output = T>,
+) -> Result<T, Refusal> {
+    let patience = settling.incoming.settings.visibility;
+    park_at(room, || room.enter(), patience, settling, wanted).await
+}
+
+/// Has a message wait in a place, if there is one for it, and at most for so long.
+///
+/// # Cancel safety
+/// That of [`park`].
+pub(crate) async fn park_at<T>(
+    room: &Arc<ParkingRoom>,
+    place: impl FnOnce() -> Option<Parked>,
+    patience: Duration,
+    settling: Settling<'_>,
+    wanted: impl Future<Output = T>,
+) -> Result<T, Refusal> {
+    let Settling {
+        context,
+        consumer,
+        incoming,
+    } = settling;
+    let after = put_back_after(&incoming.envelope);
+    let put_back = || {
+        let can = can_wait_outside(settling, after);
+        can.then(|| postponed(after, "it has waited too long for its turn"))
+    };
+    let mut wanted = pin!(wanted);
+    if let Some(at_once) = wanted.as_mut().now_or_never() {
+        return Ok(at_once);
+    }
+    let _parked = match (place(), put_back()) {
+        (Some(place), _) => place,
+        (None, Some(refusal)) => return Err(refusal),
+        (None, None) => room.enter_anyway(),
+    };
+    loop {
+        incoming.keep_leased(context, patience);
+        tokio::select! {
+            biased;
+            got = &mut wanted => {
+                renew_if_overdue(context, incoming).await?;
+                return Ok(got);
+            }
+            cause = incoming.lease.cancellation().cancelled() => {
+                return Err(match cause {
+                    Cause::ClaimLost => Refusal::Ends(End::Released),
+                    _ => lease_lost(settling),
+                });
+            }
+            () = context.clock.sleep(patience) => {
+                if !consumer.options.ordered && let Some(refusal) = put_back() {
+                    return Err(refusal);
+                }
+            }
+        }
+    }
+}
+
+/// Returns how long a message is hidden that is put back without counting the attempt, by how often it was before.
+pub(crate) fn put_back_after(envelope: &Envelope) -> Duration {
+    let times = envelope.attempts.forgiven.saturating_add(1);
+    PUT_BACK.pause(RetryAdvice::Temporary, times, jitter())
+}
+
+/// Whether a message can be put back for this long without counting the attempt.
+pub(crate) fn can_wait_outside(settling: Settling<'_>, pause: Duration) -> bool {
+    let Settling {
+        context, incoming, ..
+    } = settling;
+    let has_room = incoming.rewritten(context, &incoming.envelope.attempts);
+    has_room.is_some() && !incoming.expires_within(context, pause)
 }

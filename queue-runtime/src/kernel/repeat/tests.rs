@@ -1,5 +1,4 @@
-use std::sync::Arc;
-
+use futures_util::future::join_all;
 use queue_core::Operation;
 
 use super::*;
@@ -173,4 +172,74 @@ async fn puts_of_unknown_outcome_are_repeated_only_if_asked() {
     }
     let told = repeats.put_again(busy).await;
     assert_eq!(told.expect_err("the third").outcome(), Outcome::NotDone);
+}
+
+/// Creations that take a second, and the backend that is asked for them then.
+fn creations() -> (FaultInjector, Creations) {
+    let memory = MemoryBackend::new(Arc::new(TokioClock::new()));
+    let backend = FaultInjector::new(Arc::new(memory));
+    let slow = FaultInjector::new(Arc::new(backend.clone()));
+    let second = Fault::Delayed(Duration::from_secs(1));
+    slow.fail_every(Operation::CreateQueue, second);
+    (backend, Creations::new(Arc::new(slow)))
+}
+
+fn missing() -> Error {
+    let queue = QueueName::from_static("orders-poison");
+    Error::new(ErrorKind::QueueNotFound, Operation::Put).with_queue(&queue)
+}
+
+/// Has twenty operations that begin now find the queue missing.
+async fn twenty(creations: &Creations) -> Vec<Result<(), Error>> {
+    let began = creations.now();
+    let all = (0..20).map(|_| creations.create_missing(missing(), began));
+    join_all(all).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_creation_serves_all_that_began_before_it() {
+    let (backend, creations) = creations();
+    let began = creations.now();
+    assert!(twenty(&creations).await.iter().all(Result::is_ok));
+    // The answer to one more put comes late.
+    let straggler = creations.create_missing(missing(), began).await;
+    straggler.expect("created");
+    assert_eq!(backend.calls(Operation::CreateQueue), 1);
+
+    // It was deleted since.
+    let again = creations.create_missing(missing(), creations.now());
+    again.await.expect("created");
+    assert_eq!(backend.calls(Operation::CreateQueue), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_fails_is_told_to_all_that_wait_and_repeated_by_the_next() {
+    let (backend, creations) = creations();
+    let denied = Fault::Refused(ErrorKind::Denied);
+    backend.fail_next(1, Operation::CreateQueue, denied);
+    for failed in twenty(&creations).await {
+        assert_eq!(failed.expect_err("denied").kind(), ErrorKind::Denied);
+    }
+    assert_eq!(backend.calls(Operation::CreateQueue), 1);
+    assert!(twenty(&creations).await.iter().all(Result::is_ok));
+    assert_eq!(backend.calls(Operation::CreateQueue), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_is_dropped_is_taken_over() {
+    let (backend, creations) = creations();
+    let half = Duration::from_millis(500);
+    let first = tokio::time::timeout(half, twenty(&creations));
+    let (dropped, others) = tokio::join!(first, twenty(&creations));
+    assert!(dropped.is_err() && others.iter().all(Result::is_ok));
+    assert_eq!(backend.calls(Operation::CreateQueue), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_error_creates_nothing() {
+    let (backend, creations) = creations();
+    let denied = Error::new(ErrorKind::Denied, Operation::Put);
+    let error = creations.create_missing(denied, creations.now()).await;
+    assert_eq!(error.expect_err("denied").operation(), Operation::Put);
+    assert_eq!(backend.calls(Operation::CreateQueue), 0);
 }

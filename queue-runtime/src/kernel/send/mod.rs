@@ -1,24 +1,18 @@
 //! Sending: `message → envelope → wire → backend`.
 
-mod conditional;
+mod error;
 mod follow_ups;
-mod in_transaction;
 mod packing;
-pub(crate) mod payload;
 mod submit;
 mod submit_all;
-mod submit_error;
-mod unique;
 mod unique_key;
-mod unreplied;
 mod untyped;
 
-pub(crate) use conditional::SubmittedIf;
-pub(crate) use follow_ups::{Role, encode_follow_ups, submitted_again};
-pub(crate) use in_transaction::{announce_later, write};
+pub use error::{SubmitAllError, SubmitError, SubmitProblem};
+pub(crate) use follow_ups::{Role, Unreplied, encode_follow_ups, submitted_again};
+pub(crate) use submit::{Dispatch, Outgoing, Unique};
 pub use submit::{Submit, Submitted};
-pub use submit_all::{SubmitAll, SubmitAllError};
-pub use submit_error::{SubmitError, SubmitProblem};
-pub(crate) use unique_key::{release, take_again};
-pub(crate) use unreplied::Unreplied;
+pub use submit_all::SubmitAll;
+pub(crate) use unique_key::{UniqueKey, UniquePut, UniqueRecord, release, take_again};
 pub use untyped::UntypedMessage;
+pub(crate) use untyped::{check_payload, check_readable, check_size, fit_payload};

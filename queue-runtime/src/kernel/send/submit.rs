@@ -16,8 +16,8 @@ use queue_core::{
 };
 use tracing::{Instrument as _, Span};
 
+use super::error::{SubmitError, SubmitProblem};
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
-use super::submit_error::{SubmitError, SubmitProblem};
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
 use crate::kernel::observe::{self, current_trace, record_id};
@@ -60,18 +60,18 @@ use crate::kernel::repeat::Repeats;
 /// If the future is dropped before it completes, the message may or may not have been submitted.
 #[must_use = "a submission does nothing until it is awaited"]
 pub struct Submit<M> {
-    pub(super) context: Arc<Context>,
+    pub(crate) context: Arc<Context>,
     pub(crate) queue: QueueName,
     message: M,
-    pub(super) encoded: Result<Encoded, EncodeError>,
-    pub(super) delay: Duration,
+    pub(crate) encoded: Result<Encoded, EncodeError>,
+    pub(crate) delay: Duration,
     /// What most submissions leave as it is, so that they do not carry it along.
     chosen: Option<Box<Chosen>>,
 }
 
 /// What is chosen for one submission, besides its delay.
 #[derive(Debug, Default)]
-pub(super) struct Chosen {
+pub(crate) struct Chosen {
     id: Option<Result<MessageId, InvalidId>>,
     client: Option<Result<ClientId, InvalidId>>,
     request: Option<Result<RequestId, InvalidId>>,
@@ -85,18 +85,18 @@ pub(super) struct Chosen {
     /// The end of the tries, on the monotonic clock.
     latest: Option<Duration>,
     retry_unknown: bool,
-    pub(super) unique: Option<Unique>,
+    pub(crate) unique: Option<Unique>,
 }
 
 /// Among which messages, and until when, a submission is to be the only one of its key, and where it is recorded.
 #[derive(Debug, Default)]
-pub(super) struct Unique {
+pub(crate) struct Unique {
     /// `None` for that of the queue.
-    pub(super) scope: Option<String>,
-    pub(super) duration: Option<Duration>,
-    pub(super) until_settled: bool,
+    pub(crate) scope: Option<String>,
+    pub(crate) duration: Option<Duration>,
+    pub(crate) until_settled: bool,
     /// `None` for the queue's own storage.
-    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
+    pub(crate) store: Option<Arc<dyn IdempotencyStore>>,
 }
 
 /// A message that was submitted and is stored.
@@ -153,11 +153,11 @@ impl<M> Submit<M> {
         }
     }
 
-    pub(super) fn chosen(&mut self) -> &mut Chosen {
+    pub(crate) fn chosen(&mut self) -> &mut Chosen {
         self.chosen.get_or_insert_default()
     }
 
-    pub(super) fn take_unique(&mut self) -> Option<Unique> {
+    pub(crate) fn take_unique(&mut self) -> Option<Unique> {
         self.chosen.as_mut()?.unique.take()
     }
 
@@ -331,7 +331,7 @@ impl<M> Submit<M> {
     }
 
     /// Encodes the message within the span of its submission, which becomes its trace context.
-    pub(super) fn encode_in(self, span: &Span) -> Result<(Outgoing, M), SubmitError<M>> {
+    pub(crate) fn encode_in(self, span: &Span) -> Result<(Outgoing, M), SubmitError<M>> {
         let _entered = span.enter();
         let encoded = self.encode()?;
         if !span.is_disabled() {
@@ -340,8 +340,8 @@ impl<M> Submit<M> {
         Ok(encoded)
     }
 
-    pub(super) fn sending(&self) -> Sending {
-        let mut sending = Sending::new(&self.context);
+    pub(crate) fn sending(&self) -> Dispatch {
+        let mut sending = Dispatch::new(&self.context);
         if let Some(chosen) = &self.chosen {
             let policy = chosen.storage_retry.clone().unwrap_or(sending.policy);
             sending.policy = policy.or_unknown(chosen.retry_unknown);
@@ -352,15 +352,15 @@ impl<M> Submit<M> {
 }
 
 /// How a message is stored.
-pub(super) struct Sending {
-    pub(super) context: Arc<Context>,
-    pub(super) policy: StorageRetry,
+pub(crate) struct Dispatch {
+    pub(crate) context: Arc<Context>,
+    pub(crate) policy: StorageRetry,
     /// The end of the tries, on the monotonic clock.
     latest: Duration,
 }
 
-impl Sending {
-    pub(super) fn new(context: &Arc<Context>) -> Self {
+impl Dispatch {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
         Self {
             context: Arc::clone(context),
             policy: context.storage_retry.clone(),
@@ -369,7 +369,7 @@ impl Sending {
     }
 
     /// Puts the message. Returns when it becomes visible.
-    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
+    pub(crate) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
         let Outgoing { queue, new, .. } = outgoing;
         let put = || self.context.backend.put(queue, new.clone());
         let receipt = self.repeat(outgoing, &self.policy, put).await?;
@@ -381,7 +381,7 @@ impl Sending {
     ///
     /// # Errors
     /// The last error, with the outcome of all tries.
-    pub(super) async fn repeat<T, F>(
+    pub(crate) async fn repeat<T, F>(
         &self,
         outgoing: &Outgoing,
         policy: &StorageRetry,
@@ -407,7 +407,7 @@ impl Sending {
         }
     }
 
-    pub(super) fn announce(&self, outgoing: &Outgoing) {
+    pub(crate) fn announce(&self, outgoing: &Outgoing) {
         let put = Announced::put(&outgoing.queue, &outgoing.new);
         self.context.notifiers.publish([put]);
     }
@@ -442,7 +442,7 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
 }
 
 impl Outgoing {
-    pub(super) fn submitted(&self, visible_at: Timestamp) -> Submitted {
+    pub(crate) fn submitted(&self, visible_at: Timestamp) -> Submitted {
         Submitted {
             id: self.id.clone(),
             request: self.request.clone(),
@@ -453,7 +453,7 @@ impl Outgoing {
     }
 
     /// Returns what a put of this message has returned to its sender.
-    pub(super) fn ended<M>(
+    pub(crate) fn ended<M>(
         self,
         message: M,
         put: Result<Timestamp, Error>,
@@ -470,7 +470,7 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn failed<M>(self, message: M, error: Error) -> SubmitError<M> {
+    pub(crate) fn failed<M>(self, message: M, error: Error) -> SubmitError<M> {
         SubmitError {
             id: Some(self.id),
             message,

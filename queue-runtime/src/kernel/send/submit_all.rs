@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use queue_core::backend::OpOutcome;
 use queue_core::clock::BoxFuture;
-use queue_core::{
-    Error, ErrorKind, Message, MessageId, MessageType, Operation, Outcome, QueueName,
-};
+use queue_core::{Error, ErrorKind, Message, MessageType, Operation, Outcome, QueueName};
 use tracing::Instrument as _;
 
+use super::error::{SubmitAllError, SubmitProblem};
 use super::packing::{Grouped, Puts, as_given};
 use super::submit::{Outgoing, Submit, Submitted};
-use super::submit_error::SubmitProblem;
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
 use crate::kernel::observe;
@@ -61,49 +59,6 @@ pub struct SubmitAll<M> {
     /// The type of the messages, if they travel in packs.
     packed: Option<MessageType>,
     on_progress: Box<dyn FnMut(usize) + Send>,
-}
-
-/// An error of submitting several messages. It returns those that were not submitted.
-///
-/// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
-/// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
-///
-/// ```
-/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Order {
-/// #     number: u32,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let (service, faults) = testing::service_with_faults().await;
-/// # faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
-/// if let Err(error) = service.submit_all([Order { number: 7 }, Order { number: 8 }]).await {
-///     eprintln!("{error}; submitting the rest one by one");
-///     for (id, order) in error.rest {
-///         let submit = service.submit(order);
-///         match id {
-///             Some(id) => submit.id(id.as_str()).await?,
-///             None => submit.await?,
-///         };
-///     }
-/// }
-/// # assert_eq!(faults.injected(Operation::Apply), 1);
-/// # Ok(())
-/// # }
-/// ```
-#[non_exhaustive]
-pub struct SubmitAllError<M> {
-    /// The messages that were certainly submitted, in the order in which they were given.
-    pub submitted: Vec<Submitted>,
-    /// The other messages, in the order in which they were given. The ids are `None` if no message was sent
-    /// to the storage.
-    pub rest: Vec<(Option<MessageId>, M)>,
-    /// The cause.
-    pub problem: SubmitProblem,
 }
 
 impl<M> SubmitAll<M> {
@@ -358,31 +313,6 @@ impl<M: Send + 'static> IntoFuture for SubmitAll<M> {
         };
         let span = observe::send(&first.queue, self.submissions.len());
         Box::pin(self.send().instrument(span))
-    }
-}
-
-impl<M> SubmitAllError<M> {
-    /// Returns whether messages in [`rest`](Self::rest) may have been submitted despite the error.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.problem.is_unknown()
-    }
-}
-
-queue_core::debug_as_text!(SubmitAllError<M>, M);
-
-impl<M> fmt::Display for SubmitAllError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.submitted.len() + self.rest.len();
-        let (rest, problem) = (self.rest.len(), &self.problem);
-        write!(f, "failed to submit {rest} of {all} messages: {problem}")
-    }
-}
-
-impl<M> std::error::Error for SubmitAllError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
     }
 }
 

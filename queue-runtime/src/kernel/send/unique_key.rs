@@ -17,46 +17,46 @@ use queue_core::wire::Body;
 use queue_core::{MessageId, QueueName, RequestId};
 use serde::{Deserialize, Serialize};
 
-use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::context::Context;
+use crate::kernel::settings::DEFAULT_RETENTION;
 
 /// A key, as the [envelope](Envelope::unique_key) of a message carries it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct UniqueKey {
+pub(crate) struct UniqueKey {
     /// `None` for that of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) scope: Option<String>,
-    pub(super) key: String,
+    pub(crate) scope: Option<String>,
+    pub(crate) key: String,
     #[serde(flatten)]
-    pub(super) put: Put,
+    pub(crate) put: UniquePut,
 }
 
 /// What is recorded of a submission.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub(super) id: String,
-    pub(super) request: String,
+pub(crate) struct UniqueRecord {
+    pub(crate) id: String,
+    pub(crate) request: String,
     #[serde(flatten)]
-    pub(super) put: Put,
+    pub(crate) put: UniquePut,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Put {
-    pub(super) queue: String,
+pub(crate) struct UniquePut {
+    pub(crate) queue: String,
     /// By the clock of the process that has submitted the message.
-    pub(super) visible_at: Timestamp,
+    pub(crate) visible_at: Timestamp,
     /// A random number of the submission.
-    pub(super) token: u64,
+    pub(crate) token: u64,
 }
 
 impl UniqueKey {
     /// Returns the text for the envelope.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         // Without characters that an attribute must not contain.
         canonical(serde_json::to_value(self).expect("text and numbers are JSON"))
     }
 
-    pub(super) fn work_key(&self) -> WorkKey {
+    pub(crate) fn work_key(&self) -> WorkKey {
         let scope = match &self.scope {
             Some(scope) => format!("unique in {scope}"),
             None => format!("unique on {}", self.put.queue),
@@ -65,8 +65,8 @@ impl UniqueKey {
     }
 }
 
-impl Record {
-    pub(super) fn new(id: &MessageId, request: &RequestId, put: Put) -> Self {
+impl UniqueRecord {
+    pub(crate) fn new(id: &MessageId, request: &RequestId, put: UniquePut) -> Self {
         Self {
             id: id.to_string(),
             request: request.to_string(),
@@ -74,15 +74,15 @@ impl Record {
         }
     }
 
-    pub(super) fn value(&self) -> Bytes {
+    pub(crate) fn value(&self) -> Bytes {
         let value = serde_json::to_vec(self).expect("text and numbers are JSON");
         value.into()
     }
 }
 
-impl Put {
+impl UniquePut {
     /// Describes a put that is about to be made.
-    pub(super) fn of(context: &Context, queue: &QueueName, delay: Duration) -> Self {
+    pub(crate) fn of(context: &Context, queue: &QueueName, delay: Duration) -> Self {
         let visible_at = context.clock.now().checked_add(delay);
         Self {
             queue: queue.to_string(),
@@ -123,6 +123,6 @@ fn held(context: &Context, envelope: &Envelope) -> Option<(UniqueKey, Bytes)> {
         return None;
     }
     let key: UniqueKey = serde_json::from_str(key).ok()?;
-    let record = Record::new(&envelope.id, &envelope.request, key.put.clone());
+    let record = UniqueRecord::new(&envelope.id, &envelope.request, key.put.clone());
     Some((key, record.value()))
 }

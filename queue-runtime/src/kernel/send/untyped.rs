@@ -1,18 +1,19 @@
-//! Submitting what has no Rust type.
+//! Submitting what has no Rust type: checks of its payload, and how that comes to fit its message.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Attachment, NewMessage, TimeToLive};
+use queue_core::backend::{Attachment, Attachments, NewMessage, TimeToLive};
+use queue_core::encoder::Encoder;
 use queue_core::envelope::AttemptRecord;
-use queue_core::wire::{self, ACCOUNTING_RESERVE, Payload};
+use queue_core::internal::check_json;
+use queue_core::wire::{self, ACCOUNTING_RESERVE, Attached, Body, Compressed, Payload};
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
 use tracing::Instrument as _;
 
-use super::payload;
-use super::submit::{Outgoing, Sending, Submitted};
-use super::submit_error::{SubmitError, SubmitProblem};
+use super::error::{SubmitError, SubmitProblem};
+use super::submit::{Dispatch, Outgoing, Submitted};
 use crate::kernel::context::Context;
 use crate::kernel::observe::{self, current_trace, record_id};
 
@@ -69,7 +70,7 @@ impl UntypedMessage {
         context: &Arc<Context>,
         queue: &QueueName,
     ) -> Result<Submitted, SubmitError<Self>> {
-        let (span, sending) = (observe::send(queue, 1), Sending::new(context));
+        let (span, sending) = (observe::send(queue, 1), Dispatch::new(context));
         let outgoing = match span.in_scope(|| self.encode(context, queue)) {
             Ok(outgoing) => outgoing,
             Err(error) => {
@@ -106,10 +107,10 @@ impl UntypedMessage {
                         "`dataref` is empty, or has control characters; it is a URI reference";
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
                 }
-                payload::check(payload, context.encoder, Operation::Put)?;
+                check_payload(payload, context.encoder, Operation::Put)?;
                 let limit = limit.saturating_sub(ACCOUNTING_RESERVE);
                 let attachments = context.backend.capabilities().attachments;
-                let encoded = payload::within(limit, attachments, payload, |stored| {
+                let encoded = fit_payload(limit, attachments, payload, |stored| {
                     if let (Payload::Compressed(_) | Payload::Attached(_), Payload::Json(_)) =
                         (stored, payload)
                         && envelope.content_type.is_none()
@@ -118,7 +119,7 @@ impl UntypedMessage {
                     }
                     wire::encode_payload(&envelope, stored)
                 });
-                payload::check_readable(&encoded.0, &envelope.id, Operation::Put)?;
+                check_readable(&encoded.0, &envelope.id, Operation::Put)?;
                 (
                     envelope.id,
                     envelope.request,
@@ -135,7 +136,7 @@ impl UntypedMessage {
                 limit,
             ),
         };
-        payload::check_size(body.len(), limit, Operation::Put)?;
+        check_size(body.len(), limit, Operation::Put)?;
         let time_to_live = self
             .time_to_live
             .map_or_else(TimeToLive::default, TimeToLive::After);
@@ -151,4 +152,75 @@ impl UntypedMessage {
             new,
         })
     }
+}
+
+/// Checks that a payload is what it says, and not too large.
+pub(crate) fn check_payload(
+    payload: &Payload,
+    encoder: Encoder,
+    operation: Operation,
+) -> Result<(), Error> {
+    if let Payload::Json(json) = payload {
+        check_json(json).map_err(|error| {
+            let problem = format!("the payload is not JSON that every reader accepts: {error}");
+            refused(ErrorKind::InvalidInput, operation, problem)
+        })?;
+    }
+    let (size, most) = (payload.size(), encoder.max_payload());
+    if size > most {
+        let problem = format!("it has a payload of {size} bytes, and {most} are allowed");
+        return Err(refused(ErrorKind::TooLarge, operation, problem));
+    }
+    Ok(())
+}
+
+/// Returns the event that `encode` makes of a payload, and what is to be attached to its message: with more bytes than
+/// `limit` otherwise, the payload is compressed, and attached where `attachments` allow it if that does not suffice.
+pub(crate) fn fit_payload(
+    limit: usize,
+    attachments: Attachments,
+    payload: &Payload,
+    mut encode: impl FnMut(&Payload) -> Vec<u8>,
+) -> (Vec<u8>, Option<Bytes>) {
+    let body = encode(payload);
+    let data = match payload {
+        Payload::Json(data) | Payload::Binary(data) if body.len() > limit => data,
+        _ => return (body, None),
+    };
+    let Some(compressed) = Compressed::new(data) else {
+        return (body, None);
+    };
+    let body = encode(&Payload::Compressed(compressed.clone()));
+    if body.len() <= limit || attachments == Attachments::Unsupported {
+        return (body, None);
+    }
+    let (attached, data) = Attached::new(data, compressed);
+    (encode(&Payload::Attached(attached)), Some(data))
+}
+
+/// Checks that a consumer would read this body as the event of that id.
+pub(crate) fn check_readable(
+    body: &[u8],
+    id: &MessageId,
+    operation: Operation,
+) -> Result<(), Error> {
+    let problem = match Body::read(&Bytes::copy_from_slice(body), usize::MAX) {
+        Body::Event(event) if event.envelope.id == *id => return Ok(()),
+        Body::Malformed(problem) => format!("the event is malformed: {problem}"),
+        _ => "the event is not valid JSON in UTF-8".to_owned(),
+    };
+    Err(refused(ErrorKind::InvalidInput, operation, problem))
+}
+
+/// Checks the size of a body.
+pub(crate) fn check_size(size: usize, limit: usize, operation: Operation) -> Result<(), Error> {
+    if size > limit {
+        let problem = format!("it has {size} bytes, and {limit} are allowed");
+        return Err(refused(ErrorKind::TooLarge, operation, problem));
+    }
+    Ok(())
+}
+
+fn refused(kind: ErrorKind, operation: Operation, problem: String) -> Error {
+    Error::new(kind, operation).unsent().with_detail(problem)
 }

@@ -1,10 +1,14 @@
+//! The settings of a consumer as one value, and the check of each.
+
+use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
+use queue_core::QueueName;
 use queue_core::backend::Capabilities;
 use serde::{Deserialize, Serialize};
 
-use super::InvalidSetting;
 use crate::kernel::policy::{CircuitBreaker, Objective, Rate, RetryPolicy, ScaleRules, TaskRange};
 
 /// Declares the settings, each of which may be missing.
@@ -181,4 +185,102 @@ fn check_breaker(breaker: &CircuitBreaker) -> Result<(), InvalidSetting> {
     InvalidSetting::positive(interval, breaker.probe_interval)?;
     let share = "share of failed attempts that opens the circuit breaker";
     InvalidSetting::share(share, breaker.failed)
+}
+
+/// A setting outside its allowed range. The text names the setting, the value and the range.
+///
+/// ```
+/// use queue_runtime::{Message, QueueService};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::connect("memory:").await?;
+/// let error = service.accept::<Order>().poison_threshold(0).await.unwrap_err();
+/// assert_eq!(error.to_string(), "failed to accept a message: the poison threshold is 0; allowed is 1 or more");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {setting} is {value}; allowed is {allowed}")]
+pub struct InvalidSetting {
+    setting: &'static str,
+    value: String,
+    allowed: String,
+}
+
+queue_core::debug_as_text!(InvalidSetting);
+
+impl InvalidSetting {
+    /// Checks a number that is to be from 1 to `most`.
+    pub(crate) fn count(setting: &'static str, value: usize, most: usize) -> Result<(), Self> {
+        Self::within(setting, value, 1, most)
+    }
+
+    /// Checks a number that is to be from `least` to `most`.
+    pub(crate) fn within(
+        setting: &'static str,
+        value: usize,
+        least: usize,
+        most: usize,
+    ) -> Result<(), Self> {
+        let is_allowed = (least..=most).contains(&value);
+        Self::check(is_allowed, setting, value, || match most {
+            usize::MAX => format!("{least} or more"),
+            most => format!("{least} to {most}"),
+        })
+    }
+
+    /// Checks a share above 0 and at most 1.
+    pub(crate) fn share(setting: &'static str, value: f64) -> Result<(), Self> {
+        let allowed = || "above 0 and up to 1".to_owned();
+        Self::check(value > 0.0 && value <= 1.0, setting, value, allowed)
+    }
+
+    /// Checks a duration above 0.
+    pub(crate) fn positive(setting: &'static str, value: Duration) -> Result<(), Self> {
+        let allowed = || "more than 0".to_owned();
+        Self::check(!value.is_zero(), setting, "0ns", allowed)
+    }
+
+    /// Checks a duration that is to be within this range.
+    pub(crate) fn duration(
+        setting: &'static str,
+        value: Duration,
+        allowed: &RangeInclusive<Duration>,
+    ) -> Result<(), Self> {
+        let is_allowed = allowed.contains(&value);
+        Self::check(is_allowed, setting, format_args!("{value:?}"), || {
+            format!("{:?} to {:?}", allowed.start(), allowed.end())
+        })
+    }
+
+    /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
+    pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
+        let value = format_args!("`{poison}`, the queue itself");
+        Self::check(queue != poison, "poison queue", value, || {
+            format!("another queue; set one with `poison_queue`, such as `{queue}-poison`")
+        })
+    }
+
+    fn check(
+        is_allowed: bool,
+        setting: &'static str,
+        value: impl fmt::Display,
+        allowed: impl FnOnce() -> String,
+    ) -> Result<(), Self> {
+        if is_allowed {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: value.to_string(),
+            allowed: allowed(),
+        })
+    }
 }

@@ -12,8 +12,8 @@ use queue_core::{
 use super::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::kernel::attachment::moved;
+use crate::kernel::clock::Pace;
 use crate::kernel::notify::Announced;
-use crate::kernel::pace::Pace;
 use crate::kernel::repeat::Repeats;
 use crate::kernel::send::take_again;
 

@@ -31,7 +31,7 @@ async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
         visibility: VISIBILITY,
         renewal: VISIBILITY,
     };
-    let shared = Shared {
+    let shared = LeasesShared {
         backend: Arc::new(faults.clone()),
         clock: Arc::new(clock.clone()),
         renewals: DelayQueue::default(),

@@ -1,5 +1,8 @@
-//! Receiving messages for an accept, and deciding which of them the caller gets.
+//! Receiving messages for an accept, and deciding which of them the caller gets. Those that nobody has seen are handed back
+//! when they are dropped, and the attempt does not count.
 
+use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +11,10 @@ use queue_core::internal::error_chain;
 use queue_core::{DecodeError, ErrorKind};
 
 use super::AcceptError;
-use super::unclaimed::{Unclaimed, Undecided};
 use crate::kernel::context::Context;
 use crate::kernel::notify::Wakeups;
 use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
-use crate::kernel::receive::admission::{admit, decode};
+use crate::kernel::receive::admission::{Refusal, admit, decode};
 use crate::kernel::receive::consumer::Consumer;
 use crate::kernel::receive::data::{fetch_data, lacks_data};
 use crate::kernel::receive::delivery::Delivery;
@@ -20,9 +22,8 @@ use crate::kernel::receive::fetch::fetch;
 use crate::kernel::receive::idempotent::claim;
 use crate::kernel::receive::incoming::{Fetched, Incoming};
 use crate::kernel::receive::received::Received;
-use crate::kernel::receive::refusal::Refusal;
-use crate::kernel::receive::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::kernel::repeat::Repeats;
+use crate::kernel::settlement::{SettleProblem, Settled, Settling, outcome};
 
 /// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
 /// the notifier may fail.
@@ -230,4 +231,124 @@ impl<M> Accepting<M> {
             }),
         }
     }
+}
+
+/// A received message that an accept has not decided on.
+struct Undecided<'a> {
+    context: &'a Arc<Context>,
+    consumer: &'a Arc<Consumer>,
+    incoming: Option<Box<Incoming>>,
+}
+
+/// Deliveries that the caller of an accept does not have yet.
+pub(super) struct Unclaimed<M>(VecDeque<Delivery<M>>);
+
+impl<'a> Undecided<'a> {
+    fn new(
+        context: &'a Arc<Context>,
+        consumer: &'a Arc<Consumer>,
+        incoming: Box<Incoming>,
+    ) -> Self {
+        Self {
+            context,
+            consumer,
+            incoming: Some(incoming),
+        }
+    }
+
+    fn incoming(&mut self) -> &mut Incoming {
+        self.incoming.as_mut().expect(UNDECIDED)
+    }
+
+    fn decided(mut self) -> Box<Incoming> {
+        self.incoming.take().expect(UNDECIDED)
+    }
+}
+
+const UNDECIDED: &str = "only `decided` and `drop` take it";
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            hand_back(
+                Arc::clone(self.context),
+                Arc::clone(self.consumer),
+                incoming,
+            );
+        }
+    }
+}
+
+impl<M> Unclaimed<M> {
+    fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn append(&mut self, mut others: Self) {
+        if self.is_empty() {
+            mem::swap(self, &mut others);
+        } else {
+            self.0.append(&mut others.0);
+        }
+    }
+
+    /// Has the leases renewed from now on for as long as a handler may take.
+    pub(super) fn keep_leased(&self) {
+        self.0.iter().for_each(Delivery::keep_leased);
+    }
+
+    /// Has the leases renewed until the deliveries are taken out.
+    pub(super) fn hold(&self) {
+        for delivery in &self.0 {
+            delivery.incoming.lease.renew_until(Duration::MAX);
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<&Delivery<M>> {
+        self.0.front()
+    }
+
+    /// Takes out the first delivery.
+    pub(super) fn take_first(&mut self) -> Option<Delivery<M>> {
+        self.0.pop_front()
+    }
+
+    /// Takes out all deliveries.
+    pub(super) fn take_all(&mut self) -> Vec<Delivery<M>> {
+        self.0.drain(..).collect()
+    }
+}
+
+impl<M> Default for Unclaimed<M> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<M> From<Delivery<M>> for Unclaimed<M> {
+    fn from(delivery: Delivery<M>) -> Self {
+        Self(VecDeque::from([delivery]))
+    }
+}
+
+impl<M> Drop for Unclaimed<M> {
+    fn drop(&mut self) {
+        for delivery in self.0.drain(..) {
+            let (context, consumer, incoming) = delivery.into_parts();
+            hand_back(context, consumer, incoming);
+        }
+    }
+}
+
+/// Hands a message back in the background.
+fn hand_back(context: Arc<Context>, consumer: Arc<Consumer>, incoming: Box<Incoming>) {
+    let background = Arc::clone(&context);
+    background.background.spawn(async move {
+        let settling = Settling::new(&context, &consumer, &incoming);
+        settling.release_unasked().await;
+    });
 }

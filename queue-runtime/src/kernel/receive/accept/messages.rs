@@ -8,7 +8,7 @@ use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use queue_core::RetryAdvice;
 
 use super::accepting::Accepting;
-use super::unclaimed::Unclaimed;
+use super::accepting::Unclaimed;
 use super::{AcceptError, AcceptMany};
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::delivery::Delivery;

@@ -16,7 +16,7 @@ fn failures_alone_are_counted_exactly() {
         let verdict = judge(failures + 1, &record(failures, 0, false), 5);
         assert_eq!(
             verdict,
-            Verdict::Run {
+            AttemptVerdict::Run {
                 attempt: failures + 1,
                 mark: false
             }
@@ -24,7 +24,7 @@ fn failures_alone_are_counted_exactly() {
     }
     assert_eq!(
         judge(6, &record(5, 0, false), 5),
-        Verdict::Poison {
+        AttemptVerdict::Poison {
             reason: PoisonReason::Failed,
             attempts: 5
         }
@@ -35,7 +35,7 @@ fn failures_alone_are_counted_exactly() {
 fn forgiven_receives_do_not_count() {
     assert_eq!(
         judge(100, &record(2, 97, false), 5),
-        Verdict::Run {
+        AttemptVerdict::Run {
             attempt: 3,
             mark: false
         }
@@ -49,7 +49,7 @@ fn attempts_before_a_redrive_count_but_leave_one_more() {
         record.earlier = earlier;
         record
     };
-    let run = |attempt| Verdict::Run {
+    let run = |attempt| AttemptVerdict::Run {
         attempt,
         mark: false,
     };
@@ -58,14 +58,14 @@ fn attempts_before_a_redrive_count_but_leave_one_more() {
         assert_eq!(verdict, run(earlier + failures + 1));
     }
     for (earlier, failures) in [(2, 2), (7, 1)] {
-        let poison = Verdict::Poison {
+        let poison = AttemptVerdict::Poison {
             reason: PoisonReason::Failed,
             attempts: earlier + failures,
         };
         assert_eq!(judge(failures + 1, &kept(earlier, failures), 4), poison);
     }
     let crashed = judge(2, &kept(4, 0), 4);
-    let marked = Verdict::Run {
+    let marked = AttemptVerdict::Run {
         attempt: 6,
         mark: true,
     };
@@ -76,14 +76,14 @@ fn attempts_before_a_redrive_count_but_leave_one_more() {
 fn unexplained_receives_get_one_more_run() {
     assert_eq!(
         judge(6, &record(0, 0, false), 5),
-        Verdict::Run {
+        AttemptVerdict::Run {
             attempt: 6,
             mark: true
         }
     );
     assert_eq!(
         judge(7, &record(0, 0, true), 5),
-        Verdict::Poison {
+        AttemptVerdict::Poison {
             reason: PoisonReason::Crashed,
             attempts: 6
         }
@@ -94,7 +94,7 @@ fn unexplained_receives_get_one_more_run() {
 fn a_mark_below_the_threshold_means_nothing() {
     assert_eq!(
         judge(2, &record(0, 0, true), 5),
-        Verdict::Run {
+        AttemptVerdict::Run {
             attempt: 2,
             mark: false
         }
@@ -105,7 +105,7 @@ fn a_mark_below_the_threshold_means_nothing() {
 fn a_lost_count_does_not_underflow() {
     assert_eq!(
         judge(0, &record(3, 3, false), 5),
-        Verdict::Run {
+        AttemptVerdict::Run {
             attempt: 4,
             mark: false
         }
@@ -116,14 +116,14 @@ fn a_lost_count_does_not_underflow() {
 fn bare_bodies_have_one_receive_of_margin() {
     assert_eq!(
         judge_bare(6, 5),
-        Verdict::Run {
+        AttemptVerdict::Run {
             attempt: 6,
             mark: false
         }
     );
     assert!(matches!(
         judge_bare(7, 5),
-        Verdict::Poison { attempts: 6, .. }
+        AttemptVerdict::Poison { attempts: 6, .. }
     ));
 }
 
@@ -160,7 +160,7 @@ fn whatever_was_written_the_first_receive_runs() {
         believe(&mut record, &received(1));
         assert_eq!(
             judge(1, &record, threshold),
-            Verdict::Run {
+            AttemptVerdict::Run {
                 attempt: 1,
                 mark: false
             }
@@ -178,14 +178,14 @@ fn whatever_was_written_a_message_that_always_crashes_is_poison_in_the_end() {
             let mut record = stored.clone();
             believe(&mut record, &received(count));
             match judge(count, &record, threshold) {
-                Verdict::Run { mark, .. } => {
+                AttemptVerdict::Run { mark, .. } => {
                     runs += 1;
                     if mark {
                         record.last_chance = true;
                         stored = record;
                     }
                 }
-                Verdict::Poison { reason, .. } => break reason,
+                AttemptVerdict::Poison { reason, .. } => break reason,
             }
             assert!(count < 2 * threshold + 2, "{first:?} at {threshold}");
         };
@@ -250,11 +250,13 @@ fn documented(header: &str) -> Vec<Vec<&'static str>> {
     rows.map(cells).collect()
 }
 
-fn text_of(verdict: Verdict) -> String {
+fn text_of(verdict: AttemptVerdict) -> String {
     match verdict {
-        Verdict::Run { mark: false, .. } => "run".to_owned(),
-        Verdict::Run { mark: true, .. } => "write `lastchance`, then run once more".to_owned(),
-        Verdict::Poison { reason, .. } => format!("poison queue, *{reason}*"),
+        AttemptVerdict::Run { mark: false, .. } => "run".to_owned(),
+        AttemptVerdict::Run { mark: true, .. } => {
+            "write `lastchance`, then run once more".to_owned()
+        }
+        AttemptVerdict::Poison { reason, .. } => format!("poison queue, *{reason}*"),
     }
 }
 
@@ -313,8 +315,8 @@ fn the_message_that_always_crashes_ends_as_documented() {
         ];
         written.push([row.to_vec(), vec![text_of(verdict)]].concat());
         match verdict {
-            Verdict::Run { mark, .. } => marked |= mark,
-            Verdict::Poison { .. } => break,
+            AttemptVerdict::Run { mark, .. } => marked |= mark,
+            AttemptVerdict::Poison { .. } => break,
         }
     }
     let rows =

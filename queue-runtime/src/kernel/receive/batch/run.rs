@@ -1,26 +1,177 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::clock::{BoxFuture, Clock};
+use queue_core::internal::LockExt as _;
+use queue_core::{DecodeError, Message, MessageType};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
-use super::Batch;
-use super::collector::{Collector, Ending, Member};
-use super::disposition::{BatchDisposition, IntoBatchDisposition};
+use super::{Batch, BatchDisposition, Batching, IntoBatchDisposition};
+use crate::kernel::context::Context;
 use crate::kernel::panic::{CaughtPanic, catch_async};
+use crate::kernel::receive::call::{Call, Ending, Erased, Seat, Unfit};
 use crate::kernel::receive::handler::HandlerFuture;
+use crate::kernel::receive::incoming::Incoming;
+use crate::kernel::receive::received::Received;
+use crate::kernel::receive::waiting::Parked;
+use crate::kernel::settings::InvalidSetting;
+
+/// The handler of a listener.
+pub(super) struct Batches<M, F>(pub(super) Arc<Collector<M, F>>);
+
+/// Puts messages together.
+pub(super) struct Collector<M, F> {
+    function: F,
+    size: usize,
+    within: Duration,
+    open: Mutex<Open<M>>,
+}
+
+/// The batch that is collected.
+struct Open<M> {
+    members: Vec<Member<M>>,
+    /// The number of batches before it.
+    number: u64,
+}
+
+/// A message of a batch.
+struct Member<M> {
+    received: Arc<Received<M>>,
+    may_start: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Closed if the message has left the batch.
+    reply: oneshot::Sender<Ending>,
+    parked: Option<Parked>,
+    kept: Box<dyn Send>,
+}
+
+impl<M> Member<M> {
+    fn take_kept(&mut self) -> Box<dyn Send> {
+        std::mem::replace(&mut self.kept, Box::new(()))
+    }
+}
+
+impl<M, F> Collector<M, F> {
+    pub(super) fn new(batching: Batching<F>) -> Self {
+        Self {
+            function: batching.function,
+            size: batching.size,
+            within: batching.within,
+            open: Mutex::new(Open {
+                members: Vec::new(),
+                number: 0,
+            }),
+        }
+    }
+}
+
+impl<M, F, Fut> Collector<M, F>
+where
+    M: Send + Sync + 'static,
+    F: Fn(Batch<M>) -> Fut + Send + Sync + 'static,
+    Fut: HandlerFuture<Output: IntoBatchDisposition> + Send + 'static,
+{
+    async fn join(self: Arc<Self>, received: Received<M>, seat: Seat) -> Ending {
+        let (reply, answer) = oneshot::channel();
+        let wait = self.within.min(seat.patience);
+        let run = Run {
+            collector: Arc::clone(&self),
+            runtime: seat.runtime,
+            clock: seat.clock,
+            timeout: seat.timeout,
+        };
+        let member = Member {
+            received: Arc::new(received),
+            may_start: seat.may_start,
+            reply,
+            parked: Some(seat.parked),
+            kept: seat.kept,
+        };
+        if seat.alone {
+            run.start(vec![member]);
+        } else {
+            self.collect(member, wait, run);
+        }
+        // It is dropped without an answer only with its runtime.
+        answer.await.unwrap_or(Ending::NotStarted)
+    }
+
+    /// Adds a message to the batch, which runs when it is full, or its first message has waited for this long.
+    fn collect(self: Arc<Self>, member: Member<M>, wait: Duration, run: Run<M, F>) {
+        let (full, first) = {
+            let mut open = self.open.hold();
+            open.members.push(member);
+            let is_full = open.members.len() >= self.size;
+            let first = (open.members.len() == 1).then_some(open.number);
+            (is_full.then(|| open.take()), first)
+        };
+        if let Some(full) = full {
+            run.start(full);
+        } else if let Some(number) = first {
+            let runtime = run.runtime.clone();
+            runtime.spawn(async move {
+                run.clock.sleep(wait).await;
+                let late = {
+                    let mut open = self.open.hold();
+                    (open.number == number).then(|| open.take())
+                };
+                if let Some(members) = late {
+                    run.start(members);
+                }
+            });
+        }
+    }
+}
+
+impl<M> Open<M> {
+    fn take(&mut self) -> Vec<Member<M>> {
+        self.number += 1;
+        std::mem::take(&mut self.members)
+    }
+}
+
+impl<M, F, Fut> Erased for Batches<M, F>
+where
+    M: Message + Sync,
+    F: Fn(Batch<M>) -> Fut + Send + Sync + 'static,
+    Fut: HandlerFuture<Output: IntoBatchDisposition> + Send + 'static,
+{
+    fn message_type(&self) -> MessageType {
+        M::TYPE
+    }
+
+    fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError> {
+        let received = Received::<M>::decode(context, incoming)?;
+        let collector = Arc::clone(&self.0);
+        Ok(Call::Batched(Box::new(move |seat| {
+            Box::pin(collector.join(received, seat))
+        })))
+    }
+
+    fn batch(&self) -> Option<usize> {
+        Some(self.0.size)
+    }
+
+    fn check(&self, _context: &Context) -> Result<(), Unfit> {
+        InvalidSetting::count("size of a batch", self.0.size, usize::MAX)
+            .and_then(|()| {
+                InvalidSetting::positive("time within which a batch is collected", self.0.within)
+            })
+            .map_err(Unfit::Setting)
+    }
+}
 
 /// How long a function whose time is over has to reach an `await`.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Handles the messages of a batch.
-pub(super) struct Run<M, F> {
-    pub(super) collector: Arc<Collector<M, F>>,
-    pub(super) runtime: Handle,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) timeout: Duration,
+struct Run<M, F> {
+    collector: Arc<Collector<M, F>>,
+    runtime: Handle,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
 }
 
 /// How one call of the function ended.
@@ -40,7 +191,7 @@ where
     F: Fn(Batch<M>) -> Fut + Send + Sync + 'static,
     Fut: HandlerFuture<Output: IntoBatchDisposition> + Send + 'static,
 {
-    pub(super) fn start(self, mut members: Vec<Member<M>>) {
+    fn start(self, mut members: Vec<Member<M>>) {
         members.iter_mut().for_each(|member| member.parked = None);
         let runtime = self.runtime.clone();
         runtime.spawn(async move { self.handle(members).await });
@@ -79,7 +230,7 @@ where
             catch_async(handled).await
         };
         let mut task = self.runtime.spawn(call);
-        let _stops = StopOnDrop(task.abort_handle());
+        let _stops = AbortOnDrop(task.abort_handle());
         let all_left = join_all(members.iter_mut().map(|member| member.reply.closed()));
         tokio::select! {
             biased;
@@ -113,9 +264,9 @@ where
 }
 
 /// Stops a call that nobody waits for.
-struct StopOnDrop(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for StopOnDrop {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }

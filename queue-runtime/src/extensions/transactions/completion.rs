@@ -1,0 +1,441 @@
+//! Completing a message within a transaction of the application's, and learning its outcome.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use queue_core::backend::{
+    Completion, Finish, NewMessage, PutReceipt, StorageTransaction, Swap, Token, Transactions,
+    Writes,
+};
+use queue_core::envelope::Envelope;
+use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
+
+use super::submission::{announce_later, write};
+use crate::kernel::context::Context;
+use crate::kernel::lease::{CompletedItem, Completer, Promise};
+use crate::kernel::receive::{Delivery, Incoming, Meta, Received, SettleError};
+use crate::kernel::send::{Role, Unreplied, encode_follow_ups, release};
+use crate::kernel::settlement::{
+    RecordedFollowUps, SettleProblem, Settled, leave_out_replies, transaction_outcome,
+};
+
+impl<M> Received<M> {
+    /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
+    /// the storage: together with the rows that the transaction writes, or not at all.
+    ///
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
+    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
+    ///
+    /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
+    /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler
+    /// returned. If not, the message is settled as the handler returned; if that is to complete it, the attempt has
+    /// failed. With an idempotency store in the same file, the result is part of the transaction too.
+    ///
+    /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
+    /// message either: keep it short. [`blocking`](crate::blocking) runs a handler where it may wait for the disk.
+    ///
+    /// ```
+    /// use std::sync::{Mutex, PoisonError};
+    /// use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
+    /// use queue_runtime::{Failure, FollowUp, Message, QueueService, Received, blocking};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Deposit {
+    ///     account: String,
+    ///     amount: i64,
+    /// }
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Notice {
+    ///     text: String,
+    /// }
+    ///
+    /// fn deposit(order: Received<Deposit>, connection: &Mutex<Connection>) -> Result<(), Failure> {
+    ///     // A panic has rolled its transaction back.
+    ///     let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+    ///     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    ///     let add = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
+    ///     tx.execute(add, (&order.account, order.amount))?;
+    ///     let notice = Notice { text: format!("{} has {} more", order.account, order.amount) };
+    ///     order.complete_in(&tx, [FollowUp::new(&notice)])?;
+    ///     tx.commit()?;
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("bank.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let connection = queue_runtime::sqlite::connect(service.backend())?;
+    /// connection.execute("CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER)", [])?;
+    /// connection.execute("INSERT INTO accounts VALUES ('ann', 0)", [])?;
+    /// service.submit(Deposit { account: "ann".to_owned(), amount: 10 }).await?;
+    ///
+    /// let connection = Mutex::new(connection);
+    /// let handler = blocking(move |order| deposit(order, &connection));
+    /// let listener = service.listener(handler).until_empty().start()?;
+    /// let report = listener.drained().await;
+    /// assert_eq!(report.info.completed, 1);
+    /// let notice = service.accept::<Notice>().await?.expect("it was committed");
+    /// assert_eq!(notice.text, "ann has 10 more");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Pass all follow-ups and the reply to this method. What a handler returns after the commit, by
+    /// [`Disposition::reply`](queue_core::Disposition::reply) or [`then`](queue_core::Disposition::then), is not submitted,
+    /// because a crash before that would lose it; its number is logged as an error.
+    ///
+    /// # Errors
+    /// Nothing was written by this call, and the transaction can be rolled back or go on. But after a full disk, an I/O
+    /// error or a lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each
+    /// further statement would be committed by itself. This method refuses a transaction that has ended, and cannot tell it
+    /// from one that was begun since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
+    /// [`SettleProblem::LeaseLost`]
+    /// if another consumer has received the message, its queue was deleted, or the claim of its key was lost;
+    /// [`SettleProblem::Expired`] if the message has expired. [`SettleProblem::NotDone`] with
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or
+    /// the message was made by hand, with
+    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file, or to this one
+    /// with another log, its `PRAGMA synchronous` is below what the service promises, or a follow-up can never be stored, with
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), permanently, if the file has several hard links or the
+    /// connection is to a mount of the file without its folder, and with
+    /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
+    /// not written yet and was not begun as `TransactionBehavior::Immediate`.
+    pub fn complete_in<E, T>(
+        &self,
+        transaction: T,
+        follow_ups: impl IntoIterator<Item = FollowUp>,
+    ) -> T::Output<Result<(), SettleProblem>>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+    {
+        match self.completion(follow_ups) {
+            Ok(writes) => writes.write(transaction, |completed| completed),
+            Err(problem) => T::ready(Err(problem)),
+        }
+    }
+
+    /// Prepares the completion within a transaction.
+    fn completion(
+        &self,
+        follow_ups: impl IntoIterator<Item = FollowUp>,
+    ) -> Result<CompletionWrites, SettleProblem> {
+        let completer = self.completer.as_ref();
+        let completer = completer.ok_or_else(|| {
+            let detail = "a message made by hand is on no storage, and has no transactions; submit it to `sqlite:PATH`";
+            let error = Error::new(ErrorKind::Unsupported, Operation::Apply);
+            SettleProblem::NotDone(error.with_detail(detail))
+        })?;
+        let follow_ups: Vec<_> = follow_ups.into_iter().collect();
+        let first = self.shared.ordinals.of_settlement(follow_ups.len());
+        CompletionWrites::new(
+            &self.context,
+            completer,
+            &self.envelope,
+            self.meta,
+            (&follow_ups, first),
+            self.shared.finish.get(),
+        )
+    }
+}
+
+/// A delivery that was completed within a transaction of the application's, whose outcome is not known yet. From
+/// [`Delivery::complete_in`].
+///
+/// The lease is renewed as long as this exists. Dropping it settles nothing: if the transaction was not committed, the
+/// message becomes visible again when the lease ends.
+///
+/// ```
+/// # use queue_runtime::sqlite::rusqlite::TransactionBehavior;
+/// use queue_runtime::{ErrorKind, Message, QueueService, SettleProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+/// # let service = QueueService::connect(&url).await?;
+/// # let mut connection = queue_runtime::sqlite::connect(service.backend())?;
+/// # service.submit(Order { number: 7 }).await?;
+/// # let order = service.accept::<Order>().await?.expect("just submitted");
+/// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+/// let completing = order.complete_in(&tx, [])?;
+/// tx.rollback()?;
+/// let error = completing.confirm().await.unwrap_err();
+/// assert!(matches!(&error.problem, SettleProblem::NotDone(why) if why.kind() == ErrorKind::NotCommitted));
+/// error.delivery.retry("the customer has changed her mind").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the outcome of the transaction is learnt by `confirm`"]
+pub struct Completing<M> {
+    delivery: Delivery<M>,
+}
+
+impl<M> Delivery<M> {
+    /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to the
+    /// storage, as [`Received::complete_in`] does. After the end of the transaction,
+    /// [`Completing::confirm`] tells whether it was committed.
+    ///
+    /// ```
+    /// use queue_runtime::sqlite::rusqlite::TransactionBehavior;
+    /// use queue_runtime::{Message, QueueService};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let mut connection = queue_runtime::sqlite::connect(service.backend())?;
+    /// connection.execute("CREATE TABLE shipped (number INTEGER PRIMARY KEY)", [])?;
+    /// service.submit(Order { number: 7 }).await?;
+    ///
+    /// let order = service.accept::<Order>().await?.expect("just submitted");
+    /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// tx.execute("INSERT INTO shipped VALUES (?1)", [order.number])?;
+    /// let completing = order.complete_in(&tx, [])?;
+    /// let committed = tx.commit();
+    /// completing.confirm().await?;
+    /// # committed?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SettleError`] returns the delivery, with the problems of [`Received::complete_in`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "it gives the delivery back, as all methods that settle do"
+    )]
+    pub fn complete_in<E, T>(
+        self,
+        transaction: T,
+        follow_ups: impl IntoIterator<Item = FollowUp>,
+    ) -> T::Output<Result<Completing<M>, SettleError<M>>>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+        M: Send + 'static,
+    {
+        let received: &Received<M> = &self;
+        match received.completion(follow_ups) {
+            Ok(writes) => writes.write(transaction, |completed| match completed {
+                Ok(()) => Ok(Completing { delivery: self }),
+                Err(problem) => Err(self.unsettled(problem)),
+            }),
+            Err(problem) => T::ready(Err(self.unsettled(problem))),
+        }
+    }
+}
+
+impl<M> Completing<M> {
+    /// Finds out whether the transaction was committed, and so the message completed. Call it when the transaction has
+    /// ended, also if its commit returned an error: the file has the answer. It keeps it for 24 hours of store time.
+    ///
+    /// # Errors
+    /// [`SettleError`] returns the delivery. [`SettleProblem::NotDone`](crate::SettleProblem::NotDone) if the
+    /// transaction was not committed: the message is still leased, and can be settled otherwise.
+    /// [`SettleProblem::Unknown`](crate::SettleProblem::Unknown) if the transaction was still open when the lease
+    /// ended, if the file could not be read, or if there is no record of a commit and the transaction was written more than
+    /// 12 hours ago.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the message is completed if the transaction is committed.
+    pub async fn confirm(self) -> Result<(), SettleError<M>> {
+        let Delivery {
+            context, incoming, ..
+        } = &self.delivery;
+        let confirmed = match transaction_outcome(context, incoming).await {
+            Ok(Promise::Committed) => Ok(Settled::Completed),
+            Ok(_) => Err(not_committed(incoming)),
+            Err(problem) => Err(problem),
+        };
+        self.delivery.record(&confirmed);
+        confirmed
+            .map(drop)
+            .map_err(|problem| self.delivery.unsettled(problem))
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Completing<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completing")
+            .field("delivery", &self.delivery)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The completion of a message with its follow-ups, to be written within a transaction.
+struct CompletionWrites {
+    context: Arc<Context>,
+    completer: Completer,
+    meta: Meta,
+    puts: Vec<(QueueName, NewMessage)>,
+    finish: Option<Finish>,
+    release: Option<Swap>,
+    token: Token,
+    /// If the message is an item of a pack.
+    item: Option<CompletedItem>,
+}
+
+impl CompletionWrites {
+    /// Encodes the follow-ups, the first of which has this ordinal.
+    fn new(
+        context: &Arc<Context>,
+        completer: &Completer,
+        envelope: &Envelope,
+        meta: Meta,
+        (follow_ups, first): (&[FollowUp], u32),
+        finish: Option<&Finish>,
+    ) -> Result<Self, SettleProblem> {
+        let puts = encode_follow_ups(context, envelope, follow_ups, Role::Handler, first);
+        let mut puts = puts.map_err(|refusal| {
+            let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_source(refusal);
+            SettleProblem::NotDone(error)
+        })?;
+        let finish = finish.map(|finish| recording_replies(finish, &puts));
+        Unreplied::Completed.tell(context, envelope, &mut puts);
+        let abandoned = completer.check();
+        let ((queue, id), receipt) = (completer.message(), completer.receipt());
+        let item = || {
+            context
+                .packs
+                .completed_item(queue, id, &receipt)
+                .transpose()
+        };
+        let item = abandoned.and_then(|()| item());
+        let item = item.map_err(|error| not_written(context, completer, meta, error))?;
+        Ok(Self {
+            context: Arc::clone(context),
+            completer: completer.clone(),
+            meta,
+            puts,
+            finish,
+            release: release(context, envelope),
+            token: Token::random(),
+            item,
+        })
+    }
+
+    /// Writes within the transaction, and passes the result through `then`.
+    fn write<E, T, O, F>(self, transaction: T, then: F) -> T::Output<O>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+        O: Send + 'static,
+        F: FnOnce(Result<(), SettleProblem>) -> O + Send + 'static,
+    {
+        let context = Arc::clone(&self.context);
+        write(&context, transaction, Then { writes: self, then })
+    }
+
+    /// Handles the result of one try. Continues without the replies that nobody waits for.
+    fn written(
+        mut self,
+        written: Result<Vec<PutReceipt>, Error>,
+    ) -> ControlFlow<Result<(), SettleProblem>, Self> {
+        let Err(error) = written else {
+            self.completer.promise(self.token);
+            announce_later(&self.context, &self.puts);
+            return ControlFlow::Break(Ok(()));
+        };
+        if leave_out_replies(self.completer.message(), &mut self.puts, &error) {
+            return ControlFlow::Continue(self);
+        }
+        let problem = not_written(&self.context, &self.completer, self.meta, error);
+        ControlFlow::Break(Err(problem))
+    }
+}
+
+struct Then<F> {
+    writes: CompletionWrites,
+    then: F,
+}
+
+impl<O, F> Writes for Then<F>
+where
+    O: Send + 'static,
+    F: FnOnce(Result<(), SettleProblem>) -> O + Send + 'static,
+{
+    type Output = O;
+
+    fn puts(&self) -> &[(QueueName, NewMessage)] {
+        &self.writes.puts
+    }
+
+    fn completion(&self) -> Option<Completion<'_>> {
+        let CompletionWrites {
+            completer,
+            meta,
+            token,
+            finish,
+            release,
+            item,
+            ..
+        } = &self.writes;
+        let recorded = (finish.clone(), release.clone());
+        Some(completer.completion(meta.dequeue_count, *token, recorded, item.as_ref()))
+    }
+
+    fn written(self, written: Result<Vec<PutReceipt>, Error>) -> ControlFlow<O, Self> {
+        let Self { writes, then } = self;
+        match writes.written(written) {
+            ControlFlow::Break(completed) => ControlFlow::Break(then(completed)),
+            ControlFlow::Continue(writes) => ControlFlow::Continue(Self { writes, then }),
+        }
+    }
+}
+
+/// Returns why nothing was written: the message or its lease is gone, or the storage refuses.
+fn not_written(
+    context: &Context,
+    completer: &Completer,
+    meta: Meta,
+    error: Error,
+) -> SettleProblem {
+    let (queue, _) = completer.message();
+    let is_own_queue_missing =
+        error.kind() == ErrorKind::QueueNotFound && error.queue() == Some(queue);
+    if !error.is_lease_gone() && !is_own_queue_missing {
+        return SettleProblem::NotDone(error);
+    }
+    let now = context.clock.monotonic();
+    let is_claim_lost = error.operation() == Operation::Idempotency;
+    let is_expired = |expiry| now >= completer.storage_time().latest(expiry);
+    if !is_claim_lost && meta.expires_at.is_some_and(is_expired) {
+        SettleProblem::Expired(error)
+    } else {
+        SettleProblem::LeaseLost(error)
+    }
+}
+
+/// Returns what is recorded for the key of the message: its replies, which a later request for the same work gets too.
+/// The other follow-ups are in the same transaction, so a duplicate need not store them again.
+fn recording_replies(finish: &Finish, puts: &[(QueueName, NewMessage)]) -> Finish {
+    let replies = puts.iter().filter(|(queue, _)| queue.is_reply_queue());
+    let mut finish = finish.clone();
+    finish.result = RecordedFollowUps::encode(&replies.cloned().collect::<Vec<_>>());
+    finish
+}
+
+/// Returns the error of a transaction that was not committed.
+fn not_committed(incoming: &Incoming) -> SettleProblem {
+    let error = Error::new(ErrorKind::NotCommitted, Operation::Delete);
+    SettleProblem::NotDone(error.with_queue(incoming.lease.queue()))
+}

@@ -1,0 +1,199 @@
+//! The connection of one transaction of a handler, and what its errors mean for the message.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp, Operation};
+use queue_sqlite::Mark;
+use queue_sqlite::rusqlite::{self, Connection, ErrorCode, Transaction, TransactionBehavior};
+
+use crate::kernel::context::Context;
+use crate::kernel::lease::Completer;
+use crate::kernel::panic::log_caught;
+use crate::kernel::receive::{Received, put_back_after};
+use crate::kernel::settlement::SettleProblem;
+
+/// What the application sets on a connection before its transaction.
+pub(super) type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
+
+/// What the application does in the transaction.
+pub(super) type TransactionWork = Box<dyn FnOnce(&Transaction<'_>) -> Disposition + Send>;
+
+/// The connection of one transaction. When it is dropped, no transaction is left open, also after a panic: a rollback may have
+/// been interrupted, and would keep the file from all others.
+pub(super) struct Own {
+    pub(super) connection: Connection,
+    /// Whether a commit is that of a completed message. Others are refused: SQLite itself ends a transaction after some errors,
+    /// and each further statement of a function that goes on would be committed by itself.
+    commits: Arc<AtomicBool>,
+}
+
+/// How often the end of a transaction is tried.
+const ROLLBACKS: u32 = 100;
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        for _ in 0..ROLLBACKS {
+            if self.connection.is_autocommit() {
+                return;
+            }
+            // An error shows in the next round.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        log_caught(|| {
+            tracing::error!(
+                "a transaction could not be rolled back, and keeps its file from all others"
+            )
+        });
+    }
+}
+
+impl Own {
+    /// Opens a connection, sets it up, and guards its commits.
+    pub(super) fn open(context: &Context, set_up: Option<&SetUp>) -> Result<Self, Error> {
+        let mut connection = queue_sqlite::connect(&*context.backend)?;
+        let commits = Arc::new(AtomicBool::new(false));
+        let is_allowed = Arc::clone(&commits);
+        let refuses = move || !is_allowed.load(Ordering::Relaxed);
+        let set_up = set_up.map_or(Ok(()), |set_up| set_up(&connection));
+        let guarded = set_up.and_then(|()| connection.commit_hook(Some(refuses)));
+        guarded.map_err(|error| {
+            let failed = Error::new(ErrorKind::Storage, Operation::Open);
+            failed
+                .with_detail("a connection could not be set up")
+                .with_source(error)
+        })?;
+        Ok(Self {
+            connection,
+            commits,
+        })
+    }
+
+    /// Whatever fails before the function is called is not the message's failure.
+    pub(super) fn transact<M>(
+        &mut self,
+        received: &Received<M>,
+        work: TransactionWork,
+        may_begin: &dyn Fn() -> bool,
+    ) -> Option<Disposition> {
+        let behavior = TransactionBehavior::Immediate;
+        let tx = match self.connection.transaction_with_behavior(behavior) {
+            Ok(tx) => tx,
+            Err(error) => return Some(put_back(received, Failure::retry(error))),
+        };
+        let mark = match Mark::set(&*received.context.backend, &tx) {
+            Ok(mark) => mark,
+            Err(error) => return Some(put_back(received, Failure::retry(error))),
+        };
+        if !may_begin() {
+            return None;
+        }
+        Some(match work(&tx) {
+            Disposition::Complete(follow_ups) => {
+                if let Err(disposition) = complete(received, &tx, mark, follow_ups) {
+                    return Some(disposition);
+                }
+                self.commits.store(true, Ordering::Relaxed);
+                match tx.commit() {
+                    Ok(()) => Disposition::complete(),
+                    Err(error) => failed(received, Failure::retry(error)),
+                }
+            }
+            Disposition::Retry { after: None, error } => failed(received, error),
+            other => other,
+        })
+    }
+}
+
+/// Completes the message in the transaction, or returns how it ends instead.
+fn complete<M>(
+    received: &Received<M>,
+    tx: &Transaction<'_>,
+    mark: Mark,
+    follow_ups: Vec<FollowUp>,
+) -> Result<(), Disposition> {
+    let completer = received.completer.as_ref();
+    if completer.is_some_and(Completer::is_promised) {
+        let why = "the function has completed the message itself; a handler of `in_transaction` returns what follows instead";
+        return Err(Disposition::retry(why));
+    }
+    match mark.clear(tx) {
+        Ok(true) => {}
+        Ok(false) => {
+            let why = "the transaction ended before the function returned: SQLite has rolled it back after an error, or the function \
+                       has ended it";
+            return Err(Disposition::retry(why));
+        }
+        Err(error) => return Err(failed(received, Failure::retry(error))),
+    }
+    let Err(problem) = received.complete_in(tx, follow_ups) else {
+        return Ok(());
+    };
+    Err(match &problem {
+        // A follow-up that can never be stored.
+        SettleProblem::NotDone(error)
+            if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::TooLarge) =>
+        {
+            Disposition::reject(problem)
+        }
+        // It is somebody else's by now, which says nothing of what the handler depends on.
+        SettleProblem::LeaseLost(_) | SettleProblem::Expired(_) => {
+            put_back(received, problem.into())
+        }
+        _ => failed(received, problem.into()),
+    })
+}
+
+/// Returns how the message ends: a failure of the file is not its own.
+fn failed<M>(received: &Received<M>, failure: Failure) -> Disposition {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(failure.error());
+    while let Some(error) = source {
+        let of_file = error.downcast_ref().is_some_and(is_of_the_file)
+            || error.downcast_ref().is_some_and(is_of_the_storage);
+        if of_file {
+            return put_back(received, failure);
+        }
+        source = error.source();
+    }
+    failure.into()
+}
+
+pub(super) fn put_back<M>(received: &Received<M>, failure: Failure) -> Disposition {
+    let (envelope, error) = (received.envelope(), failure.chain());
+    let (id, mut after) = (&envelope.id, put_back_after(envelope));
+    if received.expires_at().is_some() {
+        after = after.min(Duration::from_secs(1));
+    }
+    tracing::warn!(%id, error, ?after, "a transaction has failed for a reason that is not the message's; it is put back");
+    Failure::postpone(after, error).into()
+}
+
+/// Whether other statements would have failed, too. A table that is locked by its own connection, or an attached file that
+/// cannot be written, is a mistake of the function, and a damaged row is the message's.
+fn is_of_the_file(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::OutOfMemory
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DiskFull
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    )
+}
+
+fn is_of_the_storage(error: &Error) -> bool {
+    !error.is_lease_gone()
+        && !matches!(
+            error.kind(),
+            ErrorKind::Corrupt
+                // The mark was written, so the function has made its connection read-only.
+                | ErrorKind::Denied
+                | ErrorKind::InvalidInput
+                | ErrorKind::QueueNotFound
+                | ErrorKind::TooLarge
+                | ErrorKind::Unsupported
+        )
+}

@@ -1,0 +1,260 @@
+//! Submitting within a transaction of the application's.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use queue_core::backend::{
+    Completion, NewMessage, PutReceipt, StorageTransaction, Transactions, Writes,
+};
+use queue_core::internal::error_chain;
+use queue_core::{Error, ErrorKind, Operation, QueueName};
+
+use crate::kernel::context::Context;
+use crate::kernel::lease::unsupported;
+use crate::kernel::panic::{catch_async, log_caught};
+use crate::kernel::policy::SHORTEST;
+use crate::kernel::send::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
+
+/// How often the end of a transaction is waited for, each time for the storage's busy timeout.
+const MAX_WAITS: u32 = 100;
+
+impl<M> Submit<M> {
+    /// Stores the message as part of a transaction of the application's own connection to the storage: if and only if the
+    /// application commits it.
+    ///
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
+    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
+    ///
+    /// The queue is created, in the same transaction, if it does not exist and is not a reply queue. Consumers learn of
+    /// the message when the transaction has ended. Blocks the thread while another connection writes, for up to the
+    /// connection's busy timeout; [`storage_retry`](Self::storage_retry) has no effect.
+    ///
+    /// ```
+    /// use queue_runtime::sqlite::rusqlite::TransactionBehavior;
+    /// use queue_runtime::{Message, QueueService};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let mut connection = queue_runtime::sqlite::connect(service.backend())?;
+    /// connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)", [])?;
+    ///
+    /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// tx.execute("INSERT INTO orders VALUES (7)", [])?;
+    /// service.submit(Order { number: 7 }).in_transaction(&tx)?;
+    /// tx.commit()?;
+    ///
+    /// assert!(service.accept::<Order>().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] returns the message. The transaction can go on without it. But after a full disk, an I/O error or a
+    /// lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each further
+    /// statement would be committed by itself.
+    /// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; [`ErrorKind::InvalidInput`] if the connection
+    /// is to another file, or to this one with another log, or its `PRAGMA synchronous` is below what the service promises;
+    /// [`ErrorKind::Storage`], permanently, if the file has several hard links, or the connection is to a mount of the file
+    /// without its folder;
+    /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone;
+    /// [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read: begin it with
+    /// `TransactionBehavior::Immediate`.
+    pub fn in_transaction<E, T>(
+        self,
+        transaction: T,
+    ) -> T::Output<Result<Submitted, SubmitError<M>>>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+        M: Send + 'static,
+    {
+        let context = Arc::clone(&self.context);
+        let encoded = self.check_unconditional().and_then(Self::encode);
+        let (outgoing, message) = match encoded {
+            Ok(encoded) => encoded,
+            Err(error) => return T::ready(Err(error)),
+        };
+        let put = [(outgoing.queue.clone(), outgoing.new.clone())];
+        let submission = Submission {
+            context: Arc::clone(&context),
+            outgoing,
+            put,
+            message,
+        };
+        write(&context, transaction, submission)
+    }
+
+    /// Encodes the message for the statement `INSERT INTO queue_outbox (message) VALUES (?1)`, by which other drivers than
+    /// `rusqlite` put it into the SQLite file of the queues, in a transaction with the application's own rows.
+    ///
+    /// The message is to be put soon: delay and time to live count from now. Consumers find it with their next poll, or
+    /// at once after [`AnyQueue::announce`](crate::AnyQueue::announce).
+    ///
+    /// ```
+    /// use queue_runtime::{Message, QueueService};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let encoded = service.submit(Order { number: 7 }).encode_for_outbox()?;
+    ///
+    /// // With sqlx: sqlx::query("INSERT INTO queue_outbox (message) VALUES (?1)").bind(encoded).execute(&mut *tx)
+    /// # let other = queue_runtime::sqlite::connect(service.backend())?;
+    /// other.execute("INSERT INTO queue_outbox (message) VALUES (?1)", [encoded])?;
+    /// service.queue::<Order>().any().announce();
+    /// assert!(service.accept::<Order>().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] returns the message. [`ErrorKind::Unsupported`] if the queues are not in a SQLite file;
+    /// [`ErrorKind::InvalidInput`] for a reply queue; [`ErrorKind::TooLarge`] for a body of more than 8 MiB,
+    /// or a payload that does not fit even when compressed.
+    pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
+        let context = Arc::clone(&self.context);
+        let (outgoing, message) = self.check_unconditional()?.encode()?;
+        let transactions = context.backend.transactions();
+        let transactions =
+            transactions.ok_or_else(|| unsupported(Operation::Put).with_queue(&outgoing.queue));
+        let encoded = transactions
+            .and_then(|transactions| transactions.encode(&outgoing.queue, &outgoing.new));
+        encoded.map_err(|error| SubmitError::unsent(message, SubmitProblem::Storage(error)))
+    }
+}
+
+/// A message to submit within a transaction.
+struct Submission<M> {
+    context: Arc<Context>,
+    outgoing: Outgoing,
+    put: [(QueueName, NewMessage); 1],
+    message: M,
+}
+
+impl<M: Send + 'static> Writes for Submission<M> {
+    type Output = Result<Submitted, SubmitError<M>>;
+
+    fn puts(&self) -> &[(QueueName, NewMessage)] {
+        &self.put
+    }
+
+    fn completion(&self) -> Option<Completion<'_>> {
+        None
+    }
+
+    fn written(self, written: Result<Vec<PutReceipt>, Error>) -> ControlFlow<Self::Output, Self> {
+        let Self {
+            context,
+            outgoing,
+            put,
+            message,
+        } = self;
+        ControlFlow::Break(match written {
+            Ok(receipts) => {
+                announce_later(&context, &put);
+                let receipt = receipts.first().expect("a receipt for each message");
+                Ok(outgoing.submitted(receipt.visible_at))
+            }
+            Err(error) => Err(refused(outgoing, message, error)),
+        })
+    }
+}
+
+fn refused<M>(outgoing: Outgoing, message: M, error: Error) -> SubmitError<M> {
+    let error = error.with_queue(&outgoing.queue);
+    outgoing.failed(message, error)
+}
+
+/// Writes within a transaction, or says that the storage has no such transactions.
+pub(super) fn write<E, T, W>(
+    context: &Context,
+    transaction: T,
+    mut writes: W,
+) -> T::Output<W::Output>
+where
+    E: Transactions,
+    T: StorageTransaction<E>,
+    W: Writes,
+{
+    if let Some(transactions) = context.backend.transactions() {
+        match transactions.write(transaction, writes) {
+            Ok(output) => return output,
+            Err(unwritten) => writes = unwritten,
+        }
+    }
+    loop {
+        let refused = match writes.completion() {
+            Some(completion) => unsupported(Operation::Delete).with_queue(completion.queue),
+            None => unsupported(Operation::Put),
+        };
+        match writes.written(Err(refused)) {
+            ControlFlow::Break(output) => return T::ready(output),
+            ControlFlow::Continue(changed) => writes = changed,
+        }
+    }
+}
+
+/// Announces messages that were put in a transaction, once that has ended. If it was rolled back, consumers look in
+/// vain.
+pub(super) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMessage)]) {
+    if context.unannounced.add(puts) {
+        let shared = Arc::clone(context);
+        context.background.spawn(async move {
+            while let Some(gathered) = shared.unannounced.take() {
+                let announced = catch_async(async {
+                    wait_for_end(&shared).await;
+                    shared.notifiers.publish_gathered(gathered);
+                });
+                // Later transactions rely on this task.
+                if let Err(panic) = announced.await {
+                    log_caught(
+                        || tracing::error!(%panic, "announcing the messages of a transaction panicked; consumers find them by polling"),
+                    );
+                }
+            }
+        });
+    }
+}
+
+/// Waits until the transaction that is open now has ended. Warns if that takes long.
+async fn wait_for_end(context: &Context) {
+    let Some(transactions) = context.backend.transactions() else {
+        return;
+    };
+    for waits in 1..=MAX_WAITS {
+        let Err(error) = transactions.was_committed(None).await else {
+            return;
+        };
+        let text = error_chain(&error);
+        if error.kind() != ErrorKind::Timeout {
+            tracing::warn!(
+                error = text,
+                "failed to wait for the end of a transaction; consumers find its messages by polling"
+            );
+            return;
+        }
+        tracing::warn!(
+            waits,
+            error = text,
+            "a transaction in which messages were submitted or completed has not ended; nothing else can be written meanwhile, and leases are not renewed"
+        );
+        context.clock.sleep(SHORTEST).await;
+    }
+}

@@ -1,0 +1,168 @@
+//! Puts that depend on what is recorded of a key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{PutIf, Swap};
+use queue_core::idempotency::{IdempotencyStore, WorkKey};
+use queue_core::internal::error_chain;
+use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};
+
+use crate::extensions::idempotency::{OnceError, once};
+use crate::kernel::send::{Dispatch, Outgoing, Submitted, UniqueKey, UniquePut, UniqueRecord};
+
+/// The lease of a submission that is recorded in a store: how long others wait if its process dies.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// The answer to a conditional submission.
+pub(crate) enum SubmittedIf {
+    Submitted(Submitted),
+    /// Nothing was put, because this is recorded.
+    Differs(Option<Bytes>),
+}
+
+/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, if `keeps`: what is recorded stays
+/// until all tries are over, so that another try has no second effect.
+pub(crate) async fn put_if(
+    sending: &Dispatch,
+    outgoing: &Outgoing,
+    swap: &Swap,
+    keeps: bool,
+) -> Result<SubmittedIf, Error> {
+    let backend = &sending.context.backend;
+    let policy = sending.policy.clone().or_unknown(keeps);
+    let put = || backend.put_if(&outgoing.queue, Some(outgoing.new.clone()), swap);
+    match sending.repeat(outgoing, &policy, put).await? {
+        PutIf::Swapped(Some(receipt)) => {
+            sending.announce(outgoing);
+            Ok(SubmittedIf::Submitted(
+                outgoing.submitted(receipt.visible_at),
+            ))
+        }
+        PutIf::Swapped(None) => Err(corrupt(
+            &outgoing.queue,
+            "the storage recorded a value without its message",
+        )),
+        PutIf::Differs(current) => {
+            if current.as_ref() == Some(&swap.value) {
+                // An earlier try, whose answer was lost, has put it.
+                sending.announce(outgoing);
+            }
+            Ok(SubmittedIf::Differs(current))
+        }
+    }
+}
+
+/// Puts a message and records it in one step, unless its key is recorded.
+pub(crate) async fn send_if_first(
+    sending: &Dispatch,
+    outgoing: &Outgoing,
+    key: &UniqueKey,
+    duration: Duration,
+    until_settled: bool,
+) -> Result<Submitted, Error> {
+    let record = UniqueRecord::new(&outgoing.id, &outgoing.request, key.put.clone());
+    let mut swap = Swap::new(key.work_key(), record.value(), duration);
+    swap.ends_with_message = until_settled;
+    // Settled during a pause, the message releases its key.
+    match put_if(sending, outgoing, &swap, !until_settled).await? {
+        SubmittedIf::Submitted(submitted) => Ok(submitted),
+        SubmittedIf::Differs(current) => {
+            let recorded = current.and_then(|value| serde_json::from_slice(&value).ok());
+            let receipt = recorded.and_then(|recorded| receipt(recorded, key.put.token));
+            receipt.ok_or_else(|| no_record(&outgoing.queue))
+        }
+    }
+}
+
+/// Forgets what is recorded under a key. Returns whether there was anything.
+pub(crate) async fn release(
+    sending: &Dispatch,
+    outgoing: &Outgoing,
+    key: WorkKey,
+) -> Result<bool, Error> {
+    let (backend, queue) = (&sending.context.backend, &outgoing.queue);
+    let policy = sending.policy.clone().or_unknown(true);
+    let forget = Swap::forget(key);
+    let look = || backend.put_if(queue, None, &forget);
+    let held = match sending.repeat(outgoing, &policy, look).await? {
+        PutIf::Swapped(_) | PutIf::Differs(None) => return Ok(false),
+        PutIf::Differs(Some(held)) => held,
+    };
+    let forget = forget.in_place_of(held);
+    let swap = || backend.put_if(queue, None, &forget);
+    // If it differs by now, the key was released meanwhile, and what holds it was submitted after this began.
+    sending.repeat(outgoing, &policy, swap).await?;
+    Ok(true)
+}
+
+/// Puts a message and then records it in a store, unless its key is recorded there.
+pub(crate) async fn send_and_record(
+    sending: &Dispatch,
+    outgoing: &Outgoing,
+    store: &Arc<dyn IdempotencyStore>,
+    key: WorkKey,
+    retention: Duration,
+) -> Result<Submitted, Error> {
+    let queue = &outgoing.queue;
+    let own = UniquePut::of(&sending.context, queue, outgoing.new.delay);
+    let work = async {
+        let visible_at = sending.put(outgoing).await?;
+        let put = UniquePut {
+            visible_at,
+            ..own.clone()
+        };
+        Ok(UniqueRecord::new(&outgoing.id, &outgoing.request, put))
+    };
+    let done = once(store, key, work).lease(LEASE).retention(retention);
+    let recorded = match done.wait(2 * LEASE).await {
+        Ok(recorded) => recorded,
+        Err(OnceError::NotRecorded {
+            result,
+            source,
+            key,
+        }) => {
+            let error = source.map(|error| error_chain(&error));
+            let id = &outgoing.id;
+            tracing::warn!(%queue, %id, %key, error, "failed to record a unique submission; it may be repeated");
+            result
+        }
+        Err(OnceError::Work(error)) => return Err(error),
+        // The outcome of the store's operation says nothing about the message.
+        Err(OnceError::Store { source, .. }) => return Err(source.with_outcome(Outcome::NotDone)),
+        Err(OnceError::InFlight { .. }) => {
+            let late = Error::new(ErrorKind::Timeout, Operation::Idempotency);
+            let late = late.with_detail("another process has begun to submit the same key");
+            return Err(late.with_queue(queue).with_outcome(Outcome::NotDone));
+        }
+        Err(OnceError::Lost { .. }) => {
+            let lost = Error::new(ErrorKind::Timeout, Operation::Idempotency).with_queue(queue);
+            let lost = lost.with_detail("the claim of the key was lost while the message was put");
+            return Err(lost.with_outcome(Outcome::Unknown));
+        }
+        Err(OnceError::Result { .. }) => return Err(no_record(queue)),
+    };
+    receipt(recorded, own.token).ok_or_else(|| no_record(queue))
+}
+
+fn corrupt(queue: &QueueName, detail: &str) -> Error {
+    let error = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+    error.with_queue(queue).with_detail(detail)
+}
+
+fn no_record(queue: &QueueName) -> Error {
+    corrupt(queue, "the record of a unique submission cannot be read")
+}
+
+/// Returns the receipt of the submission that is recorded, of which `own` may be the token. `None` if it is invalid.
+fn receipt(recorded: UniqueRecord, own: u64) -> Option<Submitted> {
+    let put = recorded.put;
+    Some(Submitted {
+        id: MessageId::new(recorded.id).ok()?,
+        request: RequestId::new(recorded.request).ok()?,
+        queue: put.queue.parse().ok()?,
+        visible_at: put.visible_at,
+        duplicate: put.token != own,
+    })
+}

@@ -1,0 +1,210 @@
+//! The errors of submitting one message, and several.
+
+use std::fmt;
+
+use super::submit::Submitted;
+use queue_core::encoder::TooLarge;
+use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
+
+/// An error of submitting a message. It returns the message.
+///
+/// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
+/// the same id is safe for consumers that deduplicate by id or key.
+///
+/// ```
+/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// use queue_runtime::{RetryAdvice, SubmitError, SubmitProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+/// let submitted = match service.submit(Order { number: 7 }).await {
+///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
+///         if error.retry() != RetryAdvice::Permanent =>
+///     {
+///         service.submit(message).id(id.as_str()).await?
+///     }
+///     other => other?,
+/// };
+/// # assert_eq!(faults.injected(Operation::Put), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct SubmitError<M> {
+    /// The message id. `None` if the message was not sent to the storage.
+    pub id: Option<MessageId>,
+    /// The message.
+    pub message: M,
+    /// The cause.
+    pub problem: SubmitProblem,
+}
+
+/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
+///
+/// ```
+/// use queue_runtime::{Message, QueueService, SubmitProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Note {
+/// #     text: String,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::builder("memory:").max_payload(10_000).connect().await?;
+/// let note = Note { text: "x".repeat(10_000) };
+/// let error = service.submit(note).await.unwrap_err();
+/// match &error.problem {
+///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
+///     SubmitProblem::Storage(error) => eprintln!("{error}"),
+///     other => eprintln!("invalid message: {other}"),
+/// }
+/// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitProblem {
+    /// The message id, client id or request id is invalid.
+    #[error(transparent)]
+    Id(InvalidId),
+    /// The message could not be encoded.
+    #[error(transparent)]
+    Encode(EncodeError),
+    /// The message has no key fields, for example as a variant of an enum without them, so it cannot be submitted
+    /// uniquely.
+    #[error(
+        "a `{kind}` message without key fields cannot be submitted uniquely: mark some with `#[message(key)]`"
+    )]
+    NoKey {
+        /// The kind of the message.
+        kind: &'static str,
+    },
+    /// The encoded message exceeds the limit of the storage.
+    #[error(transparent)]
+    TooLarge(TooLarge),
+    /// The backend failed.
+    #[error(transparent)]
+    Storage(queue_core::Error),
+}
+
+queue_core::debug_as_text!(SubmitProblem);
+
+impl<M> SubmitError<M> {
+    /// The error of a message that was not sent to the storage.
+    pub(crate) fn unsent(message: M, problem: SubmitProblem) -> Self {
+        Self {
+            id: None,
+            message,
+            problem,
+        }
+    }
+
+    /// Returns whether the message may have been submitted despite the error.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.problem.is_unknown()
+    }
+}
+
+impl SubmitProblem {
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.outcome() == Outcome::Unknown)
+    }
+}
+
+queue_core::debug_as_text!(SubmitError<M>, M);
+
+impl<M> fmt::Display for SubmitError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.id {
+            Some(id) => write!(f, "failed to submit message {id}: {}", self.problem),
+            None => write!(f, "failed to submit a message: {}", self.problem),
+        }
+    }
+}
+
+impl<M> std::error::Error for SubmitError<M> {
+    /// Returns the cause of the problem, which is in the text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}
+
+/// An error of submitting several messages. It returns those that were not submitted.
+///
+/// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
+/// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
+///
+/// ```
+/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+/// if let Err(error) = service.submit_all([Order { number: 7 }, Order { number: 8 }]).await {
+///     eprintln!("{error}; submitting the rest one by one");
+///     for (id, order) in error.rest {
+///         let submit = service.submit(order);
+///         match id {
+///             Some(id) => submit.id(id.as_str()).await?,
+///             None => submit.await?,
+///         };
+///     }
+/// }
+/// # assert_eq!(faults.injected(Operation::Apply), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct SubmitAllError<M> {
+    /// The messages that were certainly submitted, in the order in which they were given.
+    pub submitted: Vec<Submitted>,
+    /// The other messages, in the order in which they were given. The ids are `None` if no message was sent
+    /// to the storage.
+    pub rest: Vec<(Option<MessageId>, M)>,
+    /// The cause.
+    pub problem: SubmitProblem,
+}
+
+impl<M> SubmitAllError<M> {
+    /// Returns whether messages in [`rest`](Self::rest) may have been submitted despite the error.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.problem.is_unknown()
+    }
+}
+
+queue_core::debug_as_text!(SubmitAllError<M>, M);
+
+impl<M> fmt::Display for SubmitAllError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.submitted.len() + self.rest.len();
+        let (rest, problem) = (self.rest.len(), &self.problem);
+        write!(f, "failed to submit {rest} of {all} messages: {problem}")
+    }
+}
+
+impl<M> std::error::Error for SubmitAllError<M> {
+    /// Returns the cause of the problem, which is in the text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}

@@ -1,0 +1,34 @@
+//! The end of a received message: decided in one place, and written in one.
+//!
+//! ```text
+//! how it ended ─► End ─► plan (pure) ─► Plan ─► carried out: written, or proved ─► Settled | SettleProblem
+//! ```
+//!
+//! | file | has authority over |
+//! |---|---|
+//! | `end` | how a message ended: what its handler returned, or why it is not handled; and the results |
+//! | `callbacks` | what the application is asked: the classifiers of errors, and `on_poison` |
+//! | `plan` | what becomes of it: a pure function of what is known; every row is in `docs/settlement.md` |
+//! | `carry_out` | the order of the steps of a plan, and what follows from those that fail; the update that makes a message visible again |
+//! | `complete` | the follow-ups and replies of a message that is completed, and the record of its work |
+//! | `poison` | the copy for the poison queue, and what the sender of a request is told |
+//! | `write` | the last operation on the message, its repeats, and what an answer proves |
+
+mod callbacks;
+mod carry_out;
+mod complete;
+mod end;
+mod plan;
+mod poison;
+mod write;
+
+pub(crate) use callbacks::{Classifiers, OnPoison};
+pub use callbacks::{OnError, Poisoned};
+pub(crate) use carry_out::{Handled, Settling, body_unhandled, transaction_outcome};
+pub(crate) use complete::RecordedFollowUps;
+pub(crate) use end::{End, outcome};
+pub use end::{SettleProblem, Settled};
+pub(crate) use write::{fingerprint, leave_out_replies, lost};
+
+/// The target of the log lines of a settlement, wherever its code is.
+const LOG: &str = "queue_runtime::settlement";

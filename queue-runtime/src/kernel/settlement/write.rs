@@ -1,0 +1,367 @@
+//! The last operation on a received message. It is retried while that is safe and the lease may last, and
+//! reports an unknown outcome as such.
+
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{
+    Atomicity, BackendExt as _, NewMessage, Op, PopReceipt, StorageId, Swap,
+};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
+
+use super::LOG;
+use super::end::SettleProblem;
+use crate::kernel::clock::ready_by;
+use crate::kernel::context::Context;
+use crate::kernel::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
+use crate::kernel::notify::Announced;
+use crate::kernel::receive::Incoming;
+use crate::kernel::repeat::Repeats;
+use crate::kernel::send;
+
+/// The operation on the received message itself.
+#[derive(Debug, Clone)]
+pub(super) enum MessageChange {
+    /// `moved` if another message takes its place.
+    Delete { moved: bool },
+    PutBack {
+        delay: Duration,
+        body: Option<Bytes>,
+    },
+    /// At once, in its place.
+    HandBack { body: Option<Bytes> },
+}
+
+/// The failure of a settlement.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    pub(super) problem: SettleProblem,
+    /// The messages to put that are not known to be stored.
+    pub(super) puts: Vec<(QueueName, NewMessage)>,
+}
+
+impl Unsettled {
+    /// Returns the error if the backend refuses one of the messages to put for good, or may do so. A storage
+    /// that fails or is damaged does not refuse a message.
+    pub(super) fn refused_put(&self) -> Option<&Error> {
+        match &self.problem {
+            SettleProblem::NotDone(error)
+                if error.retry() == RetryAdvice::Permanent
+                    && !error.is_lease_gone()
+                    && !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Storage)
+                    && !self.puts.is_empty() =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<Unsettled> for SettleProblem {
+    fn from(unsettled: Unsettled) -> Self {
+        unsettled.problem
+    }
+}
+
+/// The minimum time for which a settlement is retried, even if the lease ends before: the receipt stays
+/// valid until another consumer receives the message.
+pub(super) const MIN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
+pub(super) async fn write(
+    context: &Context,
+    incoming: &Incoming,
+    purpose: Purpose,
+    mut puts: Vec<(QueueName, NewMessage)>,
+    change: MessageChange,
+) -> Result<(), Unsettled> {
+    let settled = repeat(context, incoming, purpose, &mut puts, &change).await;
+    settled.map_err(|problem| Unsettled { problem, puts })
+}
+
+/// Returns why the lease was lost: the message has expired, or another consumer may have received it.
+pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> SettleProblem {
+    if incoming.is_expired(context) {
+        SettleProblem::Expired(error)
+    } else {
+        SettleProblem::LeaseLost(error)
+    }
+}
+
+/// Returns a hash that tells what one settlement writes from what another does.
+pub(crate) fn fingerprint(written: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    written.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Repeats the settlement until it is answered or given up. Removes from `puts` what is known to be stored.
+async fn repeat(
+    context: &Context,
+    incoming: &Incoming,
+    purpose: Purpose,
+    puts: &mut Vec<(QueueName, NewMessage)>,
+    change: &MessageChange,
+) -> Result<(), SettleProblem> {
+    let (clock, lease) = (&*context.clock, &incoming.lease);
+    let intent = Intent {
+        purpose,
+        puts: puts.len(),
+    };
+    let mut release = match change {
+        MessageChange::Delete { .. } => send::release(context, &incoming.envelope),
+        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => None,
+    };
+    let mut locked = lease.lock().await;
+    let give_up_at = clock
+        .monotonic()
+        .saturating_add(locked.remaining().max(MIN_PATIENCE));
+    let mut repeats = Repeats::within_lease(give_up_at, clock).creating(&context.creations);
+    loop {
+        let receipt = match locked.receipt() {
+            Ok(receipt) => receipt,
+            Err(error) if locked.before(&intent) == Earlier::Nothing => {
+                return Err(lost(context, incoming, error));
+            }
+            Err(error) => return Err(SettleProblem::Unknown(error)),
+        };
+        let asked = Asked::of(&mut locked, &intent);
+        let attempt = attempt(context, lease, receipt, puts, change, release.as_ref());
+        let attempt = ready_by(clock, give_up_at, attempt).await;
+        let attempt = attempt.unwrap_or_else(|| Err(Interrupted::at_settlement(no_answer(lease))));
+        asked.answered();
+        let Err(Interrupted {
+            done,
+            at_settlement,
+            error,
+        }) = attempt
+        else {
+            locked.settled();
+            announce(context, lease, puts, Some(change));
+            return Ok(());
+        };
+        announce(context, lease, &puts[..done], None);
+        puts.drain(..done);
+        if error.outcome() == Outcome::Unknown {
+            let tried = at_settlement.then_some(change);
+            announce(context, lease, puts, tried);
+            if at_settlement {
+                locked.settlement_unanswered(&intent);
+            }
+        }
+        if leave_out_replies((lease.queue(), lease.id()), puts, &error) {
+            continue;
+        }
+        // The key is another message's by now, or nobody's.
+        if error.kind() == ErrorKind::Conflict && release.take().is_some() {
+            // A redrive believes what a copy of the message says.
+            for (_, put) in puts.iter_mut().filter(|(_, put)| put.moved) {
+                put.body = context.encoder.without_unique_key(&put.body);
+            }
+            continue;
+        }
+        if let Some(answer) = Gone::of(&error) {
+            let request = request(context, change, puts);
+            return match locked.settlement_gone(request, answer, &intent) {
+                Proof::CarriedOut => Ok(()),
+                Proof::LeaseLost => Err(SettleProblem::LeaseLost(error)),
+                // It is known to within the margin only.
+                Proof::Expired => Err(lost(context, incoming, error)),
+                Proof::NotCarriedOut => Err(SettleProblem::NotDone(error)),
+                Proof::Nothing => Err(SettleProblem::Unknown(error)),
+            };
+        }
+        if is_own_queue_missing(lease, &error) {
+            return match locked.before(&intent) {
+                Earlier::Nothing => {
+                    locked.lose();
+                    Err(SettleProblem::LeaseLost(error))
+                }
+                Earlier::Same | Earlier::Other => Err(SettleProblem::Unknown(error)),
+            };
+        }
+        // Boxed, because it is rare and its state is large.
+        let again = Box::pin(repeats.pause(error));
+        let again = ready_by(clock, give_up_at, again).await;
+        let again = again.unwrap_or_else(|| Err(no_answer(lease)));
+        again.map_err(|error| match locked.before(&intent) {
+            Earlier::Nothing => SettleProblem::NotDone(error),
+            Earlier::Same | Earlier::Other => SettleProblem::Unknown(error),
+        })?;
+    }
+}
+
+/// Leaves out the replies to an instance that is gone, and its reply queue with it. Returns whether there were any.
+pub(crate) fn leave_out_replies(
+    (queue, id): (&QueueName, &StorageId),
+    puts: &mut Vec<(QueueName, NewMessage)>,
+    error: &Error,
+) -> bool {
+    let gone = error.queue().filter(|_| error.is_queue_gone());
+    let Some(missing) = gone.filter(|queue| queue.is_reply_queue()) else {
+        return false;
+    };
+    let before = puts.len();
+    puts.retain(|(queue, _)| queue != missing);
+    let left_out = puts.len() < before;
+    if left_out {
+        let id = id.as_str();
+        tracing::debug!(target: LOG, %queue, id, reply_queue = %missing, "the reply to a message is not sent: nobody waits for it any more");
+    }
+    left_out
+}
+
+/// Announces the messages that were put, and this one if it was put back: all of them are, or may be, stored.
+fn announce(
+    context: &Context,
+    lease: &Lease,
+    puts: &[(QueueName, NewMessage)],
+    change: Option<&MessageChange>,
+) {
+    let puts = puts
+        .iter()
+        .map(|(queue, message)| Announced::put(queue, message));
+    let put_back = match change {
+        Some(MessageChange::PutBack { delay, .. }) => {
+            Some(Announced::put_back(lease.queue(), *delay))
+        }
+        Some(MessageChange::HandBack { .. }) => {
+            Some(Announced::put_back(lease.queue(), Duration::ZERO))
+        }
+        Some(MessageChange::Delete { .. }) | None => None,
+    };
+    context.notifiers.publish(puts.chain(put_back));
+}
+
+/// A settlement that the backend was asked for. Dropped before the answer, it is recorded as unanswered.
+struct Asked<'a, 'l> {
+    locked: &'a mut Locked<'l>,
+    intent: &'a Intent,
+    answered: bool,
+}
+
+impl<'a, 'l> Asked<'a, 'l> {
+    fn of(locked: &'a mut Locked<'l>, intent: &'a Intent) -> Self {
+        Self {
+            locked,
+            intent,
+            answered: false,
+        }
+    }
+
+    fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Asked<'_, '_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.locked.settlement_unanswered(self.intent);
+        }
+    }
+}
+
+/// A failed try to settle.
+struct Interrupted {
+    /// The number of puts that were carried out.
+    done: usize,
+    /// Whether the operation on the message itself was tried, so that it may have been carried out.
+    at_settlement: bool,
+    error: Error,
+}
+
+impl Interrupted {
+    fn at_settlement(error: Error) -> Self {
+        Self {
+            done: 0,
+            at_settlement: true,
+            error,
+        }
+    }
+}
+
+async fn attempt(
+    context: &Context,
+    lease: &Lease,
+    receipt: PopReceipt,
+    puts: &[(QueueName, NewMessage)],
+    change: &MessageChange,
+    release: Option<&Swap>,
+) -> Result<(), Interrupted> {
+    let (queue, id) = (lease.queue(), lease.id());
+    let backend = &context.backend;
+    let alone = match change {
+        MessageChange::PutBack { delay, body } => {
+            let updated = backend.update(queue, id, &receipt, *delay, body.clone());
+            Some(updated.await.map(drop))
+        }
+        MessageChange::HandBack { body } => {
+            let handed_back = backend.hand_back(queue, id, &receipt, body.clone());
+            Some(handed_back.await)
+        }
+        MessageChange::Delete { moved: false } if puts.is_empty() && release.is_none() => {
+            Some(backend.delete(queue, id, &receipt).await)
+        }
+        MessageChange::Delete { .. } => None,
+    };
+    if let Some(alone) = alone {
+        return alone.map_err(Interrupted::at_settlement);
+    }
+    let mut ops: Vec<Op> = puts
+        .iter()
+        .map(|(queue, message)| Op::Put {
+            queue: queue.clone(),
+            message: message.clone(),
+        })
+        .collect();
+    ops.push(Op::Delete {
+        queue: queue.clone(),
+        id: id.clone(),
+        receipt,
+        moved: matches!(change, MessageChange::Delete { moved: true }),
+    });
+    // Last, so that it is the message itself that is reported as gone.
+    ops.extend(release.map(|swap| Op::Swap {
+        queue: lease.queue().clone(),
+        swap: swap.clone(),
+    }));
+    let operations = ops.len();
+    match context.backend.apply(ops).await {
+        Ok(_) => Ok(()),
+        Err(failed) => Err(Interrupted {
+            done: failed.completed.len(),
+            at_settlement: is_atomic(context) || failed.index + 1 == operations,
+            error: failed.error,
+        }),
+    }
+}
+
+/// Returns what the backend is asked for, once the puts that are known to be stored are left out.
+fn request(context: &Context, change: &MessageChange, puts: &[(QueueName, NewMessage)]) -> Request {
+    match change {
+        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => Request::PutBack,
+        MessageChange::Delete { .. } if is_atomic(context) && !puts.is_empty() => {
+            Request::DeleteWithPuts
+        }
+        MessageChange::Delete { .. } => Request::Delete,
+    }
+}
+
+fn is_atomic(context: &Context) -> bool {
+    context.backend.capabilities().atomicity == Atomicity::Atomic
+}
+
+/// Returns whether the message is gone because its queue is. A missing queue of a put can be created.
+fn is_own_queue_missing(lease: &Lease, error: &Error) -> bool {
+    let own = |queue: &QueueName| queue == lease.queue();
+    error.kind() == ErrorKind::QueueNotFound && error.queue().is_none_or(own)
+}
+
+pub(super) fn no_answer(lease: &Lease) -> Error {
+    Error::new(ErrorKind::Timeout, Operation::Update)
+        .with_queue(lease.queue())
+        .with_outcome(Outcome::Unknown)
+}
