@@ -13,7 +13,7 @@ use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Time
 
 use crate::kernel::context::Context;
 use crate::kernel::receive::body_unhandled;
-use crate::kernel::send::{payload, release};
+use crate::kernel::send::{check_payload, check_readable, check_size, fit_payload, release};
 use crate::service::AnyQueue;
 
 /// A part of a queue's messages, from [`AnyQueue::browse`].

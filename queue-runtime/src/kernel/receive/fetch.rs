@@ -14,7 +14,6 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
 use super::consumer::{Consumer, MissingQueue};
 use super::incoming::{Fetched, Incoming};
-use crate::kernel::settlement::Settling;
 use crate::extensions::storage_limit::SendTime;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
