@@ -246,23 +246,13 @@ impl<'a> Crate<'a> {
                 }
             };
             for import in &module.scope.imports {
-                let is_export = import.visible != Visible::Here && module.passes_on(&import.path);
+                let is_export = import.visible != Visible::Here;
                 add(&import.path, is_export, import.name.is_none());
             }
             let paths = module.scope.paths.iter();
             paths.for_each(|path| add(path, false, false));
         }
         arrows
-    }
-}
-
-impl Module<'_> {
-    /// Returns whether a public import is there for others: in a `mod.rs`, a root, or from a module within this one.
-    fn passes_on(&self, path: &[String]) -> bool {
-        let name = self.file.rsplit('/').next().unwrap_or_default();
-        let head = path.iter().find(|segment| *segment != "self");
-        matches!(name, "mod.rs" | "lib.rs" | "main.rs")
-            || head.is_some_and(|head| self.children.contains_key(head.as_str()))
     }
 }
 

@@ -308,7 +308,8 @@ const LONG: &str =
 const TWICE: &str = "Types of one crate that share a name and are visible outside of their files, as `pub` or `pub(…)`: \
                      who searches for one finds the other.";
 
-const CIRCLES: &str = "More than three files of one crate that all import each other: none of them can be understood alone.";
+const CIRCLES: &str = "More than three files of one crate that all import each other: none of them can be understood alone. A \
+                       `pub use` only passes names on, and is no import here.";
 
 const UPWARD: &str = "Files of `queue-runtime` with the modules that they import from a storey above theirs. It is a debt.";
 

@@ -430,7 +430,7 @@ impl<M> ListenerBuilder<M> {
     /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a
     /// transaction that it did not commit; a rejected message says nothing. While the circuit breaker is open, the
     /// listener receives one message about every 10 seconds, or the `probe_interval` of a
-    /// [`ConsumerConfig`](crate::ConsumerConfig), and continues once such a probe succeeds. Handlers that were running
+    /// [`ConsumerConfig`], and continues once such a probe succeeds. Handlers that were running
     /// when it opened continue, and their failures do not count as attempts. Those of the probes do, except that a probe
     /// never moves its message to the poison queue.
     ///

@@ -103,8 +103,7 @@ pub struct ListenerInfo {
     pub transactions: TransactionCounts,
 }
 
-/// Why, and since when, a listener cannot receive. In [`ListenerInfo`](crate::listener::ListenerInfo) and
-/// [`Health`](crate::listener::Health).
+/// Why, and since when, a listener cannot receive. In [`ListenerInfo`] and [`Health`].
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ReceiveFailure {
