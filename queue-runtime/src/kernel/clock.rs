@@ -1,4 +1,4 @@
-//! Clocks: the system's, and one for tests; and a minimum time between two steps of a long operation.
+//! Clocks: the system's, and one for tests.
 
 use std::future::poll_fn;
 use std::pin::pin;
