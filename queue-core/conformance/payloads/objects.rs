@@ -153,18 +153,22 @@ async fn names(store: &dyn PayloadStore, prefix: &str) -> Vec<String> {
 
 pub(super) async fn objects_are_listed_by_their_folder(store: Box<dyn Store>) {
     let client = store.client();
+    // A folder that was made a store has its identity.
+    let own = names(&*client, "").await;
     let all = [
         "data/a/1",
         "data/a/2",
         "data/a.b/3",
         "data/ab/4",
         "done/a/1",
-        "identity",
+        "other",
     ];
     for (size, name) in all.iter().enumerate() {
         create(&*client, name, vec![0; size]).await;
     }
-    assert_eq!(names(&*client, "").await, {
+    let mut listed = names(&*client, "").await;
+    listed.retain(|name| !own.contains(name));
+    assert_eq!(listed, {
         let mut sorted = all;
         sorted.sort_unstable();
         sorted
@@ -172,7 +176,8 @@ pub(super) async fn objects_are_listed_by_their_folder(store: Box<dyn Store>) {
     assert_eq!(names(&*client, "data/a/").await, ["data/a/1", "data/a/2"]);
     assert_eq!(names(&*client, "done/").await, ["done/a/1"]);
     assert!(names(&*client, "nothing/").await.is_empty());
-    for object in list(&*client, "").await {
+    let listed = list(&*client, "").await.into_iter();
+    for object in listed.filter(|object| !own.contains(&object.name)) {
         let size = all.iter().position(|name| *name == object.name);
         assert_eq!(size, usize::try_from(object.size).ok(), "{}", object.name);
     }

@@ -185,16 +185,15 @@ queue_core::debug_as_text!(CheckpointError);
 
 #[cfg(test)]
 mod tests {
+    use queue_core::internal::is_forbidden;
+
     use super::*;
 
     #[test]
     fn characters_that_an_attribute_cannot_hold_are_escaped_as_json() {
         let state = "line\nbreak \u{85} \u{fffe} \u{1fffe} plain".to_owned();
         let text = encode(&state).expect("small");
-        assert!(
-            !text.chars().any(queue_core::internal::is_forbidden),
-            "{text:?}"
-        );
+        assert!(!text.chars().any(is_forbidden), "{text:?}");
         let read: String = serde_json::from_str(&text).expect("JSON");
         assert_eq!(read, state);
     }
