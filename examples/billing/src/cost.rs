@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use queue_runtime::meter::{PriceTable, TransactionKind};
+use queue_cost::PriceTable;
+use queue_runtime::meter::TransactionKind;
 use queue_runtime::{Batch, Failure, QueueService, batch};
 
 use crate::messages::UsageRecord;

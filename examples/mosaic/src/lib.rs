@@ -6,12 +6,10 @@
 //! | [`storage`] | blobs, and the records and tile libraries in them |
 //! | [`output`] | the file of a mosaic |
 //! | `web` | the page of the job broker, with the feature `web` |
-//! | [`cost`] | what idle listeners cost, in simulated time |
 //!
 //! Everything about pictures is in the package `pictures`: from a source picture and tiles to slices and a mosaic. The
 //! program adds `cli`, the command line.
 
-pub mod cost;
 pub mod output;
 pub mod storage;
 #[cfg(feature = "web")]

@@ -35,10 +35,6 @@ async fn main() {
             cli::log(&bars, QUIET);
             ("clean up", cli::clean(arguments).await)
         }
-        Command::Cost(arguments) => {
-            cli::log(&bars, QUIET);
-            ("estimate the cost", cli::cost(arguments).await)
-        }
     };
     if let Err(failure) = result {
         eprintln!("error: failed to {operation}: {}", failure.chain());

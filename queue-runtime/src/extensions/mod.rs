@@ -8,7 +8,7 @@
 //! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
 //! | `idempotency/` | work that is done once: claims, `once`, results in object stores |
 //! | `payloads/` | payloads in a store beside the messages: the backend that puts them there, the stores, sweeps |
-//! | `meter/` | counts storage transactions, and prices them |
+//! | `meter/` | counts storage transactions |
 //! | `storage_limit/` | requests that wait until the storage's limits let them be sent |
 //! | `objects` | what stores over an `object_store` share |
 

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 
 use crate::commands::{
-    backup, browse, check, completions, export, import, ls, message, metadata, pause, payloads,
-    peek, queue, receive, redrive, results, schedules, stat, submit, watch,
+    backup, browse, check, completions, cost, export, import, ls, message, metadata, pause,
+    payloads, peek, queue, receive, redrive, results, schedules, stat, submit, watch,
 };
 
 /// Looks into queues on any storage, and mends what is wrong with their messages.
@@ -95,5 +95,6 @@ pub(crate) enum Command {
     Payloads(payloads::Payloads),
     Backup(backup::Backup),
     Check(check::Check),
+    Cost(cost::Cost),
     Completions(completions::Completions),
 }

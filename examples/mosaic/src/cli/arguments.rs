@@ -37,8 +37,6 @@ pub(crate) enum Command {
     Status(Status),
     /// Removes the blobs of all requests that are finished, and libraries that no other request uses.
     Clean(Clean),
-    /// Simulates idle listeners and messages, and tells their storage transactions and what these cost.
-    Cost(Cost),
 }
 
 #[derive(Debug, Args)]
@@ -107,31 +105,6 @@ pub(crate) struct Clean {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) location: Location,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Cost {
-    /// Number of instances, each with a listener
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) instances: u32,
-    /// Maximum number of dequeue tasks of an instance
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) tasks: u16,
-    /// Hours of a day without a message
-    #[arg(long, value_name = "N", default_value_t = 22, value_parser = clap::value_parser!(u8).range(1..=24))]
-    pub(crate) idle_hours: u8,
-    /// Messages a day
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    pub(crate) messages: u32,
-    /// Messages that are submitted by one call
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) together: u32,
-    /// Price of 10,000 notifications, an assumption for a hosted broker; 0 if the broker is your own
-    #[arg(long, value_name = "PRICE", default_value_t = 0.01, value_parser = price)]
-    pub(crate) notifications: f64,
-    /// File of prices, TOML or JSON; by default an assumed 0.01 USD for 10,000 transactions
-    #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -272,13 +245,6 @@ pub(crate) fn or_cores(given: Option<u16>) -> usize {
     match given {
         Some(number) => usize::from(number),
         None => available_parallelism().map_or(1, usize::from),
-    }
-}
-
-fn price(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(price) if price.is_finite() && price >= 0.0 => Ok(price),
-        _ => Err("a price is a finite number from 0".to_owned()),
     }
 }
 

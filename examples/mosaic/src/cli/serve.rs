@@ -5,12 +5,12 @@ use mosaic::web::{Pages, Tiles};
 use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::roles::Settings;
 use pictures::Library;
+use queue_cost::PriceTable;
 use queue_runtime::{Failure, StopSignals};
 use web_guard::Guard;
 
 use super::agent::agent;
 use super::arguments::{Serve, or_cores};
-use super::cost::prices;
 use super::job::library;
 use super::location::open;
 
@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(20);
 pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
     let mut signals = StopSignals::new()?;
     let (location, data) = (&arguments.location, arguments.location.folder());
-    let prices = prices(arguments.prices.as_deref())?;
+    let prices = PriceTable::read(arguments.prices.as_deref())?;
     let port = arguments.port;
     let bound = Guard::bind(port).await;
     let (guard, listener) = bound.map_err(|error| {

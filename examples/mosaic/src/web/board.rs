@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pictures::Zoom;
+use queue_cost::PriceTable;
 use queue_runtime::QueueService;
-use queue_runtime::meter::{PriceTable, TransactionKind};
+use queue_runtime::meter::TransactionKind;
 use serde::Serialize;
 
 use crate::storage::records::{PlanRecord, RequestState, SliceRecord};

@@ -24,7 +24,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use pictures::{PictureError, Scene};
-use queue_runtime::meter::PriceTable;
+use queue_cost::PriceTable;
 use queue_runtime::{Failure, QueueService};
 use web_guard::{Guard, Session};
 

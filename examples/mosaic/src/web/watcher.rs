@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use queue_runtime::meter::PriceTable;
+use queue_cost::PriceTable;
 use queue_runtime::{Failure, QueueService};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;

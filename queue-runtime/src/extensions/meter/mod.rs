@@ -1,4 +1,4 @@
-//! Counting the storage transactions of a service, and their price.
+//! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has their price.
 //!
 //! A transaction is a request to Azure Queue Storage, which bills each. The other backends send none, so what they do
 //! is counted as the requests that it would take there:
@@ -19,12 +19,10 @@
 
 mod counters;
 mod metered;
-mod prices;
 mod reading;
 mod table;
 mod transactions;
 
-pub use prices::{Cost, InvalidPrice, PriceTable};
 pub use reading::MeterReading;
 pub use transactions::{TransactionCounts, TransactionKind};
 

@@ -9,7 +9,7 @@ use super::transactions::TransactionCounts;
 /// The difference of two readings is what happened between them:
 ///
 /// ```
-/// use queue_runtime::meter::{PriceTable, TransactionKind};
+/// use queue_runtime::meter::TransactionKind;
 /// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -31,7 +31,7 @@ use super::transactions::TransactionCounts;
 /// let on_orders = used.queue("order");
 /// assert_eq!(on_orders.of(TransactionKind::Receive), 1);
 /// assert_eq!(on_orders.of(TransactionKind::Delete), 1);
-/// println!("{used:?} cost about {}", PriceTable::azure_example().cost(&used.total()));
+/// println!("{used:?}");
 /// # Ok(())
 /// # }
 /// ```

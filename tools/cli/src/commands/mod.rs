@@ -4,6 +4,7 @@ pub(crate) mod backup;
 pub(crate) mod browse;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod cost;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod ls;
@@ -47,6 +48,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
     let missing = match &command {
         Command::Create(_) | Command::Submit(_) | Command::Import(_) => Missing::Create,
         Command::Completions(completions) => return completions::run(completions),
+        Command::Cost(cost) => return cost::run(cost, &general).await,
         Command::Check(check) => return check::run(check, &general).await,
         Command::Backup(backup) => return backup::run(backup, &general).await,
         _ => Missing::Report,
@@ -75,7 +77,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Schedules(schedules) => schedules::run(schedules, session).await,
         Command::Results(results) => results::run(results, session).await,
         Command::Payloads(payloads) => payloads::run(payloads, session).await,
-        Command::Backup(_) | Command::Check(_) | Command::Completions(_) => {
+        Command::Backup(_) | Command::Check(_) | Command::Completions(_) | Command::Cost(_) => {
             unreachable!("they need no session")
         }
     }

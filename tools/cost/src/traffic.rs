@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pictures::Fingerprint;
 use queue_clock::TokioClock;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::meter::TransactionCounts;
@@ -13,15 +12,13 @@ use queue_runtime::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
 };
 use queue_runtime::payloads::MemoryPayloads;
-use queue_runtime::{Failure, QueueName, QueueService, Received, RequestId};
+use queue_runtime::{Failure, QueueName, QueueService, Received};
 
-use super::in_simulated_time;
-use crate::storage::blob::BlobName;
-use crate::workflow::messages::SliceRequest;
+use crate::listeners::{Sample, in_simulated_time};
 
 /// How messages are submitted. They are received with others, up to what a receive can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sending {
+pub(crate) enum Sending {
     /// Each by a call of its own, and received by itself.
     OneByOne,
     /// Each by a call of its own.
@@ -34,23 +31,20 @@ pub enum Sending {
 
 /// What messages have used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Used {
+pub(crate) struct Used {
     /// The storage transactions.
-    pub transactions: TransactionCounts,
+    pub(crate) transactions: TransactionCounts,
     /// The messages that a notifier has published to announce them.
-    pub notifications: u64,
+    pub(crate) notifications: u64,
 }
 
-/// Submits so many slice requests and has a listener complete them, on a queue in memory that settles as Azure does, and
-/// returns what that used.
-///
-/// # Errors
-/// If the runtime or the listener cannot be started, or a message is not completed.
-pub fn deliver(sending: Sending, messages: u32) -> Result<Used, Failure> {
-    in_simulated_time(run(sending, messages))
+/// Submits so many messages of this payload, has a listener complete them on a queue in memory that settles as Azure does,
+/// and returns what that used.
+pub(crate) fn deliver(sending: Sending, messages: u32, payload: usize) -> Result<Used, Failure> {
+    in_simulated_time(run(sending, messages, payload))
 }
 
-async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
+async fn run(sending: Sending, messages: u32, payload: usize) -> Result<Used, Failure> {
     let clock = Arc::new(TokioClock::new());
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
     let notifier = Arc::new(CountingNotifier::default());
@@ -61,7 +55,7 @@ async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
         .notifier(notifier.clone())
         .on_current_runtime();
     let service = service.connect().await?;
-    service.queue::<SliceRequest>().any().create().await?;
+    service.queue::<Sample>().any().create().await?;
     let before = service.meter().total();
     let calls = match sending {
         Sending::OneByOne | Sending::Single => 1,
@@ -70,14 +64,14 @@ async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
     let mut submitted = 0;
     while submitted < messages {
         let next = submitted + calls.min(messages - submitted);
-        let submission = service.submit_all(requests(submitted..next));
+        let submission = service.submit_all(samples(submitted..next, payload));
         match sending {
             Sending::Packed(_) => submission.packed().await?,
             _ => submission.await?,
         };
         submitted = next;
     }
-    let mut listener = service.listener(async |_: Received<SliceRequest>| {});
+    let mut listener = service.listener(async |_: Received<Sample>| {});
     if sending == Sending::OneByOne {
         listener = listener.batch(1);
     }
@@ -99,15 +93,14 @@ async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
     Ok(used)
 }
 
-pub(super) fn requests(numbers: Range<u32>) -> impl Iterator<Item = SliceRequest> {
-    let request = RequestId::random();
-    let library = Fingerprint::of_files(&[("tile.jpg", b"a tile")]);
-    numbers.map(move |slice_sequence| SliceRequest {
-        slice_sequence,
-        slice: BlobName::slice(&request, slice_sequence),
-        library,
-        tile_size: 16,
-        tint: 0.3,
+/// Returns messages whose payloads have about as many bytes.
+pub(crate) fn samples(numbers: Range<u32>, payload: usize) -> impl Iterator<Item = Sample> {
+    let around = r#"{"number":1000,"filling":""}"#.len();
+    let length = payload.saturating_sub(around);
+    let filling = "0123456789abcdef".repeat(length.div_ceil(16))[..length].to_owned();
+    numbers.map(move |number| Sample {
+        number,
+        filling: filling.clone(),
     })
 }
 
@@ -151,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_message_takes_three_transactions_alone_and_a_tenth_of_one_in_a_pack() {
-        let used = |sending| deliver(sending, 1_000).expect("delivered");
+        let used = |sending| deliver(sending, 1_000, 200).expect("delivered");
         let alone = used(Sending::OneByOne).transactions;
         // And the last receives, which find the queue empty.
         assert!((3_000..3_010).contains(&alone.total()), "{alone}");

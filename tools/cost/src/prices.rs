@@ -1,16 +1,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
+use queue_runtime::Failure;
+use queue_runtime::meter::{TransactionCounts, TransactionKind};
 use serde::{Deserialize, Serialize};
-
-use super::transactions::{TransactionCounts, TransactionKind};
 
 /// Prices of storage transactions, from a configuration file.
 ///
 /// Prices differ by region, redundancy and contract, and change. Copy yours from the provider's list.
 ///
 /// ```
-/// use queue_runtime::meter::PriceTable;
+/// use queue_cost::PriceTable;
 ///
 /// let prices: PriceTable = toml::from_str(r#"
 ///     currency = "EUR"
@@ -113,11 +114,11 @@ impl PriceTable {
     ///
     /// **The price is an assumption, to be replaced by yours**: it was not compared with the provider's list, which is at
     /// <https://azure.microsoft.com/pricing/details/storage/queues/> and differs by region, redundancy and kind of
-    /// transaction. What transactions cost is proportional to it. So are the figures of `mosaic cost`, which assumes
-    /// another price unless it is given a table of prices. Do not budget with either.
+    /// transaction. What transactions cost is proportional to it. So are the figures of `queues cost`, which assumes
+    /// [another price](Self::read) unless it is given a table of prices. Do not budget with either.
     ///
     /// ```
-    /// use queue_runtime::meter::PriceTable;
+    /// use queue_cost::PriceTable;
     ///
     /// assert!(PriceTable::azure_example().source.contains("assumption"));
     /// ```
@@ -127,12 +128,39 @@ impl PriceTable {
         Self::new("USD", source, 0.004).expect("a price from 0")
     }
 
+    /// Reads a table from a file, TOML or JSON. Without one, the price is an assumption: 0.01 US dollars for 10,000
+    /// transactions, as in the white paper on queue-based messaging.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has no table of prices.
+    pub fn read(file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(file) = file else {
+            let source = "an assumption, 0.01 for 10,000 transactions";
+            return Ok(Self::new("USD", source, 0.01)?);
+        };
+        let problem = |error: &dyn fmt::Display| -> Failure {
+            format!("read the prices in `{}`: {error}", file.display()).into()
+        };
+        let text = std::fs::read_to_string(file).map_err(|error| problem(&error))?;
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            serde_json::from_str(&text).map_err(|error| problem(&error))
+        } else {
+            toml::from_str(&text).map_err(|error| problem(&error))
+        }
+    }
+
     /// Returns the price of transactions.
     #[must_use]
     pub fn cost(&self, transactions: &TransactionCounts) -> Cost {
+        self.of_each(transactions.iter())
+    }
+
+    fn of_each(&self, transactions: impl Iterator<Item = (TransactionKind, u64)>) -> Cost {
         let price = |kind| self.kinds.get(&kind).copied().unwrap_or(self.per_10000);
-        let each = transactions.iter();
-        let amounts = each.map(|(kind, count)| count as f64 / 10_000.0 * price(kind));
+        let amounts = transactions.map(|(kind, count)| count as f64 / 10_000.0 * price(kind));
         Cost {
             // Not that of an empty sum, which is -0.
             amount: amounts.sum::<f64>() + 0.0,
@@ -152,7 +180,8 @@ fn checked(price: f64, kind: Option<TransactionKind>) -> Result<f64, InvalidPric
 /// A price of transactions: an estimate, in floating point. From [`PriceTable::cost`].
 ///
 /// ```
-/// use queue_runtime::meter::{PriceTable, TransactionCounts};
+/// use queue_cost::PriceTable;
+/// use queue_runtime::meter::TransactionCounts;
 ///
 /// let cost = PriceTable::azure_example().cost(&TransactionCounts::default());
 /// assert_eq!(cost.to_string(), "0.00 USD");
@@ -182,29 +211,23 @@ impl fmt::Display for Cost {
 mod tests {
     use super::*;
 
-    fn transactions(puts: u64, receives: u64) -> TransactionCounts {
-        TransactionCounts::new(|kind| match kind {
-            TransactionKind::Put => puts,
-            TransactionKind::EmptyReceive => receives,
-            _ => 0,
-        })
+    fn cost(prices: &PriceTable, puts: u64, receives: u64) -> String {
+        let transactions = [
+            (TransactionKind::Put, puts),
+            (TransactionKind::EmptyReceive, receives),
+        ];
+        prices.of_each(transactions.into_iter()).to_string()
     }
 
     #[test]
     fn each_kind_costs_its_own_price() {
         let prices = PriceTable::new("USD", "a test", 0.01).expect("a price");
-        assert_eq!(
-            prices.cost(&transactions(0, 475_200_000)).to_string(),
-            "475.20 USD"
-        );
+        assert_eq!(cost(&prices, 0, 475_200_000), "475.20 USD");
         let prices = prices
             .with_kind(TransactionKind::Put, 1.0)
             .expect("a price");
-        assert_eq!(
-            prices.cost(&transactions(10_000, 20_000)).to_string(),
-            "1.02 USD"
-        );
-        assert_eq!(prices.cost(&transactions(1, 0)).to_string(), "0.000100 USD");
+        assert_eq!(cost(&prices, 10_000, 20_000), "1.02 USD");
+        assert_eq!(cost(&prices, 1, 0), "0.000100 USD");
     }
 
     #[test]

@@ -1,0 +1,18 @@
+//! What storage transactions cost: prices, and a workload's transactions, counted in simulated time.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `prices` | [`PriceTable`]: what the transactions that a service has counted cost |
+//! | `workload` | [`Workload`]: what idle listeners and messages cost, and how long messages wait, as tables |
+//! | `listeners` | idle listeners in simulated time: their polls, and how long messages wait for them |
+//! | `traffic` | messages in simulated time, from their submission to their completion |
+//!
+//! `queues cost`, of the command line in `tools/cli`, prints the tables.
+
+mod listeners;
+mod prices;
+mod traffic;
+mod workload;
+
+pub use prices::{Cost, InvalidPrice, PriceTable};
+pub use workload::Workload;
