@@ -8,7 +8,6 @@ use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
 use queue_core::{ErrorKind, InvalidName, Message, QueueName, Result, Timestamp};
 
-use super::redrive::Redrive;
 use crate::kernel::context::Context;
 use crate::kernel::listener::{ListenerBuilder, Listeners};
 use crate::kernel::notify::{Announced, Subscriber, Subscription};
@@ -205,7 +204,8 @@ pub struct AnyQueue {
     pub(crate) context: Arc<Context>,
     pub(crate) name: QueueName,
     /// The queue that this is the poison queue of, if that is known.
-    origin: Option<QueueName>,
+    /// Where the messages came from, if this is their poison queue.
+    pub(crate) origin: Option<QueueName>,
 }
 
 /// A visible message that [`AnyQueue::peek`] returned without receiving it.
@@ -459,12 +459,5 @@ impl AnyQueue {
     pub fn subscribe(&self, subscriber: &Arc<dyn Subscriber>) -> Vec<Box<dyn Subscription>> {
         let notifiers = &self.context.notifiers;
         notifiers.subscribe(&self.name, || Arc::clone(subscriber))
-    }
-
-    /// Moves the messages of this poison queue back to the queue that they came from. Configure the
-    /// [`Redrive`], then call [`run`](Redrive::run).
-    pub fn redrive(&self) -> Redrive {
-        let (context, origin) = (Arc::clone(&self.context), self.origin.clone());
-        Redrive::new(context, self.name.clone(), origin)
     }
 }

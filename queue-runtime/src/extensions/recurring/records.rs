@@ -1,77 +1,19 @@
 //! What the storage records of schedules, whether or not they run.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{ConditionalPuts, PageMark, PutIf, Swap};
+use queue_core::backend::{ConditionalPuts, PageMark, PutIf};
 use queue_core::clock::Timestamp;
-use queue_core::idempotency::{Forgotten, IdempotencyStore, RecordState, Recorded, WorkKey};
+use queue_core::idempotency::{Forgotten, IdempotencyStore, RecordState, Recorded};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
-use serde::{Deserialize, Serialize};
 
+use super::run::{Last, SCOPE, key};
 use crate::kernel::context::Context;
 use crate::service::QueueService;
 
-/// How long the last tick of a schedule is kept after it: longer than any pause between two ticks.
-const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
-
-/// The scope of the records of schedules.
-const SCOPE: &str = "schedule ticks";
-
 /// The queue that a put without a message names. It need not exist.
 const NO_QUEUE: QueueName = QueueName::from_static("schedules");
-
-/// The last tick that was submitted.
-#[derive(Debug, Clone)]
-pub(super) struct Last {
-    pub(super) tick: Timestamp,
-    /// What is recorded of it.
-    pub(super) value: Bytes,
-}
-
-/// What is recorded of the last tick.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    tick: Timestamp,
-    /// A random number of the try, so that no two tries record the same.
-    token: u64,
-}
-
-/// Returns the key under which a schedule is recorded.
-pub(super) fn key(schedule: &str) -> WorkKey {
-    WorkKey::new(SCOPE, schedule)
-}
-
-impl Last {
-    pub(super) fn new(tick: Timestamp) -> Self {
-        let token = rand::random();
-        let record = serde_json::to_vec(&Record { tick, token });
-        Self {
-            tick,
-            value: record.expect("a time and a number are JSON").into(),
-        }
-    }
-
-    /// Returns the swap that records it for a schedule of which nothing is recorded.
-    pub(super) fn swap(&self, schedule: &str) -> Swap {
-        Swap::new(key(schedule), self.value.clone(), RETENTION)
-    }
-
-    pub(super) fn read(current: Option<Bytes>) -> Result<Self> {
-        let record = current.as_deref().map(serde_json::from_slice::<Record>);
-        match (record, current) {
-            (Some(Ok(record)), Some(value)) => Ok(Self {
-                tick: record.tick,
-                value,
-            }),
-            _ => {
-                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
-                Err(corrupt.with_detail("the record of the schedule cannot be read as a tick"))
-            }
-        }
-    }
-}
 
 /// A page of the schedules that a storage knows, from
 /// [`QueueService::recorded_schedules`](crate::QueueService::recorded_schedules).
@@ -154,10 +96,8 @@ impl QueueService {
     /// own ([`recorded_in`](crate::recurring::Schedule::recorded_in)) are not among them.
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use queue_runtime::{Message, QueueService, recurring::every};
-    /// # use serde::{Deserialize, Serialize};
-    /// #
+    ///     /// use queue_runtime::{Message, QueueService, recurring::every};
+    /// #     /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]
     /// # struct Report {}
     ///

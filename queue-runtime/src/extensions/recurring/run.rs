@@ -8,11 +8,11 @@ use queue_core::backend::{PutIf, Swap};
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::{IdempotencyStore, WorkKey};
 use queue_core::internal::{between, error_chain};
-use queue_core::{Error, Message, MessageId, RetryAdvice};
+use queue_core::{Error, ErrorKind, Message, MessageId, Operation, Result, RetryAdvice};
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::due::{BothClocks, Lead, LeadVerdict, due};
-use super::records::Last;
 use super::recurrence::Ticks;
 use super::schedule::Schedule;
 use crate::extensions::idempotency::DEFAULT_RETENTION;
@@ -23,6 +23,12 @@ use crate::kernel::send::{Submit, SubmitError, SubmitProblem, SubmittedIf};
 /// The longest sleep, after which the wall clock is looked at again: it may have been stepped. Shorter than a tick may be
 /// late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// How long the last tick of a schedule is kept after it: longer than any pause between two ticks.
+const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
+
+/// The scope of the records of schedules.
+pub(super) const SCOPE: &str = "schedule ticks";
 
 /// Runs a schedule.
 pub(super) struct Runner<M> {
@@ -266,6 +272,57 @@ impl From<Error> for Failed {
         Self {
             retry: error.retry(),
             error: error_chain(&error),
+        }
+    }
+}
+
+/// The last tick that was submitted.
+#[derive(Debug, Clone)]
+pub(super) struct Last {
+    pub(super) tick: Timestamp,
+    /// What is recorded of it.
+    pub(super) value: Bytes,
+}
+
+/// What is recorded of the last tick.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    tick: Timestamp,
+    /// A random number of the try, so that no two tries record the same.
+    token: u64,
+}
+
+/// Returns the key under which a schedule is recorded.
+pub(super) fn key(schedule: &str) -> WorkKey {
+    WorkKey::new(SCOPE, schedule)
+}
+
+impl Last {
+    pub(super) fn new(tick: Timestamp) -> Self {
+        let token = rand::random();
+        let record = serde_json::to_vec(&Record { tick, token });
+        Self {
+            tick,
+            value: record.expect("a time and a number are JSON").into(),
+        }
+    }
+
+    /// Returns the swap that records it for a schedule of which nothing is recorded.
+    pub(super) fn swap(&self, schedule: &str) -> Swap {
+        Swap::new(key(schedule), self.value.clone(), RETENTION)
+    }
+
+    pub(super) fn read(current: Option<Bytes>) -> Result<Self> {
+        let record = current.as_deref().map(serde_json::from_slice::<Record>);
+        match (record, current) {
+            (Some(Ok(record)), Some(value)) => Ok(Self {
+                tick: record.tick,
+                value,
+            }),
+            _ => {
+                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+                Err(corrupt.with_detail("the record of the schedule cannot be read as a tick"))
+            }
         }
     }
 }

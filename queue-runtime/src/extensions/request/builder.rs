@@ -12,8 +12,10 @@ use queue_core::{Envelope, InvalidId, Message, MessageId, MessageType, QueueName
 
 use super::error::{RequestError, RequestProblem};
 use super::queue::Replies;
+use super::server::clean;
 use crate::kernel::clock::ready_by;
 use crate::kernel::send::{Submit, SubmitProblem, Unreplied};
+use crate::service::QueueService;
 
 /// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure it, then `.await` it.
 ///
@@ -333,3 +335,43 @@ where
 }
 
 debug_fields!(Request<M, R> { submit, within });
+
+impl QueueService {
+    /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
+    ///
+    /// Call it before a program ends. Otherwise the queue remains until another instance that makes requests, or
+    /// [`clean_reply_queues`](Self::clean_reply_queues), finds that its owner is gone. Further requests create another one.
+    /// A failure to delete it is logged.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the queue is deleted in the background.
+    pub async fn delete_reply_queue(&self) {
+        self.replies.close().await;
+    }
+
+    /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many.
+    ///
+    /// A call checks up to 32 queues, chosen at random, and takes as long as the longest of their
+    /// [leases](crate::ServiceBuilder::reply_lease). Each instance does this from time to time while it makes requests,
+    /// so programs need not call it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = queue_runtime::QueueService::connect("memory:").await?;
+    /// let deleted = service.clean_reply_queues().await?;
+    /// assert_eq!(deleted, 0, "nobody was killed");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's error: if the queues cannot be listed, or else the first one of a queue that cannot be read or deleted.
+    /// Such a queue is logged and left alone, and the others are cleaned all the same.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, some of the queues may have been deleted.
+    pub async fn clean_reply_queues(&self) -> queue_core::Result<usize> {
+        clean(&self.context, None).await
+    }
+}

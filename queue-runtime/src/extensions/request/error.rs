@@ -4,8 +4,10 @@ use std::time::Duration;
 use queue_core::envelope::PoisonReason;
 use queue_core::{DecodeError, MessageId, QueueName, RequestId, Wire};
 
-use super::queue::MAX_WAITING;
 use crate::kernel::send::{SubmitProblem, Unreplied};
+
+/// The most requests of one service that wait at a time.
+pub(super) const MAX_WAITING: usize = 10_000;
 
 /// Returned by a request that ends without a usable reply. Contains the message unless it was, or may have been,
 /// submitted.

@@ -12,12 +12,11 @@ use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Res
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::error::RequestProblem;
+use super::error::{MAX_WAITING, RequestProblem};
 use super::server::serve;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::repeat::Repeats;
-use crate::service::QueueService;
 
 /// The replies to the requests of one service. Dropping it deletes the reply queue in the background.
 pub(crate) struct Replies {
@@ -81,20 +80,6 @@ impl Replies {
             queue.closing.cancel();
             queue.ended.cancelled().await;
         }
-    }
-}
-
-impl QueueService {
-    /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
-    ///
-    /// Call it before a program ends. Otherwise the queue remains until another instance that makes requests, or
-    /// [`clean_reply_queues`](Self::clean_reply_queues), finds that its owner is gone. Further requests create another one.
-    /// A failure to delete it is logged.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it completes, the queue is deleted in the background.
-    pub async fn delete_reply_queue(&self) {
-        self.replies.close().await;
     }
 }
 
@@ -304,9 +289,6 @@ enum NoPlace {
     /// [`MAX_WAITING`] requests wait already.
     Full,
 }
-
-/// The most requests of one service that wait at a time.
-pub(super) const MAX_WAITING: usize = 10_000;
 
 impl WaitingRequests {
     pub(super) fn new() -> Arc<Self> {

@@ -30,7 +30,6 @@ use super::queue::{
 use crate::kernel::attachment::{Unread, read_attachment};
 use crate::kernel::context::Context;
 use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause, spread};
-use crate::service::QueueService;
 
 /// How long a reply stays invisible until it is deleted. Short, because one whose receive is not answered comes again
 /// after it, and the request waits for that. Nobody else receives here; what comes again after it was handed over is
@@ -267,7 +266,7 @@ async fn keep_clean(context: &Context, own: &ReplyQueue) {
 ///
 /// # Errors
 /// The backend's: that of the listing, or the first one of a queue, after all others were checked.
-async fn clean(context: &Context, own: Option<&QueueName>) -> Result<usize> {
+pub(super) async fn clean(context: &Context, own: Option<&QueueName>) -> Result<usize> {
     let queues = choose_some(context, own).await?;
     // Side by side: one with a long lease, which anybody may have written, must not delay the others.
     let deleted = queues.iter().map(|queue| delete_if_dead(context, queue));
@@ -276,34 +275,6 @@ async fn clean(context: &Context, own: Option<&QueueName>) -> Result<usize> {
         .into_iter()
         .map(|deleted| deleted.map(usize::from))
         .sum()
-}
-
-impl QueueService {
-    /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many.
-    ///
-    /// A call checks up to 32 queues, chosen at random, and takes as long as the longest of their
-    /// [leases](crate::ServiceBuilder::reply_lease). Each instance does this from time to time while it makes requests,
-    /// so programs need not call it.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let service = queue_runtime::QueueService::connect("memory:").await?;
-    /// let deleted = service.clean_reply_queues().await?;
-    /// assert_eq!(deleted, 0, "nobody was killed");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// The backend's error: if the queues cannot be listed, or else the first one of a queue that cannot be read or deleted.
-    /// Such a queue is logged and left alone, and the others are cleaned all the same.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it completes, some of the queues may have been deleted.
-    pub async fn clean_reply_queues(&self) -> Result<usize> {
-        clean(&self.context, None).await
-    }
 }
 
 /// Deletes a reply queue whose heartbeat is the same at all checks. Returns whether it was deleted.

@@ -21,6 +21,7 @@ use queue_core::wire::{Body, Event, RAW_KIND};
 use queue_core::{QueueName, Timestamp};
 
 use crate::kernel::context::Context;
+use crate::service::AnyQueue;
 
 pub use report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 
@@ -83,13 +84,14 @@ pub struct Redrive {
 
 type Observer = Box<dyn Fn(&RedriveStep<'_>) + Send + Sync>;
 
-impl Redrive {
-    /// Creates the redrive of the poison queue of `origin`, if that is known.
-    pub(crate) fn new(context: Arc<Context>, queue: QueueName, origin: Option<QueueName>) -> Self {
-        Self {
-            context,
-            queue,
-            destinations: origin.into_iter().collect(),
+impl AnyQueue {
+    /// Moves the messages of this poison queue back to the queue that they came from. Configure the
+    /// [`Redrive`], then call [`run`](Redrive::run).
+    pub fn redrive(&self) -> Redrive {
+        Redrive {
+            context: Arc::clone(&self.context),
+            queue: self.name.clone(),
+            destinations: self.origin.iter().cloned().collect(),
             filters: Filters::default(),
             unrecorded_to: None,
             interval: None,
@@ -97,7 +99,10 @@ impl Redrive {
             observer: None,
         }
     }
+}
 
+impl Redrive {
+    /// Creates the redrive of the poison queue of `origin`, if that is known.
     /// Also redrives messages whose records name one of these queues: those of several queues that share a poison queue,
     /// or of a listener whose [`poison_queue`](crate::ListenerBuilder::poison_queue) is not named after its queue.
     ///
