@@ -1,10 +1,10 @@
 //! The backends, one for each storage engine.
 //!
-//! | module | engine | intended for |
+//! | backend | engine | intended for |
 //! |---|---|---|
-//! | [`memory`] | this process's memory; the reference model | tests |
-//! | `sqlite` (feature `sqlite`, on by default) | one SQLite file, several processes | a laptop, one server, the edge |
-//! | `azure` (feature `azure`) | Azure Queue Storage | more than one machine |
+//! | [`MemoryBackend`] | this process's memory; the reference model | tests |
+//! | `SqliteBackend` (feature `sqlite`, on by default) | one SQLite file, several processes | a laptop, one server, the edge |
+//! | `AzureBackend` (feature `azure`) | Azure Queue Storage | more than one machine |
 //!
 //! All pass the conformance suite in `queue_core::conformance`. The contract that they implement,
 //! [`Backend`], and its types are here too, so that an application needs no other package for a backend of
