@@ -7,7 +7,7 @@ use bytes::Bytes;
 use queue_core::backend::{RECORD_RETENTION, Swap, Token};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
 use queue_core::store_clock::after;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
 use crate::failure::{Failure, Result};
 use crate::rows::stored::{MessageRef, checksum};
@@ -146,10 +146,8 @@ impl Results<'_> {
             return Ok(Forgotten::Missing);
         };
         if in_flight && ends_at > self.now {
-            let remaining = u64::try_from(ends_at - self.now).unwrap_or(0);
-            return Ok(Forgotten::InFlight {
-                remaining: Duration::from_micros(remaining),
-            });
+            let remaining = self.left(ends_at);
+            return Ok(Forgotten::InFlight { remaining });
         }
         self.remove(key)?;
         Ok(if in_flight || ends_at > self.now {
@@ -161,11 +159,19 @@ impl Results<'_> {
     }
 
     fn remove(self, key: &WorkKey) -> Result<()> {
-        let mut delete = self
-            .connection
-            .prepare_cached("DELETE FROM queue_results WHERE scope = ?1 AND key = ?2")?;
-        delete.execute(params![key.scope(), key.key().as_bytes()])?;
-        Ok(())
+        let delete = "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2";
+        self.change(delete, params![key.scope(), key.key().as_bytes()])
+            .map(drop)
+    }
+
+    fn change(self, sql: &str, params: impl Params) -> Result<usize> {
+        Ok(self.connection.prepare_cached(sql)?.execute(params)?)
+    }
+
+    /// The time until a lease ends.
+    fn left(self, ends_at: i64) -> Duration {
+        let left = u64::try_from(ends_at - self.now).unwrap_or(0);
+        Duration::from_micros(left)
     }
 
     pub(crate) fn begin(
@@ -182,28 +188,22 @@ impl Results<'_> {
             match row.recorded()? {
                 Some(result) => return Ok(ClaimOutcome::Done(result)),
                 None if row.owner != number => {
-                    let remaining = u64::try_from(row.ends_at - self.now).unwrap_or(0);
-                    return Ok(ClaimOutcome::InFlight {
-                        remaining: Duration::from_micros(remaining),
-                    });
+                    let remaining = self.left(row.ends_at);
+                    return Ok(ClaimOutcome::InFlight { remaining });
                 }
                 None => {}
             }
         }
         match found {
-            Some(row) => {
-                let mut update = self.connection.prepare_cached(
-                    "UPDATE queue_results SET owner = ?2, ends_at = ?3, result = NULL, checksum = NULL WHERE id = ?1",
-                )?;
-                update.execute(params![row.id, number, ends_at])?;
-            }
-            None => {
-                let mut insert = self.connection.prepare_cached(
-                    "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4)",
-                )?;
-                insert.execute(params![key.scope(), key.key().as_bytes(), number, ends_at])?;
-            }
-        }
+            Some(row) => self.change(
+                "UPDATE queue_results SET owner = ?2, ends_at = ?3, result = NULL, checksum = NULL WHERE id = ?1",
+                params![row.id, number, ends_at],
+            )?,
+            None => self.change(
+                "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4)",
+                params![key.scope(), key.key().as_bytes(), number, ends_at],
+            )?,
+        };
         Ok(ClaimOutcome::Fresh(Claim::new(owner, 0)))
     }
 
@@ -214,11 +214,9 @@ impl Results<'_> {
         lease: Duration,
     ) -> Result<ClaimStatus> {
         self.with_held(key, claim, |row| {
-            let mut update = self
-                .connection
-                .prepare_cached("UPDATE queue_results SET ends_at = ?2 WHERE id = ?1")?;
-            update.execute(params![row.id, after(self.now, lease)])?;
-            Ok(())
+            let update = "UPDATE queue_results SET ends_at = ?2 WHERE id = ?1";
+            self.change(update, [row.id, after(self.now, lease)])
+                .map(drop)
         })
     }
 
@@ -234,11 +232,10 @@ impl Results<'_> {
     }
 
     fn set_result(&self, id: i64, result: &Bytes, ends_at: i64) -> Result<()> {
-        let mut update = self.connection.prepare_cached(
-            "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
-        )?;
-        update.execute(params![id, ends_at, &result[..], checksum(id, result)])?;
-        Ok(())
+        let update =
+            "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1";
+        let row = params![id, ends_at, &result[..], checksum(id, result)];
+        self.change(update, row).map(drop)
     }
 
     /// Changes the row that the claim holds, unless it has a result: a repeated call must not change that.
@@ -260,12 +257,10 @@ impl Results<'_> {
     }
 
     pub(crate) fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
-        let mut delete = self.connection.prepare_cached(
-            "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL",
-        )?;
+        let delete = "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL";
         let owner = number(claim.owner);
-        delete.execute(params![key.scope(), key.key().as_bytes(), owner])?;
-        Ok(())
+        self.change(delete, params![key.scope(), key.key().as_bytes(), owner])
+            .map(drop)
     }
 
     /// Whether there are results that a sweep removes.
@@ -281,9 +276,8 @@ impl Results<'_> {
     /// Removes results whose retention is over. A claim whose lease has ended stays: its owner may still finish.
     pub(crate) fn sweep(&self) -> Result<Swept> {
         let delete = format!("DELETE FROM queue_results WHERE id IN ({OVER} LIMIT ?3)");
-        let mut delete = self.connection.prepare_cached(&delete)?;
         let abandoned = self.now.saturating_sub(ABANDONED);
-        let removed = delete.execute(params![self.now, abandoned, SWEEP as i64])?;
+        let removed = self.change(&delete, [self.now, abandoned, SWEEP as i64])?;
         Ok(Swept::new(removed as u64, removed == SWEEP))
     }
 
