@@ -1,4 +1,5 @@
-//! What the types of others lack: locks that survive a panic, and saturating arithmetic with timestamps.
+//! What the types of others lack: locks that survive a panic, saturating arithmetic with timestamps, and a `Debug` without
+//! secrets.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,4 +31,19 @@ pub fn later(time: Timestamp, duration: Duration) -> Timestamp {
 #[must_use]
 pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
+}
+
+/// Implements `Debug` for a type by those of its fields that are worth showing.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_fields {
+    ($name:ident $(<$($parameter:ident),+>)? { $($field:ident),* }) => {
+        impl $(<$($parameter),+>)? ::std::fmt::Debug for $name $(<$($parameter),+>)? {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($name))
+                    $(.field(stringify!($field), &self.$field))*
+                    .finish_non_exhaustive()
+            }
+        }
+    };
 }

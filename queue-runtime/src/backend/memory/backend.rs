@@ -16,6 +16,8 @@ use queue_core::notify::Notifier;
 use queue_core::wire::{Body, StoredPayload};
 use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
+#[cfg(feature = "testing")]
+use super::history::History;
 use super::results::MemoryResults;
 use super::store::{Store, StoredMessage, StoredQueues};
 use super::{browse, store};
@@ -45,7 +47,7 @@ use super::{browse, store};
 /// # }
 /// ```
 pub struct MemoryBackend {
-    pub(super) store: Arc<Store>,
+    store: Arc<Store>,
     name: String,
     capabilities: Capabilities,
 }
@@ -121,6 +123,23 @@ impl MemoryBackend {
     ) -> Result<T> {
         let done = self.store.with(call);
         done.map_err(|kind| Error::new(kind, operation).with_queue(queue))
+    }
+}
+
+/// For the tools for tests.
+#[cfg(feature = "testing")]
+impl MemoryBackend {
+    /// Keeps a history of what is put from now on, the last [`MAX_HISTORY`](super::MAX_HISTORY) messages of it.
+    pub(crate) fn with_history(self) -> Self {
+        self.store
+            .with(|state, _| state.history = Some(History::default()));
+        self
+    }
+
+    /// Returns the history, which is empty unless it was asked for.
+    pub(crate) fn history(&self) -> History {
+        let history = self.store.with(|state, _| state.history.clone());
+        history.unwrap_or_default()
     }
 }
 

@@ -5,9 +5,6 @@ use std::collections::VecDeque;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
 
-#[cfg(feature = "testing")]
-use super::backend::MemoryBackend;
-
 /// The most puts that a history keeps.
 pub(crate) const MAX_HISTORY: usize = 100_000;
 
@@ -32,23 +29,6 @@ pub(crate) struct Put {
     number: u64,
     pub(crate) queue: QueueName,
     pub(crate) message: NewMessage,
-}
-
-/// For the tools for tests.
-#[cfg(feature = "testing")]
-impl MemoryBackend {
-    /// Keeps a history of what is put from now on, the last [`MAX_HISTORY`] messages of it.
-    pub(crate) fn with_history(self) -> Self {
-        self.store
-            .with(|state, _| state.history = Some(History::default()));
-        self
-    }
-
-    /// Returns the history, which is empty unless it was asked for.
-    pub(crate) fn history(&self) -> History {
-        let history = self.store.with(|state, _| state.history.clone());
-        history.unwrap_or_default()
-    }
 }
 
 impl History {

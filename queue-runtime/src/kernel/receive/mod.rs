@@ -57,9 +57,7 @@ pub(crate) use fetch::{fetch, open, refresh};
 pub(crate) use handler::HandlerFuture;
 pub use handler::{Blocking, Handler, HandlerWith, blocking};
 pub(crate) use idempotent::claim;
-#[cfg(feature = "testing")]
-pub(crate) use incoming::Meta;
-pub(crate) use incoming::{Fetched, Incoming};
+pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;
