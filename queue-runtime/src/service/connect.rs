@@ -50,7 +50,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, Error> {
                 ErrorKind::InvalidInput,
                 format!("the queue URL {url:?} is not supported: {problem}"),
             ),
-            other => unreachable!("no URL is opened with this error: {other}"),
+            other => (ErrorKind::InvalidInput, other.to_string()),
         };
         Error::new(kind, Operation::Open)
             .with_detail(detail)

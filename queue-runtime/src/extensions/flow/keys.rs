@@ -1,7 +1,8 @@
 //! One message of a key at a time.
 //!
-//! A message takes its [`KeyTurn`] when it is received, so that the turns of a key come in that order; one whose data is
-//! elsewhere, once that is here. A turn ends when it is dropped: once the handler has ended, or the message is put back.
+//! A message takes its [`KeyTurn`] when it is received, so that the turns of a key come in that order; one whose
+//! payload is elsewhere or compressed, once that is read. A turn ends when it is dropped: once the handler has ended, or
+//! the message is put back.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};

@@ -357,7 +357,8 @@ impl ListenerEventKind {
     }
 }
 
-/// The log lines of the events that an operator has to know of.
+/// The log lines of what is [told](super::core::Core::tell). The other events are published only, and either of no interest
+/// to an operator or logged where they happen: those of stuck handlers, of layers and policies that fail, and of an outage.
 impl ListenerEventKind {
     pub(super) fn log(&self, queue: &QueueName) {
         match self {

@@ -7,9 +7,9 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `dequeue` | when to receive, and how many messages: never more than there is [`Capacity`](super::capacity) for |
-//! | `tasks` | how many dequeue tasks run, what the last receives found, or why they fail and since when |
+//! | `tasks` | the counts of dequeue tasks, what the last receives found, or why they fail and since when |
 //! | `pauses` | whether no task polls at all, and until when: while the queue is paused for everybody, or empty |
-//! | `scaler` | when to ask the scale policy how many tasks there should be |
+//! | `scaler` | when to ask the scale policy how many tasks there should be; it starts them |
 
 mod dequeue;
 mod pauses;

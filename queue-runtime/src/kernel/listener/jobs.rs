@@ -1,5 +1,5 @@
-//! What a listener does beside its messages, in the background, until it stops: it judges its objective, reads depths for
-//! metrics, and sweeps its idempotency stores.
+//! What a listener does beside its messages, in the background, until it stops: it judges its objective by the ages of
+//! messages when they end, reads depths for metrics, and sweeps its idempotency stores.
 //!
 //! One listener of a service reads the depths of a queue. When it stops, another one of the queue takes over.
 

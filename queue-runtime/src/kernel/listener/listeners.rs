@@ -183,7 +183,7 @@ impl Listeners {
 }
 
 impl Registry {
-    /// Returns handles to the listeners of which something is left. They must be dropped after the lock: what a handler
+    /// Returns handles to the listeners that have not stopped, or have a handle. They must be dropped after the lock: what a handler
     /// owns is dropped with the last of them, and may ask for the listeners.
     fn handles(&self) -> Vec<ListenerHandle> {
         let listeners = self.listeners.iter().filter_map(Weak::upgrade);

@@ -14,13 +14,15 @@
 //!
 //! | part | owns |
 //! |---|---|
+//! | `core` | nothing: what all parts are handed |
+//! | `handle` | the parts, as one listener, and the handles to it |
 //! | `intake` | the dequeue tasks: when they receive, how many there are, when none needs to poll |
-//! | `capacity` | how many messages may be received: messages and bytes in flight, lanes, threads, throttling, the circuit breaker |
+//! | `capacity` | how many messages may be received: messages and bytes in flight, threads, throttling, and what flow control allows |
 //! | `builder`, `router`, `start` | nothing: they build a listener, also one of several types, and start it |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
 //! | `info`, `event` | what an operator sees: figures, health and events |
-//! | `jobs` | how old messages are when they are completed, for an objective; it also reads depths for metrics, and removes old results of an idempotency store |
+//! | `jobs` | how old messages are when they are completed, and whether that keeps the objective; it also reads depths for metrics, and removes old results of an idempotency store |
 //! | `listeners` | which listeners of a service run |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with

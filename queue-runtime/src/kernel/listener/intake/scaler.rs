@@ -1,5 +1,5 @@
-//! The scaler: asks the scale policy when work turns up after idleness, and then once in each interval while
-//! there is load. Without load it waits for the next message, at no cost.
+//! The scaler: starts the dequeue tasks, and asks the scale policy how many there should be: when work turns up after
+//! idleness, and then once in each interval while there is load. Without load it waits for the next message, at no cost.
 
 use std::convert::Infallible;
 use std::sync::Arc;
