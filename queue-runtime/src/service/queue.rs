@@ -204,7 +204,6 @@ pub struct AnyQueue {
     pub(crate) context: Arc<Context>,
     pub(crate) name: QueueName,
     /// The queue that this is the poison queue of, if that is known.
-    /// Where the messages came from, if this is their poison queue.
     pub(crate) origin: Option<QueueName>,
 }
 

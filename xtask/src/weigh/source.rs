@@ -123,10 +123,11 @@ impl Source {
 
 /// The names in the first column of a table of modules.
 fn listed(text: &str) -> Vec<String> {
+    const HEADS: [&str; 4] = ["| module |", "| file |", "| part |", "| room |"];
     let docs = text.lines().map_while(|line| line.strip_prefix("//!"));
     let rows = docs
         .map(str::trim)
-        .skip_while(|line| !line.starts_with("| module | contents |"));
+        .skip_while(|line| !HEADS.iter().any(|head| line.starts_with(head)));
     let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
     let cells = rows.filter_map(|row| row.split('|').nth(1));
     let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));

@@ -67,7 +67,10 @@ impl Packs {
     pub(super) async fn split_unexplained(&self, pack: &Arc<OpenPack>) {
         let (queue, id, count) = (pack.queue(), pack.id(), pack.message.dequeue_count);
         tracing::info!(%queue, %id, dequeue_count = count, "splitting a pack: an earlier receive of it ended without a record");
-        let mut repeats = self.repeats(pack);
+        let mut repeats = match pack.repeat_until {
+            Some(until) => Repeats::within_lease(until, &*self.clock),
+            None => self.repeats(pack),
+        };
         loop {
             let waiting = pack.counts().waiting;
             let Err(error) = self.move_out(pack, |it| *it == ItemStatus::Waiting).await else {
@@ -296,11 +299,11 @@ impl Packs {
     }
 
     /// Returns the repeats of an operation on a pack: for half of the time that its lease lasts, so that what was received
-    /// with it does not wait for longer, also for several packs together.
+    /// with it does not wait for longer.
     fn repeats(&self, pack: &OpenPack) -> Repeats<'_> {
         let now = self.clock.monotonic();
-        let half = || now.saturating_add(pack.lease.lasts_for(now) / 2);
-        Repeats::within_lease(pack.repeat_until.unwrap_or_else(half), &*self.clock)
+        let half = now.saturating_add(pack.lease.lasts_for(now) / 2);
+        Repeats::within_lease(half, &*self.clock)
     }
 
     /// Gives packs back, several at once.

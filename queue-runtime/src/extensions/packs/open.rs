@@ -27,7 +27,7 @@ pub(super) struct OpenPack {
     pub(super) receipt: PopReceipt,
     /// When what is left of it is split, on the monotonic clock.
     pub(super) hold_until: Duration,
-    /// Until when operations on it are repeated, if others wait for it that were received with it.
+    /// Until when its split is repeated, if it is split before its receive returns: one end for all packs of the receive.
     pub(super) repeat_until: Option<Duration>,
     /// Its entry among the packs that are looked at when something is due.
     pub(super) ticket: Ticket,

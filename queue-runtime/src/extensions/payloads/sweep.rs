@@ -134,8 +134,8 @@ impl Sweep {
     /// Deletes what nobody needs.
     ///
     /// # Errors
-    /// [`SweepError`] with what was deleted before the error. Repeat the sweep. A container that does not exist is one: a
-    /// sweep does not create it.
+    /// [`SweepError`] with what was deleted before the error. Repeat the sweep. On Azure, a
+    /// [container](crate::ServiceBuilder::payload_container) that does not exist is one: a sweep does not create it.
     ///
     /// # Cancel safety
     /// A sweep that is dropped has deleted a part.
