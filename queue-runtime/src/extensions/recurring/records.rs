@@ -96,8 +96,10 @@ impl QueueService {
     /// own ([`recorded_in`](crate::recurring::Schedule::recorded_in)) are not among them.
     ///
     /// ```
-    ///     /// use queue_runtime::{Message, QueueService, recurring::every};
-    /// #     /// #
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, QueueService, recurring::every};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]
     /// # struct Report {}
     ///
