@@ -86,6 +86,8 @@ pub const fn require(name: &str) {
 }
 
 /// Whether CloudEvents forbids the character in attributes.
+// Asked for each character of an envelope.
+#[inline]
 #[must_use]
 pub fn is_forbidden(c: char) -> bool {
     let code = u32::from(c);
