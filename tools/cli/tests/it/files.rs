@@ -5,16 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use queue_runtime::QueueService;
-use queue_runtime::envelope::{ClientId, Envelope, MessageId, RequestId};
-use queue_runtime::payloads::ObjectPayloads;
-use queue_runtime::send::UntypedMessage;
 use queue_runtime::sqlite::rusqlite::Connection;
-use queue_runtime::wire::Payload;
-use queue_tests::incompressible;
 
 use crate::support::{Ran, Storage};
 
@@ -333,16 +326,7 @@ async fn a_failure_after_a_part_says_how_many_and_exits_with_6() {
 async fn payloads_in_a_store_are_exported_if_it_is_named_and_hide_no_other_message() {
     let storage = Storage::new();
     storage.submit(0..3).await;
-    let folder = storage.path("payloads");
-    let store = ObjectPayloads::create_in_folder(&folder).expect("created");
-    let service = QueueService::builder(&storage.url).payloads(Arc::new(store));
-    let service = service.connect().await.expect("connects");
-    let (client, request) = (ClientId::new("shop").expect("valid"), RequestId::random());
-    let envelope = Envelope::new(MessageId::random(), client, request, "shop.film");
-    let film = format!("\"{}\"", incompressible(300_000));
-    let film = UntypedMessage::event(envelope, Payload::Json(film.into()));
-    let queue = service.any_queue("orders").expect("a name");
-    queue.submit(film).await.expect("submitted");
+    let folder = storage.submit_film().await;
 
     let path = storage.path("orders.jsonl");
     let file = path.to_str().expect("text");
@@ -477,16 +461,7 @@ async fn no_message_is_received_for_a_file_that_another_process_writes() {
 #[tokio::test]
 async fn a_sweep_that_finds_only_temporary_files_deletes_them() {
     let storage = Storage::new();
-    let folder = storage.path("payloads");
-    let store = ObjectPayloads::create_in_folder(&folder).expect("created");
-    let service = QueueService::builder(&storage.url).payloads(Arc::new(store));
-    let service = service.connect().await.expect("connects");
-    let (client, request) = (ClientId::new("shop").expect("valid"), RequestId::random());
-    let envelope = Envelope::new(MessageId::random(), client, request, "shop.film");
-    let film = format!("\"{}\"", incompressible(300_000));
-    let film = UntypedMessage::event(envelope, Payload::Json(film.into()));
-    let queue = service.any_queue("orders").expect("a name");
-    queue.submit(film).await.expect("submitted");
+    let folder = storage.submit_film().await;
 
     // As a process leaves it that was killed two hours ago.
     let partial = folder.join("identity#1");
