@@ -216,7 +216,7 @@ async fn messages_are_mended_and_deleted_by_their_id() {
         .run(&["purge", "orders"])
         .failed(5, "about 5 messages");
     storage.out(&["purge", "orders", "--yes"]);
-    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 0);
+    assert_eq!(storage.messages("orders"), 0);
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn poison_is_redriven_by_its_reason() {
         storage.json(&["redrive", "orders-poison", "--yes"])[0]["redriven"],
         1
     );
-    assert_eq!(storage.json(&["stat", "orders-poison"])[0]["messages"], 0);
+    assert_eq!(storage.messages("orders-poison"), 0);
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn poison_of_another_queue_is_left_unless_that_is_allowed() {
     }
     let moved = storage.json(&[&redrive[..], &["--allow", "orders"]].concat());
     assert_eq!(moved[0]["redriven"], 2);
-    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 2);
+    assert_eq!(storage.messages("orders"), 2);
 }
 
 #[test]

@@ -5,16 +5,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
 
 use queue_runtime::sqlite::rusqlite::Connection;
 
 use crate::support::{Ran, Storage};
-
-fn messages(storage: &Storage, queue: &str) -> u64 {
-    let stat = storage.json(&["stat", queue]);
-    stat[0]["messages"].as_u64().expect("a number")
-}
 
 #[tokio::test]
 async fn a_file_that_another_export_writes_is_refused() {
@@ -35,11 +29,11 @@ async fn a_file_that_another_export_writes_is_refused() {
         ran.failed(1, "another process writes");
         assert!(ran.error.contains(file), "{ran:?}");
     }
-    assert_eq!(messages(&storage, "orders"), 40);
+    assert_eq!(storage.messages("orders"), 40);
     assert_eq!(fs::read(&path).expect("read"), before);
     drop(other);
     storage.out(&["export", "orders", file, "--append", "--move", "--yes"]);
-    assert_eq!(messages(&storage, "orders"), 0);
+    assert_eq!(storage.messages("orders"), 0);
 }
 
 #[cfg(unix)]
@@ -173,7 +167,7 @@ async fn nothing_is_deleted_that_is_not_in_the_file_at_its_path() {
         let ran = harmed(&storage, &path, harm);
         assert!(ran.code == 1 && ran.error.contains(said), "{what}: {ran:?}");
         assert!(ran.error.contains(file), "{what}: {ran:?}");
-        assert_eq!(messages(&storage, "orders"), 199, "{what}");
+        assert_eq!(storage.messages("orders"), 199, "{what}");
         assert_eq!(
             storage.json(&["peek", "orders", "-n", "32"]).len(),
             32,
@@ -212,7 +206,7 @@ async fn what_is_no_file_is_refused_before_a_message_is_received() {
         .lines()
         .filter(|line| line.contains("\"event\""))
         .count() as u64;
-    assert_eq!(lines + messages(&storage, "orders"), 3, "{text}");
+    assert_eq!(lines + storage.messages("orders"), 3, "{text}");
 }
 
 #[tokio::test]
@@ -269,7 +263,7 @@ async fn a_file_that_an_error_has_left_short_has_whole_lines() {
     let text = fs::read_to_string(&path).expect("read");
     assert!(text.ends_with('\n'), "{}", text.len());
     let moved = (text.lines().count() - before) as u64;
-    assert_eq!(moved + messages(&storage, "orders"), 600);
+    assert_eq!(moved + storage.messages("orders"), 600);
     let code = output.status.code();
     assert_eq!(code, Some(if moved > 0 { 6 } else { 1 }), "{said}");
 }
@@ -288,7 +282,7 @@ async fn a_failure_after_a_part_says_how_many_and_exits_with_6() {
     let ran = storage.run(&["--json", "export", "orders", file, "--move", "--yes"]);
     ran.failed(6, "40 messages were moved");
     assert!(ran.out.contains("\"moved\":40"), "{ran:?}");
-    assert_eq!(messages(&storage, "orders"), 60);
+    assert_eq!(storage.messages("orders"), 60);
 
     database
         .execute_batch("DROP TRIGGER trap")
@@ -308,7 +302,7 @@ async fn a_failure_after_a_part_says_how_many_and_exits_with_6() {
     let ran = poison.run(&["--json", "redrive", "orders-poison", "--yes"]);
     ran.failed(6, "50 messages were moved");
     assert!(ran.out.contains("\"redriven\":50"), "{ran:?}");
-    assert_eq!(messages(&poison, "orders"), 50);
+    assert_eq!(poison.messages("orders"), 50);
 
     // The second line is of the right form, and no event.
     let text = fs::read_to_string(&path).expect("read");
@@ -319,49 +313,7 @@ async fn a_failure_after_a_part_says_how_many_and_exits_with_6() {
     let ran = other.run(&["import", file]);
     ran.failed(6, "1 message was imported");
     assert!(ran.error.contains("line 2"), "{ran:?}");
-    assert_eq!(messages(&other, "orders"), 1);
-}
-
-#[tokio::test]
-async fn payloads_in_a_store_are_exported_if_it_is_named_and_hide_no_other_message() {
-    let storage = Storage::new();
-    storage.submit(0..3).await;
-    let folder = storage.submit_film().await;
-
-    let path = storage.path("orders.jsonl");
-    let file = path.to_str().expect("text");
-    let without = storage.run(&["export", "orders", file]);
-    without.failed(6, "1 message cannot be exported");
-    assert!(without.error.contains("--payload-folder"), "{without:?}");
-    assert!(!without.error.contains("--move"), "{without:?}");
-    assert_eq!(fs::read_to_string(&path).expect("read").lines().count(), 3);
-    fs::remove_file(&path).expect("removed");
-
-    let folder = folder.to_str().expect("text");
-    let missing = storage.path("missing");
-    let ran = storage.run(&[
-        "--payload-folder",
-        missing.to_str().expect("text"),
-        "export",
-        "orders",
-        file,
-    ]);
-    ran.failed(3, "does not exist");
-    assert!(!missing.exists());
-    storage.out(&[
-        "--payload-folder",
-        folder,
-        "export",
-        "orders",
-        file,
-        "--move",
-        "--yes",
-    ]);
-    assert_eq!(messages(&storage, "orders"), 0);
-    let other = Storage::new();
-    assert_eq!(other.json(&["import", file])[0]["imported"], 4);
-    let again = other.out(&["export", "orders"]);
-    assert!(again.contains("\"attachment\""), "its data is with it");
+    assert_eq!(other.messages("orders"), 1);
 }
 
 #[test]
@@ -392,9 +344,9 @@ async fn no_message_is_completed_whose_line_is_in_a_file_that_was_removed() {
     storage.submit(0..3).await;
     let path = storage.path("orders.jsonl");
     received_after("rm", &path, &storage).failed(1, "was deleted");
-    assert_eq!(messages(&storage, "orders"), 3);
+    assert_eq!(storage.messages("orders"), 3);
     assert_eq!(received_after("ls", &path, &storage).code, 0);
-    assert_eq!(messages(&storage, "orders"), 0);
+    assert_eq!(storage.messages("orders"), 0);
 }
 
 #[cfg(unix)]
@@ -405,7 +357,7 @@ async fn no_message_is_completed_whose_line_is_in_a_file_that_was_shortened() {
     let path = storage.path("orders.jsonl");
     // As a second `queues receive > FILE` does before it starts.
     received_after("echo a note; : >", &path, &storage).failed(1, "was shortened");
-    assert_eq!(messages(&storage, "orders"), 3);
+    assert_eq!(storage.messages("orders"), 3);
     assert_eq!(fs::read(&path).expect("read"), b"", "no gap of zeros");
 }
 
@@ -440,7 +392,7 @@ async fn no_message_is_received_for_a_file_that_another_process_writes() {
     let (output, other) = (open(), open());
     other.try_lock().expect("nobody else has it");
     receive(&output).failed(1, "another process writes");
-    assert_eq!(messages(&storage, "orders"), 3);
+    assert_eq!(storage.messages("orders"), 3);
     assert_eq!(storage.json(&["peek", "orders"])[0]["dequeue_count"], 0);
     assert_eq!(fs::read_to_string(&path).expect("read"), "a note\n");
 
@@ -455,29 +407,5 @@ async fn no_message_is_received_for_a_file_that_another_process_writes() {
         other.try_lock().expect("nobody has it any more");
         other.unlock().expect("unlocked");
     }
-    assert_eq!(messages(&storage, "orders"), 1);
-}
-
-#[tokio::test]
-async fn a_sweep_that_finds_only_temporary_files_deletes_them() {
-    let storage = Storage::new();
-    let folder = storage.submit_film().await;
-
-    // As a process leaves it that was killed two hours ago.
-    let partial = folder.join("identity#1");
-    let file = File::create(&partial).expect("created");
-    let old = SystemTime::now() - Duration::from_secs(2 * 3600);
-    file.set_modified(old).expect("set");
-    let folder = folder.to_str().expect("text");
-    let sweep = ["--payload-folder", folder, "payloads", "sweep"];
-    let looked = storage.out(&[&sweep[..], &["--dry-run"]].concat());
-    let all = "0 payloads of 0 bytes, 0 marks and 1 temporary file";
-    assert_eq!(looked, format!("{all} would be deleted\n"));
-    storage.run(&sweep).failed(5, all);
-    assert!(partial.exists());
-    let yes = [&sweep[..], &["--yes"]].concat();
-    assert_eq!(storage.out(&yes), format!("deleted {all}\n"));
-    assert!(!partial.exists());
-    assert_eq!(storage.out(&yes), "nothing is to be deleted\n");
-    assert_eq!(messages(&storage, "orders"), 1);
+    assert_eq!(storage.messages("orders"), 1);
 }

@@ -93,7 +93,7 @@ async fn a_file_that_no_export_has_written_is_named_and_nothing_is_claimed() {
             ran.error.contains("line 4") && !ran.error.contains("torn"),
             "{ran:?}"
         );
-        assert_eq!(third.json(&["stat", "orders"])[0]["messages"], 3);
+        assert_eq!(third.messages("orders"), 3);
     }
     // The last line of its own ends too early.
     let torn = format!("{copied}{}", &first[..first.len() / 2]);
@@ -164,7 +164,7 @@ async fn a_payload_in_another_form_is_named() {
             assert!(ran.error.contains(name), "{shown:?}: {ran:?}");
         }
     }
-    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 1);
+    assert_eq!(storage.messages("orders"), 1);
     // Without an envelope, a body may be any bytes.
     let mut bare = storage.command(&["submit", "orders", "--bare"]);
     assert_eq!(

@@ -7,6 +7,7 @@ mod hostile;
 mod kills;
 #[cfg(target_os = "linux")]
 mod owners;
+mod payloads;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -1,15 +1,9 @@
 //! A storage, and the program on it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use assert_cmd::Command;
-use queue_runtime::envelope::{ClientId, Envelope, MessageId, RequestId};
-use queue_runtime::payloads::ObjectPayloads;
-use queue_runtime::send::UntypedMessage;
-use queue_runtime::wire::Payload;
 use queue_runtime::{Delivery, Message, QueueService};
-use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -77,19 +71,10 @@ impl Storage {
         out.lines().map(line).collect()
     }
 
-    /// Submits a message whose payload goes to a folder, which it returns.
-    pub(crate) async fn submit_film(&self) -> PathBuf {
-        let folder = self.path("payloads");
-        let store = ObjectPayloads::create_in_folder(&folder).expect("created");
-        let service = QueueService::builder(&self.url).payloads(Arc::new(store));
-        let service = service.connect().await.expect("connects");
-        let (client, request) = (ClientId::new("shop").expect("valid"), RequestId::random());
-        let envelope = Envelope::new(MessageId::random(), client, request, "shop.film");
-        let film = format!("\"{}\"", incompressible(300_000));
-        let film = UntypedMessage::event(envelope, Payload::Json(film.into()));
-        let queue = service.any_queue("orders").expect("a name");
-        queue.submit(film).await.expect("submitted");
-        folder
+    /// Returns the number of messages that a queue has.
+    pub(crate) fn messages(&self, queue: &str) -> u64 {
+        let stat = self.json(&["stat", queue]);
+        stat[0]["messages"].as_u64().expect("a number")
     }
 
     pub(crate) async fn submit(&self, numbers: impl IntoIterator<Item = u32>) {

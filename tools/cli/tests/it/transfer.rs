@@ -25,7 +25,7 @@ async fn copies_change_nothing_and_are_imported_elsewhere() {
     storage
         .run(&["export", "orders-poison", file])
         .failed(1, "exists");
-    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 599);
+    assert_eq!(storage.messages("orders"), 599);
 
     let mut import = other.command(&["--json", "import", "-"]);
     let imported = import
@@ -50,7 +50,7 @@ async fn copies_change_nothing_and_are_imported_elsewhere() {
     let again = other.out(&["export", "orders"]);
     assert_eq!(events(lines(&again))[..599], events(lines(&copied)));
     other.out(&["import", file, "--queue", "elsewhere"]);
-    assert_eq!(other.json(&["stat", "elsewhere"])[0]["messages"], 1);
+    assert_eq!(other.messages("elsewhere"), 1);
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_move_leaves_the_queue_empty_and_can_be_continued() {
         .failed(5, "Move about 700 messages");
     assert!(!path.exists(), "nothing was confirmed");
     storage.out(&["export", "orders", file, "--move", "--yes"]);
-    assert_eq!(storage.json(&["stat", "orders"])[0]["messages"], 0);
+    assert_eq!(storage.messages("orders"), 0);
     storage.submit(700..800).await;
     // As a killed process leaves it.
     let whole = fs::read_to_string(&path).expect("read");
@@ -125,5 +125,5 @@ async fn a_torn_last_line_is_left_out_and_a_broken_one_is_named() {
     let ran = third.run(&["import", file]);
     ran.failed(6, "line 4: not a message");
     assert!(ran.error.contains("--from-line 4, or 5"), "{ran:?}");
-    assert_eq!(third.json(&["stat", "orders"])[0]["messages"], 3);
+    assert_eq!(third.messages("orders"), 3);
 }
