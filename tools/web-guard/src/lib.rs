@@ -29,10 +29,8 @@
 //! let (guard, listener) = Guard::bind(0).await?;
 //! println!("open {}", guard.login_link());
 //! let app = guard.protect(Router::new().route("/", get(page)));
-//! # let serving = async {
-//! web_guard::serve(listener, app).await;
-//! # };
-//! # drop(serving);
+//! # async fn signal() {}
+//! web_guard::serve(listener, app, signal()).await;
 //! # Ok(())
 //! # }
 //! ```

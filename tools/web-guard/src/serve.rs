@@ -6,11 +6,12 @@ use std::time::Duration;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// The greatest number of open connections. Others wait until one is closed.
 const MAX_CONNECTIONS: usize = 128;
@@ -19,11 +20,37 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a connection that could not be accepted, because the system is short of something.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves pages by HTTP/1.1 until it is dropped, which closes all connections. Up to 128 may be open; one on which no request
-/// arrives for ten seconds is closed.
-pub async fn serve(listener: TcpListener, pages: Router) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// The longest time for which a stop waits for answers in progress.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Serves pages by HTTP/1.1 until `stopped` is ready. Up to 128 connections may be open; one on which no request arrives for
+/// ten seconds is closed.
+///
+/// Answers that are in progress at the stop are finished, for up to five seconds: end streams that have no end by
+/// themselves. No handler runs any more when this returns.
+///
+/// # Cancel safety
+/// Dropping it closes all connections at once.
+pub async fn serve(listener: TcpListener, pages: Router, stopped: impl Future<Output = ()>) {
     let mut open = JoinSet::new();
+    let stopping = GracefulShutdown::new();
+    tokio::select! {
+        () = accept(listener, pages, &mut open, &stopping) => {}
+        () = stopped => {}
+    }
+    if timeout(GRACE, stopping.shutdown()).await.is_err() {
+        tracing::warn!("answers are not finished after {GRACE:?}; their connections are closed");
+    }
+    open.shutdown().await;
+}
+
+async fn accept(
+    listener: TcpListener,
+    pages: Router,
+    open: &mut JoinSet<()>,
+    stopping: &GracefulShutdown,
+) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let place = Arc::clone(&places).acquire_owned().await;
         let accepted = listener.accept().await;
@@ -36,14 +63,15 @@ pub async fn serve(listener: TcpListener, pages: Router) {
                 continue;
             }
         };
-        let service = TowerToHyperService::new(pages.clone());
+        let mut connection = http1::Builder::new();
+        let connection = connection
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .serve_connection(stream, TowerToHyperService::new(pages.clone()));
+        let connection = stopping.watch(connection);
         open.spawn(async move {
             let _place = place;
-            let mut connection = http1::Builder::new();
-            let connection = connection
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT);
-            if let Err(error) = connection.serve_connection(stream, service).await {
+            if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection has ended");
             }
         });

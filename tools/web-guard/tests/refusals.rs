@@ -1,5 +1,8 @@
 //! What a guard lets through, and what it refuses.
 
+use std::future::pending;
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use axum::routing::{get, post};
@@ -7,6 +10,7 @@ use axum::{Extension, Router};
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tower::ServiceExt as _;
 use web_guard::{Guard, Session};
 
@@ -242,7 +246,57 @@ async fn connections_that_say_nothing_are_closed() {
     };
     let answer = tokio::select! {
         answer = answered => answer,
-        () = web_guard::serve(listener, app) => panic!("it serves for ever"),
+        () = web_guard::serve(listener, app, pending()) => panic!("it serves for ever"),
     };
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}
+
+/// An answer is finished that is in progress when serving ends, and connections on which nothing was asked are closed.
+#[tokio::test]
+async fn answers_in_progress_are_finished_at_a_stop() {
+    let (guard, listener) = Guard::bind(0).await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let login = guard.login_link();
+    let (asked, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let handler = {
+        let (asked, go_on) = (Arc::clone(&asked), Arc::clone(&go_on));
+        async move || {
+            asked.notify_one();
+            go_on.notified().await;
+            "finished"
+        }
+    };
+    let app = guard.protect(Router::new().route("/", get(handler)));
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop).notified_owned();
+    let serving = tokio::spawn(web_guard::serve(listener, app, stopped));
+
+    let ask = async |path: &str, cookie: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{cookie}\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer
+    };
+    let (_, path) = login.rsplit_once('/').expect("a path");
+    let answer = ask(&format!("/{path}"), "").await;
+    let cookie = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("set-cookie: "));
+    let cookie = format!("cookie: {}\r\n", cookie.expect("a session"));
+    let _silent = TcpStream::connect(address).await.expect("connected");
+    let stopping = async {
+        asked.notified().await;
+        stop.notify_one();
+        tokio::task::yield_now().await;
+        go_on.notify_one();
+    };
+    let (answer, ()) = tokio::join!(ask("/", &cookie), stopping);
+    assert!(answer.ends_with("finished"), "{answer}");
+    serving.await.expect("no panic");
+    TcpStream::connect(address)
+        .await
+        .expect_err("nobody listens");
 }

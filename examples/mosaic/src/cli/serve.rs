@@ -1,4 +1,5 @@
 use std::io::Write as _;
+use std::pin::pin;
 use std::time::Duration;
 
 use mosaic::web::{Pages, Tiles};
@@ -61,14 +62,15 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
     pages.go_on().await?;
     println!("open {} (works once)", guard.login_link());
     std::io::stdout().flush()?;
+    let mut serving = pin!(pages.serve(listener));
     let ended = tokio::select! {
-        () = web_guard::serve(listener, pages.router.clone()) => Ok(()),
+        () = &mut serving => unreachable!("only `end` ends it"),
         () = pages.run() => Ok(()),
         failure = roles.failed() => Err(failure),
         _ = signals.next() => Ok(()),
     };
     let stopping = async {
-        pages.end().await;
+        tokio::join!(serving, pages.end());
         let agent = async {
             if let Some(agent) = agent {
                 agent.shutdown().await;

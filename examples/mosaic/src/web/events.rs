@@ -26,6 +26,7 @@ pub(super) struct Streams {
     board: watch::Sender<Arc<Board>>,
     opened: Arc<Notify>,
     places: Arc<Semaphore>,
+    ended: watch::Sender<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,6 +51,21 @@ impl Streams {
             board,
             opened,
             places: Arc::new(Semaphore::new(MAX_STREAMS)),
+            ended: watch::Sender::new(false),
+        }
+    }
+
+    /// Ends all streams, also those that are opened later.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Waits for the end.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut ended = self.ended.subscribe();
+        async move {
+            // If the sender is gone, nothing is served any more.
+            let _ = ended.wait_for(|ended| *ended).await;
         }
     }
 }
@@ -76,7 +92,8 @@ pub(super) async fn events(
         let news = page.next().await?;
         Some((stream::iter(news.into_iter().map(Ok)), page))
     });
-    Ok(Sse::new(events.flatten()).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    let events = events.flatten().take_until(streams.ended());
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
 impl PageStream {

@@ -26,6 +26,7 @@ use axum::{Extension, Router};
 use pictures::{PictureError, Scene};
 use queue_cost::PriceTable;
 use queue_runtime::{Failure, QueueService};
+use tokio::net::TcpListener;
 use web_guard::{Guard, Session};
 
 use crate::storage::store::{Store, StoreError};
@@ -128,8 +129,15 @@ impl Pages {
         self.front.uploads.go_on().await
     }
 
-    /// Refuses further pictures, and waits until those that are taken in now are submitted.
+    /// Serves the pages, until [`end`](Self::end) is called and the answers that are then in progress are finished.
+    pub async fn serve(&self, listener: TcpListener) {
+        let ended = self.front.streams.ended();
+        web_guard::serve(listener, self.router.clone(), ended).await;
+    }
+
+    /// Ends the streams of events, refuses further pictures, and waits until those that are taken in now are submitted.
     pub async fn end(&self) {
+        self.front.streams.end();
         self.front.uploads.end().await;
     }
 

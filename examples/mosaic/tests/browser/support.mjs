@@ -128,8 +128,10 @@ export class Stage {
       if (["error", "warning"].includes(said.type())) wrong(`console: ${said.text()} ${said.location().url}`);
     });
     page.on("pageerror", (error) => wrong(`error: ${error.stack ?? error}`));
-    page.on("response", (answer) => {
-      if (answer.status() >= 400) wrong(`${answer.status()} ${answer.request().method()} ${answer.url()}`);
+    page.on("response", async (answer) => {
+      if (answer.status() < 400) return;
+      const text = await answer.text().catch(() => "");
+      wrong(`${answer.status()} ${answer.request().method()} ${answer.url()} ${text}`);
     });
     page.on("requestfailed", (request) => {
       const why = request.failure()?.errorText;
