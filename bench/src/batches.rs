@@ -52,7 +52,7 @@ async fn handle(url: &str, messages: u32, in_batches: bool) -> Outcome<f64> {
             let inserted = tokio::task::spawn_blocking(move || insert(&shared, parcels.iter()));
             inserted.await?
         };
-        let all = batch(all).size(100).within(Duration::from_millis(20));
+        let all = batch(all).size(100).max_wait(Duration::from_millis(20));
         service.listener_with(shared, all)
     } else {
         let one = move |parcel: Received<Parcel>| insert(&shared, [&parcel]);
@@ -81,7 +81,7 @@ fn insert<'a>(
     for parcel in parcels {
         let mut insert = tx.prepare_cached("INSERT INTO parcels VALUES (?1)")?;
         insert.execute([parcel.number])?;
-        parcel.complete_in(&tx, [])?;
+        parcel.complete_within(&tx, [])?;
     }
     tx.commit()?;
     Ok(())

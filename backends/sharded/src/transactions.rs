@@ -63,7 +63,7 @@ impl Transactions for ShardedTransactions {
 
     fn encode(&self, queue: &QueueName, _: &NewMessage) -> Result<String> {
         let detail = "the statement of other drivers cannot tell which shards there are when it is executed; \
-                      `submit_in` can";
+                      `submit_within` can";
         let error = Error::new(ErrorKind::Unsupported, Operation::Put).with_queue(queue);
         Err(error.with_detail(detail).unsent())
     }

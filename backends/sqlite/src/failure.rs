@@ -219,7 +219,7 @@ impl Failure {
                 let detail = match holder {
                     Holder::ThisProcess => format!(
                         "`{file}` has been locked for {waited:?} by a transaction of another connection in this \
-                         process; end it first, or use `submit_in` and `complete_in`"
+                         process; end it first, or use `submit_within` and `complete_within`"
                     ),
                     Holder::Any => format!(
                         "`{file}` has been locked for {waited:?} by another process, or by a transaction of another \

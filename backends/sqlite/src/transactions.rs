@@ -215,12 +215,12 @@ impl Transactions for SqliteTransactions {
     fn encode(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<String> {
         if queue.is_reply_queue() {
             // The trigger would create it for ever if its owner is gone.
-            let why = "the outbox takes no replies: `complete_in` and dispositions do";
+            let why = "the outbox takes no replies: `complete_within` and dispositions do";
             return Err(self.error(Failure::Unfit(why.to_owned()), Some(queue)));
         }
         if message.attachment.is_some() {
             let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
-            let why = "its payload does not fit the body, and the outbox takes no attachments: `submit_in` does";
+            let why = "its payload does not fit the body, and the outbox takes no attachments: `submit_within` does";
             return Err(too_large.unsent().with_detail(why));
         }
         let Step::Put { parcel, .. } = self.step_of(queue, message)? else {

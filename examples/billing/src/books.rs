@@ -123,7 +123,7 @@ impl Books {
         if !self.with_queues {
             return Ok(());
         }
-        match of.complete_in(tx, []) {
+        match of.complete_within(tx, []) {
             Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(()),
             completed => Ok(completed?),
         }

@@ -99,7 +99,7 @@ async fn price(worker: Worker, records: Batch<UsageRecord>) -> Result<Vec<Dispos
                 books.complete(tx, record)?;
             }
             for item in complete.iter().filter(|_| with_queues) {
-                own.submit_in(tx, PricedItem { item: *item })?;
+                own.submit_within(tx, PricedItem { item: *item })?;
             }
             Ok(complete)
         })

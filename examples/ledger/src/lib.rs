@@ -66,7 +66,7 @@ pub fn order(
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let record = "INSERT INTO orders (number) VALUES (?1)";
     tx.execute(record, [transfer.number])?;
-    service.submit_in(&tx, transfer.clone())?;
+    service.submit_within(&tx, transfer.clone())?;
     Ok(tx.commit()?)
 }
 

@@ -208,7 +208,7 @@ impl ServiceBuilder {
     /// Each such message takes one more transaction of the storage. All services that submit to a queue or consume from
     /// it need the same store: one without it leaves messages with such payloads where they are. Messages and their
     /// follow-ups are no longer stored in one step: as on Azure, unique submissions and schedules need a store of results,
-    /// and transactions of the application ([`submit_in`](QueueService::submit_in)) are refused.
+    /// and transactions of the application ([`submit_within`](QueueService::submit_within)) are refused.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -361,13 +361,13 @@ impl QueueService {
     }
 
     /// Submits a message within a transaction of the application's own connection to the storage of the queues, as
-    /// [`Submit::in_transaction`] does. To configure it (id, request, delay, …), call that.
+    /// [`Submit::within`] does. To configure it (id, request, delay, …), call that.
     ///
     /// Blocks the thread while another connection writes, for up to the busy timeout.
     ///
     /// # Errors
-    /// Those of [`Submit::in_transaction`].
-    pub fn submit_in<M, E, T>(
+    /// Those of [`Submit::within`].
+    pub fn submit_within<M, E, T>(
         &self,
         transaction: T,
         message: M,
@@ -377,7 +377,7 @@ impl QueueService {
         E: Transactions,
         T: StorageTransaction<E>,
     {
-        self.submit(message).in_transaction(transaction)
+        self.submit(message).within(transaction)
     }
 
     /// Returns the storage of the queues: below types and settings, metered and without retries.

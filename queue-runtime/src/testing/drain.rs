@@ -86,7 +86,7 @@ pub fn drain<'l>(listeners: impl IntoIterator<Item = &'l ListenerHandle>) -> Dra
 /// let orders = service.listener(ship).start()?;
 /// service.submit(Order { number: 7 }).delay(Duration::from_secs(2 * 3600)).await?;
 ///
-/// let drain = testing::drain([&orders]).within(Duration::from_secs(3 * 3600));
+/// let drain = testing::drain([&orders]).timeout(Duration::from_secs(3 * 3600));
 /// assert_eq!(drain.await?.completed(), 1);
 /// # Ok(())
 /// # }
@@ -158,7 +158,7 @@ pub struct Drained {
 /// let orders = service.listener(ship).start()?;
 /// service.submit(Order { number: 7 }).await?;
 ///
-/// let error = testing::drain([&orders]).within(Duration::from_secs(600)).await.unwrap_err();
+/// let error = testing::drain([&orders]).timeout(Duration::from_secs(600)).await.unwrap_err();
 /// assert_eq!(error.to_string(), "not empty after 600s: queue `order` has 1 message, 0 of them in flight");
 /// # Ok(())
 /// # }
@@ -195,7 +195,7 @@ pub struct NotDrained {
 /// let orders = service.listener(ship).start()?;
 /// orders.pause();
 ///
-/// let drain = testing::drain([&orders]).within(Duration::from_secs(60));
+/// let drain = testing::drain([&orders]).timeout(Duration::from_secs(60));
 /// let error = drain.await.expect_err("its listener is paused");
 /// let left = &error.left[0];
 /// assert_eq!((left.queue.as_str(), left.phase), ("order", ListenerPhase::Paused));
@@ -218,7 +218,7 @@ pub struct NotEmpty {
 
 impl Drain<'_> {
     /// Sets how long to wait, on Tokio's clock. The default is an hour.
-    pub fn within(mut self, limit: Duration) -> Self {
+    pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }

@@ -25,7 +25,7 @@ use super::service::{Record, TestService, connect};
 /// returned were dropped, and their tasks have ended, as they do with the runtime.
 ///
 /// Time is real, because SQLite's threads do not follow Tokio's: delays and retries take as long as they say, and a
-/// [`drain`](super::drain()) needs a [limit](super::Drain::within) that a failing test can wait for.
+/// [`drain`](super::drain()) needs a [limit](super::Drain::timeout) that a failing test can wait for.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +55,7 @@ use super::service::{Record, TestService, connect};
 /// });
 /// let deposits = service.listener(deposit).retry(RetryPolicy::fixed(Duration::ZERO)).start()?;
 /// service.submit(Deposit { amount: 10 }).await?;
-/// testing::drain([&deposits]).within(Duration::from_secs(60)).await?;
+/// testing::drain([&deposits]).timeout(Duration::from_secs(60)).await?;
 ///
 /// assert_eq!(service.submitted::<Notice>(), [Notice { text: "more".to_owned() }]);
 /// let sum = "SELECT sum(amount) FROM deposits";

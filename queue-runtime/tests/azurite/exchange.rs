@@ -47,7 +47,7 @@ fn a_request_is_answered_by_another_instance() {
             .expect("starts");
         let ask = |item| {
             let request = asking.request(PriceRequest { item });
-            let request = request.reply::<Price>().within(GUARD);
+            let request = request.reply::<Price>().timeout(GUARD);
             async move { request.await.expect("a reply") }
         };
         let replies = tokio::join!(ask(1), ask(2), ask(3));
@@ -56,7 +56,7 @@ fn a_request_is_answered_by_another_instance() {
             (100, 200, 300)
         );
         let request = asking.request(PriceRequest { item: 0 });
-        let rejected = request.reply::<Price>().within(GUARD).await;
+        let rejected = request.reply::<Price>().timeout(GUARD).await;
         let problem = rejected.expect_err("no such item").problem;
         assert!(
             matches!(problem, RequestProblem::Rejected { error: None }),
@@ -97,7 +97,7 @@ fn an_instance_that_is_gone_leaves_no_queue() {
         let asking = living.clone();
         let waiting = tokio::spawn(async move {
             let request = asking.request(LateRequest { item: 1 });
-            request.reply::<Price>().within(GUARD).await
+            request.reply::<Price>().timeout(GUARD).await
         });
         let service = connect().await;
         service.clean_reply_queues().await.expect("no error");

@@ -33,7 +33,7 @@ async fn each_request_for_work_that_was_done_has_the_recorded_reply() {
     };
     let pay = |number, request: &str| {
         let request = service.request(Payment { number }).request(request);
-        request.reply::<Paid>().within(Duration::from_secs(60))
+        request.reply::<Paid>().timeout(Duration::from_secs(60))
     };
     pay(1, "r-1").await.expect_err("nobody is there yet");
     let results = service.results().expect("in memory");

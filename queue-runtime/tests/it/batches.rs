@@ -94,7 +94,7 @@ async fn with_orders(orders: std::ops::Range<u32>) -> TestService {
 }
 
 fn batches(service: &TestService, log: &Log, mood: Mood, size: usize) -> ListenerBuilder<Order> {
-    let handler = batch(handle).size(size).within(SECOND);
+    let handler = batch(handle).size(size).max_wait(SECOND);
     let listener = service.listener_with((log.clone(), mood), handler);
     listener.retry(RetryPolicy::fixed(10 * SECOND))
 }
@@ -122,7 +122,7 @@ async fn a_batch_is_full_or_has_what_came_in_time() {
 #[tokio::test(start_paused = true)]
 async fn messages_that_wait_for_others_are_parked_for_a_quarter_of_a_lease_at_most() {
     let (service, log) = (with_orders(0..3).await, Log::default());
-    let handler = batch(handle).within(3600 * SECOND);
+    let handler = batch(handle).max_wait(3600 * SECOND);
     let listener = service.listener_with((log.clone(), Mood::Good), handler);
     let listener = listener.visibility_timeout(20 * SECOND).start();
     let listener = listener.expect("starts");
@@ -283,7 +283,7 @@ async fn a_lease_that_is_lost_meanwhile_costs_only_its_message() {
     submitted.expect("submitted");
     faults.fail_next(1, Operation::Update, Fault::LeaseLost(30 * SECOND));
     let log = Log::default();
-    let handler = batch(slow).size(10).within(SECOND);
+    let handler = batch(slow).size(10).max_wait(SECOND);
     let listener = service.listener_with(log.clone(), handler);
     let listener = listener.start().expect("starts");
     let info = drained(&listener).await;
@@ -324,7 +324,7 @@ async fn a_router_can_have_batches_of_a_type() {
         text: number.to_string(),
     });
     service.submit_all(notes).await.expect("submitted");
-    let handler = batch(handle).within(SECOND);
+    let handler = batch(handle).max_wait(SECOND);
     let router = service
         .router("orders")
         .route(Route::with((log.clone(), Mood::Good), handler))
@@ -345,7 +345,7 @@ async fn settings_of_batches_are_checked() {
             "size of a batch is 0",
         ),
         (
-            service.listener(batch(none).within(Duration::ZERO)),
+            service.listener(batch(none).max_wait(Duration::ZERO)),
             "time within which a batch is collected is 0ns",
         ),
         (
@@ -366,7 +366,7 @@ async fn settings_of_batches_are_checked() {
 #[tokio::test(start_paused = true)]
 async fn collecting_may_take_longer_than_the_handler() {
     let (service, log) = (with_orders(0..3).await, Log::default());
-    let handler = batch(handle).size(10).within(30 * SECOND);
+    let handler = batch(handle).size(10).max_wait(30 * SECOND);
     let listener = service.listener_with((log.clone(), Mood::Good), handler);
     let listener = listener.visibility_timeout(120 * SECOND);
     let listener = listener.handler_timeout(3 * SECOND).start();

@@ -177,7 +177,7 @@ async fn a_slow_type_leaves_room_for_the_others() {
         (8, 10),
         "half the room waits"
     );
-    let drained = testing::drain([&listener]).within(2 * 3600 * SECOND).await;
+    let drained = testing::drain([&listener]).timeout(2 * 3600 * SECOND).await;
     let drained = drained.expect("drained");
     assert_eq!((drained.completed(), drained.poisoned()), (260, 0));
     assert_eq!(slow_ones.with(|seen| seen.most), 2);

@@ -54,7 +54,7 @@ async fn an_outage_that_outlasts_a_request_is_its_error() {
             faults.fail_every(operation, outage.clone());
             let ask = || {
                 let request = service.request(Question { number: 1 });
-                request.reply::<Answer>().within(within).into_future()
+                request.reply::<Answer>().timeout(within).into_future()
             };
             // The second waits until the first has given up.
             let (first, second) = tokio::join!(ask(), ask());
@@ -290,7 +290,7 @@ async fn the_reply_queues_of_instances_that_are_gone_are_deleted_and_no_others()
         let request = living.request(Question { number: 1 });
         request
             .reply::<Answer>()
-            .within(60 * MINUTE)
+            .timeout(60 * MINUTE)
             .await
             .map(drop)
     });

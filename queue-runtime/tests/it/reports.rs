@@ -215,7 +215,7 @@ async fn a_reply_queue_without_an_answer_in_time_is_logged_as_a_timeout() {
         let (service, faults) = testing::service_with_faults().await;
         faults.fail_every(operation, Fault::Stalled);
         let request = service.request(Job { mood: Mood::Good }).reply::<Job>();
-        let error = request.within(Duration::from_secs(120)).await;
+        let error = request.timeout(Duration::from_secs(120)).await;
         error.expect_err("nobody answers");
         assert!(log.count(text) > 1, "{text}");
         let line = log.line(text);

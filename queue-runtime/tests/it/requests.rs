@@ -98,7 +98,7 @@ async fn a_request_that_nobody_answers_ends_in_time_and_says_which_it_was() {
     let service = testing::service().await;
     let began = Instant::now();
     let request = service.request(Question { number: 1 }).request("r-1");
-    let error = request.reply::<Answer>().within(MINUTE).await;
+    let error = request.reply::<Answer>().timeout(MINUTE).await;
     let error = error.expect_err("nobody is there");
     assert_eq!(began.elapsed(), MINUTE);
     assert!(matches!(error.problem, RequestProblem::NoReply { waited } if waited == MINUTE));
@@ -333,7 +333,7 @@ async fn a_storage_that_fails_for_a_while_delays_replies() {
             sleep(LEASE + Duration::from_secs(1)).await;
         }
         let reply = service.request(Question { number: 2 }).reply::<Answer>();
-        let reply = reply.within(10 * MINUTE).await.expect("a reply");
+        let reply = reply.timeout(10 * MINUTE).await.expect("a reply");
         assert_eq!(reply.number, 4, "{operation:?}");
         // The reply may come before the last fault: an answer that is lost was carried out.
         sleep(LEASE).await;

@@ -183,7 +183,7 @@ async fn answer_stored(disposition: Disposition) -> (MessageId, Vec<Event>) {
     let storage = shared();
     let (service, other) = (instance(&storage).await, instance(&storage).await);
     let request = service.request(Question { number: 1 }).request("r-1");
-    let request = request.reply::<Answer>().within(Duration::from_millis(1));
+    let request = request.reply::<Answer>().timeout(Duration::from_millis(1));
     request.await.expect_err("nobody is there yet");
     let accept = other.accept::<Question>().reply_errors(true);
     let question = accept.await.expect("no error").expect("asked");
@@ -241,7 +241,7 @@ async fn a_request_for_work_that_was_done_without_a_reply_is_told_so() {
         .expect("submitted");
     for _ in 0..2 {
         let request = service.request(Payment { number: 1 }).reply::<Answer>();
-        let error: RequestError<_> = request.within(MINUTE).await.expect_err("no reply");
+        let error: RequestError<_> = request.timeout(MINUTE).await.expect_err("no reply");
         assert!(
             matches!(error.problem, RequestProblem::NotReplied),
             "{error}"

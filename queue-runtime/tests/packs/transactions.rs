@@ -55,7 +55,7 @@ async fn an_item_is_completed_with_the_transaction_or_not_at_all() {
             .expect("begun");
         let insert = "INSERT INTO done VALUES (?1)";
         tx.execute(insert, [number]).expect("inserted");
-        let completing = delivery.complete_in(&tx, []).expect("written");
+        let completing = delivery.complete_within(&tx, []).expect("written");
         match number % 2 {
             0 => tx.commit().expect("committed"),
             _ => tx.rollback().expect("rolled back"),

@@ -79,7 +79,7 @@ pub(crate) async fn goes_through_all(service: &QueueService, length: usize) {
     });
     let answering = answering.start().expect("starts");
     let reply = service.request(shown.clone()).reply::<Trailer>();
-    let reply = reply.within(Duration::from_secs(300)).await;
+    let reply = reply.timeout(Duration::from_secs(300)).await;
     assert!(
         reply.expect("answered").frames == shown.frames,
         "another reply"

@@ -127,7 +127,7 @@ async fn it_gives_up_and_says_what_is_left() {
         .expect("submitted");
 
     let error = drain([&cuts, &slices])
-        .within(5 * MINUTE)
+        .timeout(5 * MINUTE)
         .await
         .expect_err("two are left");
     assert!(
@@ -164,7 +164,7 @@ async fn a_queue_that_cannot_be_counted_is_not_taken_for_empty() {
         Fault::Refused(ErrorKind::Unreachable),
     );
     let error = drain([&cuts])
-        .within(5 * MINUTE)
+        .timeout(5 * MINUTE)
         .await
         .expect_err("not counted");
     let kind = error.left[0].depth.as_ref().expect_err("refused").kind();

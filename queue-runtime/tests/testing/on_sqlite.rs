@@ -75,7 +75,9 @@ async fn what_a_transaction_submits_is_listed_if_it_was_committed() {
     service.submit(deposit(1)).await.expect("submitted");
     for (number, commit) in [(2, true), (3, false), (4, true)] {
         let tx = begin(&mut connection);
-        service.submit_in(&tx, deposit(number)).expect("written");
+        service
+            .submit_within(&tx, deposit(number))
+            .expect("written");
         if commit {
             tx.commit().expect("committed");
         }
@@ -93,7 +95,7 @@ async fn what_a_transaction_submits_is_listed_if_it_was_committed() {
         assert_eq!(accepted.number, number);
         let told = FollowUp::new(&notice(&number.to_string()));
         let tx = begin(&mut connection);
-        let completing = accepted.complete_in(&tx, [told]).expect("written");
+        let completing = accepted.complete_within(&tx, [told]).expect("written");
         match number {
             5 => tx.rollback().expect("rolled back"),
             _ => tx.commit().expect("committed"),
@@ -132,7 +134,7 @@ async fn handlers_that_work_in_transactions_are_drained() {
     let notices = notices.expect("started");
     let submit = service.submit_all((1..=3).map(deposit));
     submit.await.expect("submitted");
-    let drained = drain([&deposits, &notices]).within(GUARD).await;
+    let drained = drain([&deposits, &notices]).timeout(GUARD).await;
     let drained = drained.expect("drained");
     assert_eq!((drained.completed(), drained.poisoned()), (4, 1));
     assert_eq!(drained.listeners[0].retried, 1);
@@ -153,7 +155,7 @@ async fn delay_and_time_to_live_are_those_of_the_submission() {
     let mut connection = connect(&service);
     let tx = begin(&mut connection);
     let submit = service.submit(deposit(1)).delay(2 * delay);
-    submit.in_transaction(&tx).expect("written");
+    submit.within(&tx).expect("written");
     tx.commit().expect("committed");
 
     let notices = service.submitted::<Notice>();
@@ -200,7 +202,7 @@ async fn the_messages_of_a_pack_are_listed_and_what_leaves_it_is_not() {
     let soon = RetryPolicy::fixed(Duration::from_millis(10));
     let listener = service.listener(handle).retry(soon).start();
     let listener = listener.expect("started");
-    let drained = drain([&listener]).within(GUARD).await.expect("drained");
+    let drained = drain([&listener]).timeout(GUARD).await.expect("drained");
     assert_eq!((drained.completed(), drained.poisoned()), (19, 1));
     let all: Vec<_> = (1..=20).map(deposit).collect();
     assert_eq!(service.submitted::<Deposit>(), all);
@@ -217,7 +219,7 @@ async fn an_attachment_is_read_after_its_message_was_completed() {
         service.submit(notice(text)).await.expect("submitted");
         for commit in [false, true] {
             let tx = begin(&mut connection);
-            service.submit_in(&tx, notice(text)).expect("written");
+            service.submit_within(&tx, notice(text)).expect("written");
             if commit {
                 tx.commit().expect("committed");
             }
@@ -267,7 +269,7 @@ fn the_folder_is_deleted_with_the_runtime_of_a_listener() {
         let insert = in_transaction(|_, _: &Received<Deposit>| {});
         let listener = service.listener(insert).start().expect("started");
         service.submit(deposit(1)).await.expect("submitted");
-        let drained = drain([&listener]).within(GUARD).await.expect("drained");
+        let drained = drain([&listener]).timeout(GUARD).await.expect("drained");
         assert_eq!(drained.completed(), 1);
         folder(&service)
     });

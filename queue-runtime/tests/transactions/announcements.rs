@@ -42,7 +42,7 @@ async fn a_notifier_that_panics_once_is_told_of_later_transactions() {
     let service = service.expect("connects");
     for transaction in 1..=3 {
         let tx = begin(&mut bank.connection);
-        service.submit_in(&tx, notice("new")).expect("written");
+        service.submit_within(&tx, notice("new")).expect("written");
         tx.commit().expect("committed");
         let announced = async {
             while faulty.announced.load(Ordering::Relaxed) < transaction {

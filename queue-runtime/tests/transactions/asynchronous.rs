@@ -120,7 +120,7 @@ async fn a_submission_is_awaited_and_takes_effect_with_the_commit() {
     let (store, service) = open().await;
     let mut tx = Transaction::default();
     service
-        .submit_in(&mut tx, notice("kept"))
+        .submit_within(&mut tx, notice("kept"))
         .await
         .expect("written");
     assert!(service.accept::<Notice>().await.expect("asked").is_none());
@@ -141,7 +141,10 @@ async fn a_completion_is_awaited_and_its_outcome_is_that_of_the_transaction() {
     let delivery = accept.await.expect("asked").expect("submitted");
 
     let mut tx = Transaction::default();
-    let completing = delivery.complete_in(&mut tx, []).await.expect("written");
+    let completing = delivery
+        .complete_within(&mut tx, [])
+        .await
+        .expect("written");
     drop(tx);
     let error = completing.confirm().await.expect_err("rolled back");
     assert!(
@@ -150,7 +153,7 @@ async fn a_completion_is_awaited_and_its_outcome_is_that_of_the_transaction() {
 
     let mut tx = Transaction::default();
     let follow_up = FollowUp::new(&notice("done"));
-    let completing = error.delivery.complete_in(&mut tx, [follow_up]).await;
+    let completing = error.delivery.complete_within(&mut tx, [follow_up]).await;
     let completing = completing.expect("written");
     tx.commit(&store).await;
     completing.confirm().await.expect("committed");
@@ -162,7 +165,7 @@ async fn a_completion_is_awaited_and_its_outcome_is_that_of_the_transaction() {
 async fn a_transaction_of_another_engine_is_refused() {
     let service = QueueService::connect("memory:").await.expect("connected");
     let mut tx = Transaction::default();
-    let refused = service.submit_in(&mut tx, notice("lost")).await;
+    let refused = service.submit_within(&mut tx, notice("lost")).await;
     let SubmitProblem::Storage(error) = refused.expect_err("another engine").problem else {
         panic!("another problem");
     };

@@ -21,7 +21,7 @@ async fn a_large_message_is_submitted_with_the_transaction_or_not_at_all() {
     let service = bank.service.clone();
     let submit = |bank: &mut Bank, commit: bool| {
         let tx = begin(&mut bank.connection);
-        service.submit_in(&tx, notice(&text)).expect("written");
+        service.submit_within(&tx, notice(&text)).expect("written");
         if commit {
             tx.commit().expect("committed");
         } else {

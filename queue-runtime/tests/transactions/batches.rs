@@ -17,7 +17,7 @@ fn insert(connection: &mut Connection, readings: &Batch<Reading>) -> Result<(), 
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for reading in readings.iter() {
         tx.execute("INSERT INTO readings VALUES (?1)", [reading.number])?;
-        reading.complete_in(&tx, [])?;
+        reading.complete_within(&tx, [])?;
     }
     tx.commit()?;
     Ok(())

@@ -144,7 +144,7 @@ async fn a_prepared_transaction_that_has_ended_completes_nothing_in_shards_eithe
         let done = deposit(tx, message);
         if message.attempt() == 1 {
             run(tx, &["ROLLBACK", "BEGIN IMMEDIATE"]);
-            let stray = service.submit(notice("stray")).in_transaction(tx);
+            let stray = service.submit(notice("stray")).within(tx);
             stray.expect("there is a transaction");
         }
         done
@@ -189,9 +189,9 @@ async fn a_transaction_that_has_ended_completes_nothing_on_the_applications_own_
             panic!("{ends:?} has not ended the transaction");
         }
         service
-            .submit_in(&tx, notice("stray"))
+            .submit_within(&tx, notice("stray"))
             .expect_err("it has ended");
-        let error = entered.complete_in(&tx, []).expect_err("it has ended");
+        let error = entered.complete_within(&tx, []).expect_err("it has ended");
         drop(tx);
         run(&bank.connection, &["PRAGMA max_page_count = 1000000"]);
         let back = error

@@ -21,7 +21,7 @@ async fn it_is_warned_about() {
     let service = service.await.expect("connects");
     let mut connection = queue_runtime::sqlite::connect(service.backend()).expect("a connection");
     let tx = begin(&mut connection);
-    service.submit_in(&tx, notice("late")).expect("written");
+    service.submit_within(&tx, notice("late")).expect("written");
     let warned = async {
         while !log.has(&["has not ended", "held-too-long.db"]) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -50,7 +50,7 @@ async fn a_submission_beside_it_fails_once_and_says_why() {
         (ErrorKind::Timeout, RetryAdvice::Permanent)
     );
     let text = error.to_string();
-    for part in ["bank.db", "in this process", "`submit_in`"] {
+    for part in ["bank.db", "in this process", "`submit_within`"] {
         assert!(text.contains(part), "{text}");
     }
     drop(tx);

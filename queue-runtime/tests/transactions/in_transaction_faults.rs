@@ -156,7 +156,7 @@ async fn an_error_of_the_file_in_the_function_is_no_attempt_but_one_of_a_stateme
     }
 }
 
-/// As of `submit_in`, when the disk is full.
+/// As of `submit_within`, when the disk is full.
 #[tokio::test]
 async fn an_error_of_a_submission_in_the_function_is_no_attempt_unless_the_message_is_to_blame() {
     for (kind, postponed) in [(ErrorKind::Storage, true), (ErrorKind::TooLarge, false)] {
@@ -206,7 +206,7 @@ async fn a_function_that_completes_the_message_itself_is_told_what_to_do_instead
     bank.submit(1).await;
     let handler = in_transaction(|tx, message: &Received<Deposit>| {
         add(tx, message.amount);
-        message.complete_in(tx, [])
+        message.complete_within(tx, [])
     });
     let report = drain(bank.service.listener(handler).poison_threshold(1)).await;
     assert_eq!(report.info.poisoned, 1);

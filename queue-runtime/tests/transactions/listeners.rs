@@ -46,7 +46,7 @@ impl Handled {
         let mut connection = self.connection.lock().expect("it panics without the lock");
         let tx = begin(&mut connection);
         add(&tx, deposit.amount);
-        deposit.complete_in(&tx, [FollowUp::new(&notice("more"))])?;
+        deposit.complete_within(&tx, [FollowUp::new(&notice("more"))])?;
         if matches!(end, End::ForgetsToCommit(times) if calls <= times) {
             return Ok(());
         }
@@ -201,7 +201,7 @@ async fn a_renewal_that_finds_the_message_gone_does_not_stop_the_handler() {
                 let mut connection = connection.lock().expect("no panic");
                 let tx = begin(&mut connection);
                 add(&tx, deposit.amount);
-                deposit.complete_in(&tx, [])?;
+                deposit.complete_within(&tx, [])?;
                 tx.commit()?;
             }
             clock.advance(Duration::from_secs(16));
@@ -253,7 +253,7 @@ async fn a_later_request_for_the_same_key_gets_the_reply_of_the_transaction() {
             FollowUp::reply(&notice("done")),
             FollowUp::new(&notice("more")),
         ];
-        deposit.complete_in(&tx, follow_ups)?;
+        deposit.complete_within(&tx, follow_ups)?;
         Ok(tx.commit()?)
     });
     let store = bank.service.results().expect("in the file");
@@ -265,7 +265,7 @@ async fn a_later_request_for_the_same_key_gets_the_reply_of_the_transaction() {
             amount: 10,
         };
         let request = bank.service.request(deposit).reply::<Notice>();
-        let reply = request.request("once").within(GUARD).await;
+        let reply = request.request("once").timeout(GUARD).await;
         assert_eq!(*reply.expect("answered").message(), notice("done"));
     }
     bank.assert(10, 0, 1).await;
@@ -295,7 +295,9 @@ async fn idle_consumers_are_woken_after_the_commit() {
         number: 1,
         amount: 1,
     };
-    service.submit_in(&tx, deposit.clone()).expect("written");
+    service
+        .submit_within(&tx, deposit.clone())
+        .expect("written");
     tx.commit().expect("committed");
     assert_eq!(handled(&mut events, 1).await, (1, 0));
 }

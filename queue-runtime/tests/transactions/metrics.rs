@@ -13,13 +13,13 @@ async fn what_a_transaction_settles_is_counted() {
 
     let deposit = bank.accepted().await;
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.commit().expect("committed");
     completing.confirm().await.expect("it was committed");
 
     let deposit = bank.accepted().await;
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.rollback().expect("rolled back");
     let error = completing
         .confirm()
@@ -28,7 +28,9 @@ async fn what_a_transaction_settles_is_counted() {
 
     let tx = begin(&mut bank.connection);
     let received = &*error.delivery;
-    received.complete_in(&tx, []).expect("it is still leased");
+    received
+        .complete_within(&tx, [])
+        .expect("it is still leased");
     tx.commit().expect("committed");
     error.delivery.release().await.expect("it was committed");
 

@@ -69,7 +69,7 @@ async fn a_message_of_the_outbox_has_the_rows_of_one_that_was_submitted() {
     bank.assert_sound();
     let in_transaction = message();
     let tx = crate::bank::begin(&mut bank.connection);
-    in_transaction.in_transaction(&tx).expect("written");
+    in_transaction.within(&tx).expect("written");
     tx.commit().expect("committed");
     message().await.expect("submitted");
     bank.assert(0, 3, 0).await;

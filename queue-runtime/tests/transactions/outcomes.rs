@@ -22,7 +22,7 @@ async fn rows_acknowledgement_and_follow_ups_are_committed_together() {
     let tx = begin(&mut bank.connection);
     add(&tx, deposit.amount);
     let follow_up = FollowUp::new(&notice("10 more"));
-    let completing = deposit.complete_in(&tx, [follow_up]).expect("written");
+    let completing = deposit.complete_within(&tx, [follow_up]).expect("written");
     tx.commit().expect("committed");
     completing.confirm().await.expect("it was committed");
     bank.assert(10, 0, 1).await;
@@ -38,10 +38,10 @@ async fn what_is_rolled_back_leaves_the_message_leased() {
     let tx = begin(&mut bank.connection);
     add(&tx, deposit.amount);
     bank.service
-        .submit_in(&tx, notice("alone"))
+        .submit_within(&tx, notice("alone"))
         .expect("written");
     let follow_up = FollowUp::new(&notice("10 more"));
-    let completing = deposit.complete_in(&tx, [follow_up]).expect("written");
+    let completing = deposit.complete_within(&tx, [follow_up]).expect("written");
     tx.rollback().expect("rolled back");
     let error = completing
         .confirm()
@@ -67,14 +67,16 @@ async fn a_second_transaction_can_complete_what_the_first_did_not() {
     let deposit = bank.accepted().await;
     let tx = begin(&mut bank.connection);
     let follow_up = || FollowUp::new(&notice("10 more"));
-    let completing = deposit.complete_in(&tx, [follow_up()]).expect("written");
+    let completing = deposit
+        .complete_within(&tx, [follow_up()])
+        .expect("written");
     drop(tx);
     let error = completing
         .confirm()
         .await
         .expect_err("it was not committed");
     let tx = begin(&mut bank.connection);
-    let completing = error.delivery.complete_in(&tx, [follow_up()]);
+    let completing = error.delivery.complete_within(&tx, [follow_up()]);
     let completing = completing.expect("it is still leased");
     tx.commit().expect("committed");
     completing.confirm().await.expect("it was committed");
@@ -89,7 +91,7 @@ async fn what_a_savepoint_takes_back_was_not_committed() {
     add(&tx, 1);
     tx.execute_batch("SAVEPOINT application")
         .expect("a savepoint");
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.execute_batch("ROLLBACK TO application")
         .expect("rolled back");
     tx.commit().expect("committed");
@@ -109,7 +111,7 @@ async fn a_commit_that_the_application_s_own_rows_refuse_completes_nothing() {
     let tx = begin(&mut bank.connection);
     tx.execute("INSERT INTO children VALUES (7)", [])
         .expect("deferred");
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.commit().expect_err("there is no such parent");
     let error = completing
         .confirm()
@@ -134,7 +136,7 @@ async fn a_stale_lease_completes_nothing_and_the_transaction_can_go_on() {
     add(&tx, 1);
     let follow_up = FollowUp::new(&notice("10 more"));
     let error = stale
-        .complete_in(&tx, [follow_up])
+        .complete_within(&tx, [follow_up])
         .expect_err("another has it");
     assert!(
         matches!(error.problem, SettleProblem::LeaseLost(_)),
@@ -157,7 +159,7 @@ async fn a_renewal_whose_answer_was_lost_does_not_cost_the_lease() {
     let tx = begin(&mut bank.connection);
     add(&tx, deposit.amount);
     let completing = deposit
-        .complete_in(&tx, [])
+        .complete_within(&tx, [])
         .expect("nobody else has received it");
     tx.commit().expect("committed");
     completing.confirm().await.expect("it was committed");
@@ -169,7 +171,7 @@ async fn a_transaction_that_is_open_when_asked_about_is_waited_for() {
     let mut bank = Bank::with_busy_timeout(Duration::from_millis(20)).await;
     let deposit = bank.accepted().await;
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     let confirmed = tokio::spawn(completing.confirm());
     let clock = bank.clock.clone();
     let pause_ends = || {
@@ -197,7 +199,7 @@ async fn the_end_of_a_transaction_is_not_waited_for_longer_than_the_lease_lasts(
     let mut bank = Bank::with_busy_timeout(10 * GUARD).await;
     let deposit = bank.accepted().await;
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     let confirmed = tokio::spawn(completing.confirm());
     // It asks the storage, which waits, before the lease would be renewed.
     tokio::task::yield_now().await;
@@ -220,7 +222,7 @@ async fn without_a_record_the_outcome_is_unknown_after_half_a_day() {
     for (hours, expected) in [(11, "NotDone(NotCommitted)"), (13, "Unknown(Timeout)")] {
         let deposit = bank.accepted().await;
         let tx = begin(&mut bank.connection);
-        let completing = deposit.complete_in(&tx, []).expect("written");
+        let completing = deposit.complete_within(&tx, []).expect("written");
         tx.rollback().expect("rolled back");
         bank.clock.advance(hours * HOUR);
         let error = completing.confirm().await.expect_err("no record");
@@ -245,7 +247,7 @@ async fn the_records_of_transactions_do_not_pile_up() {
     for _ in 0..20 {
         let deposit = bank.accepted().await;
         let tx = begin(&mut bank.connection);
-        let completing = deposit.complete_in(&tx, []).expect("written");
+        let completing = deposit.complete_within(&tx, []).expect("written");
         tx.commit().expect("committed");
         completing.confirm().await.expect("it was committed");
     }

@@ -25,7 +25,7 @@ fn empty_log(bank: &Bank) {
 
 /// Submits in the transaction, and returns the kind and the text of the error.
 fn refused(service: &QueueService, tx: &Transaction<'_>) -> (ErrorKind, String) {
-    let refused = service.submit_in(tx, notice("lost"));
+    let refused = service.submit_within(tx, notice("lost"));
     let error: SubmitError<Notice> = refused.expect_err("it must be refused");
     assert_eq!(error.message, notice("lost"), "it is given back");
     let text = error.to_string();
@@ -44,7 +44,9 @@ async fn a_message_made_by_hand_is_in_no_transaction_and_says_so() {
         amount: 1,
     };
     let made = queue_runtime::testing::received(deposit).build();
-    let problem = made.complete_in(&tx, []).expect_err("it is stored nowhere");
+    let problem = made
+        .complete_within(&tx, [])
+        .expect_err("it is stored nowhere");
     let SettleProblem::NotDone(error) = &problem else {
         panic!("{problem}");
     };
@@ -74,7 +76,9 @@ async fn a_storage_without_transactions_is_a_typed_error() {
     memory.submit(deposit).await.expect("submitted");
     let delivery = memory.accept::<Deposit>().await.expect("no error");
     let delivery = delivery.expect("just submitted");
-    let error = delivery.complete_in(&tx, []).expect_err("no transactions");
+    let error = delivery
+        .complete_within(&tx, [])
+        .expect_err("no transactions");
     let SettleProblem::NotDone(problem) = &error.problem else {
         panic!("{error}");
     };
@@ -114,14 +118,14 @@ async fn another_file_is_refused_and_another_path_is_not() {
         let mut linked = Connection::open(&link).expect("opened");
         let tx = begin(&mut linked);
         bank.service
-            .submit_in(&tx, notice("linked"))
+            .submit_within(&tx, notice("linked"))
             .expect("it is the same file");
         tx.commit().expect("committed");
         bank.assert(0, 0, 1).await;
     }
     let tx = begin(&mut bank.connection);
     bank.service
-        .submit_in(&tx, notice("own"))
+        .submit_within(&tx, notice("own"))
         .expect("it is the file");
 }
 
@@ -146,7 +150,7 @@ async fn a_file_with_a_second_name_is_refused_by_each_of_them() {
     std::fs::remove_file(link).expect("removed");
     bank.assert(0, 0, 0).await;
     let tx = begin(&mut bank.connection);
-    let kept = bank.service.submit_in(&tx, notice("kept"));
+    let kept = bank.service.submit_within(&tx, notice("kept"));
     kept.expect("it has one name again");
 }
 
@@ -189,7 +193,9 @@ async fn a_connection_whose_commits_may_be_lost_is_refused() {
         for (service, accepted) in [(&bank.service, full), (&normal, relaxed)] {
             let tx = begin(&mut bank.connection);
             if accepted {
-                service.submit_in(&tx, notice("kept")).expect("safe enough");
+                service
+                    .submit_within(&tx, notice("kept"))
+                    .expect("safe enough");
             } else {
                 let (kind, text) = refused(service, &tx);
                 assert_eq!(kind, ErrorKind::InvalidInput);
@@ -236,7 +242,7 @@ async fn a_transaction_that_does_not_get_the_lock_can_be_repeated() {
     assert_eq!(kind, ErrorKind::Timeout);
     drop(writing);
     bank.service
-        .submit_in(&tx, notice("late"))
+        .submit_within(&tx, notice("late"))
         .expect("nobody writes now");
     tx.commit().expect("committed");
     bank.assert(0, 0, 1).await;
@@ -252,7 +258,7 @@ async fn a_claim_in_another_store_refuses_all_of_the_completion() {
     let tx = begin(&mut bank.connection);
     let follow_up = FollowUp::new(&notice("10 more"));
     let error = delivery
-        .complete_in(&tx, [follow_up])
+        .complete_within(&tx, [follow_up])
         .expect_err("another store");
     let SettleProblem::LeaseLost(problem) = &error.problem else {
         panic!("{error}");
@@ -271,7 +277,7 @@ async fn a_follow_up_that_can_never_be_stored_refuses_all_of_the_completion() {
     let (small, large) = (notice("small"), notice(&"x".repeat(DEFAULT_MAX_PAYLOAD)));
     let follow_ups = [FollowUp::new(&small), FollowUp::new(&large)];
     let error = delivery
-        .complete_in(&tx, follow_ups)
+        .complete_within(&tx, follow_ups)
         .expect_err("too large");
     let SettleProblem::NotDone(problem) = &error.problem else {
         panic!("{error}");
@@ -296,7 +302,9 @@ async fn it_is_said_whether_the_message_has_expired_or_its_queue_is_gone() {
     let expiring = accepted.expect("just submitted");
     bank.clock.advance(Duration::from_secs(13));
     let tx = begin(&mut bank.connection);
-    let error = expiring.complete_in(&tx, []).expect_err("it has expired");
+    let error = expiring
+        .complete_within(&tx, [])
+        .expect_err("it has expired");
     assert!(
         matches!(error.problem, SettleProblem::Expired(_)),
         "{error}"
@@ -307,7 +315,7 @@ async fn it_is_said_whether_the_message_has_expired_or_its_queue_is_gone() {
     let queue = bank.service.any_queue("deposits").expect("a name");
     queue.delete().await.expect("deleted");
     let tx = begin(&mut bank.connection);
-    let error = deposit.complete_in(&tx, []).expect_err("it is gone");
+    let error = deposit.complete_within(&tx, []).expect_err("it is gone");
     assert!(
         matches!(error.problem, SettleProblem::LeaseLost(_)),
         "{error}"

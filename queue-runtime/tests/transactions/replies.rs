@@ -37,7 +37,7 @@ async fn a_reply_to_an_asker_that_is_gone_is_left_out_of_the_transaction() {
         FollowUp::reply(&notice("done")),
         FollowUp::new(&notice("more")),
     ];
-    let completing = deposit.complete_in(&tx, follow_ups).expect("written");
+    let completing = deposit.complete_within(&tx, follow_ups).expect("written");
     tx.commit().expect("committed");
     completing.confirm().await.expect("it was committed");
     bank.assert(0, 0, 1).await;
@@ -52,12 +52,12 @@ async fn an_asker_is_told_by_the_transaction_that_it_gets_no_reply() {
         amount: 1,
     };
     let request = bank.service.request(deposit).reply::<Notice>();
-    let asked = tokio::spawn(request.within(GUARD).into_future());
+    let asked = tokio::spawn(request.timeout(GUARD).into_future());
     let accept = bank.service.accept::<Deposit>().wait(GUARD);
     let deposit = accept.await.expect("no error").expect("asked");
 
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.rollback().expect("rolled back");
     let error = completing.confirm().await.expect_err("rolled back");
     let queues = bank.service.queues().await.expect("lists");
@@ -68,7 +68,7 @@ async fn an_asker_is_told_by_the_transaction_that_it_gets_no_reply() {
 
     let tx = begin(&mut bank.connection);
     let more = [FollowUp::new(&notice("more"))];
-    let completing = error.delivery.complete_in(&tx, more).expect("written");
+    let completing = error.delivery.complete_within(&tx, more).expect("written");
     tx.commit().expect("committed");
     completing.confirm().await.expect("it was committed");
     let error = asked.await.expect("no panic").expect_err("no reply");
@@ -93,7 +93,7 @@ async fn nobody_else_creates_a_reply_queue() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 
     let tx = begin(&mut bank.connection);
-    let refused = inside.in_transaction(&tx).expect_err("nobody waits");
+    let refused = inside.within(&tx).expect_err("nobody waits");
     let SubmitProblem::Storage(error) = refused.problem else {
         panic!("{refused}");
     };

@@ -16,7 +16,7 @@ async fn handle_all(bank: &Bank) -> u64 {
         let mut connection = connection.lock().expect("it does not panic");
         let tx = begin(&mut connection);
         add(&tx, deposit.amount);
-        deposit.complete_in(&tx, [FollowUp::new(&notice("more"))])?;
+        deposit.complete_within(&tx, [FollowUp::new(&notice("more"))])?;
         if deposit.number.is_multiple_of(3) && deposit.dequeue_count() == 1 {
             tx.rollback()?;
             return Err("not this time".into());
@@ -67,7 +67,7 @@ async fn a_transaction_sees_which_shards_there_are_when_it_puts() {
     assert_eq!(resized.expect("resized").retired, 7);
     let tx = begin(&mut bank.connection);
     for deposit in deposits(0..20) {
-        other.submit(deposit).in_transaction(&tx).expect("put");
+        other.submit(deposit).within(&tx).expect("put");
     }
     tx.commit().expect("committed");
     let on_first: i64 = bank
@@ -95,7 +95,7 @@ async fn a_missing_queue_is_created_with_all_its_shards() {
             number: 1,
             amount: 10,
         }];
-        let put = bank.service.submit(deposit).in_transaction(&tx);
+        let put = bank.service.submit(deposit).within(&tx);
         put.expect("put");
         if commits { tx.commit() } else { tx.rollback() }.expect("ended");
         let found = bank.connection.query_row(shards, [], |row| row.get(0));
@@ -116,7 +116,7 @@ async fn what_shards_cannot_do_is_refused() {
         panic!("it is the storage that refuses")
     };
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("`submit_in` can"), "{error}");
+    assert!(error.to_string().contains("`submit_within` can"), "{error}");
 
     // On two files there is no transaction of both.
     let urls = ["one.db", "two.db"]

@@ -34,11 +34,11 @@ async fn a_transaction_is_totalled_if_it_commits() {
         // Submitted, too.
         let held = bank.accepted().await;
         let tx = begin(&mut bank.connection);
-        let put = bank.service.submit(deposit()).in_transaction(&tx);
+        let put = bank.service.submit(deposit()).within(&tx);
         put.expect("put");
         tx.execute(OUTBOX, [&encoded]).expect("put");
         if commits {
-            let completing = held.complete_in(&tx, []).expect("written");
+            let completing = held.complete_within(&tx, []).expect("written");
             tx.commit().expect("committed");
             completing.confirm().await.expect("completed");
         } else {

@@ -20,7 +20,7 @@ async fn a_key_is_released_if_the_transaction_is_committed() {
     let deposit = bank.service.accept::<Deposit>().await.expect("no error");
     let deposit = deposit.expect("just submitted");
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.rollback().expect("rolled back");
     assert!(submit(&bank).await.duplicate, "rolled back");
     let deposit = completing
@@ -30,7 +30,7 @@ async fn a_key_is_released_if_the_transaction_is_committed() {
         .delivery;
 
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.commit().expect("committed");
     assert!(!submit(&bank).await.duplicate);
     completing.confirm().await.expect("committed");
@@ -43,7 +43,7 @@ async fn a_key_is_released_if_the_transaction_is_committed() {
     let other = submit(&bank).await;
     assert!(!other.duplicate);
     let tx = begin(&mut bank.connection);
-    let completing = deposit.complete_in(&tx, []).expect("written");
+    let completing = deposit.complete_within(&tx, []).expect("written");
     tx.commit().expect("committed");
     completing.confirm().await.expect("committed");
     assert_eq!(submit(&bank).await.id, other.id);

@@ -72,7 +72,7 @@ async fn see_mounts(folder: &Path) {
     let mut connection = Connection::open(&file).expect("opened");
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     let tx = tx.expect("begun");
-    let refused = service.submit_in(&tx, Order::named("by the file"));
+    let refused = service.submit_within(&tx, Order::named("by the file"));
     let problem = refused.expect_err("its connection is to a mount").problem;
     let SubmitProblem::Storage(error) = problem else {
         panic!("{problem}");

@@ -16,7 +16,7 @@ CREATE TRIGGER queue_outbox_put INSTEAD OF INSERT ON queue_outbox BEGIN
         WHERE json_type(NEW.message, '$.queue') IS NOT 'text'
             OR length(name) NOT BETWEEN 3 AND 63 OR name GLOB '*[^a-z0-9-]*' OR instr(name, char(0))
             OR name GLOB '-*' OR name GLOB '*-' OR name GLOB '*--*';
-    SELECT RAISE(ABORT, 'queue_outbox: `queue` must not be a reply queue: dispositions and `complete_in` reply')
+    SELECT RAISE(ABORT, 'queue_outbox: `queue` must not be a reply queue: dispositions and `complete_within` reply')
         FROM (SELECT json_extract(NEW.message, '$.queue') AS name)
         WHERE name GLOB 'queue-replies-*' AND length(name) = 46 AND substr(name, 15) NOT GLOB '*[^0-9a-f]*';
 

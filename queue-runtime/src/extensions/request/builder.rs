@@ -55,7 +55,7 @@ use crate::service::QueueService;
 /// let listener = service.listener(price).start()?; // here, or in another process
 ///
 /// let request = service.request(PriceRequest { item: "tea".to_owned() });
-/// let price = request.reply::<Price>().within(Duration::from_secs(10)).await?;
+/// let price = request.reply::<Price>().timeout(Duration::from_secs(10)).await?;
 /// assert_eq!(price.pence, 400);
 ///
 /// let request = service.request(PriceRequest { item: "coffee".to_owned() });
@@ -77,7 +77,7 @@ pub struct Request<M, R> {
     replies: Arc<Replies>,
     submit: Submit<M>,
     request: Option<Result<RequestId, InvalidId>>,
-    within: Duration,
+    timeout: Duration,
     reply: PhantomData<fn() -> R>,
 }
 
@@ -141,7 +141,7 @@ pub struct Reply<R> {
 }
 
 /// How long a request waits by default.
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl<M: Message> Request<M, NoReplyType> {
     pub(crate) fn new(replies: Arc<Replies>, message: M) -> Self {
@@ -149,7 +149,7 @@ impl<M: Message> Request<M, NoReplyType> {
             submit: Submit::new(Arc::clone(&replies.context), M::TYPE.queue(), message),
             replies,
             request: None,
-            within: WITHIN,
+            timeout: TIMEOUT,
             reply: PhantomData,
         }
     }
@@ -160,7 +160,7 @@ impl<M: Message> Request<M, NoReplyType> {
             replies: self.replies,
             submit: self.submit,
             request: self.request,
-            within: self.within,
+            timeout: self.timeout,
             reply: PhantomData,
         }
     }
@@ -169,8 +169,8 @@ impl<M: Message> Request<M, NoReplyType> {
 impl<M, R> Request<M, R> {
     /// Sets how long to wait for the reply, including the submission. The default is 30 seconds. A storage operation that
     /// fails is tried again while this time lasts, at most as the service's [`StorageRetry`](crate::StorageRetry) allows.
-    pub fn within(mut self, within: Duration) -> Self {
-        self.within = within;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -213,7 +213,7 @@ impl<M: Message, R: Message> Request<M, R> {
             replies,
             submit,
             request,
-            within,
+            timeout,
             ..
         } = self;
         let (id, queue) = (MessageId::random(), submit.queue.clone());
@@ -235,7 +235,7 @@ impl<M: Message, R: Message> Request<M, R> {
         }
         let clock = Arc::clone(&replies.context.clock);
         let asked_at = clock.monotonic();
-        let deadline = asked_at.saturating_add(within);
+        let deadline = asked_at.saturating_add(timeout);
         let waited = || clock.monotonic().saturating_sub(asked_at);
         let no_reply = || RequestProblem::NoReply { waited: waited() };
         let ready = replies.ready(&id, deadline);
@@ -334,7 +334,7 @@ where
     }
 }
 
-debug_fields!(Request<M, R> { submit, within });
+debug_fields!(Request<M, R> { submit, timeout });
 
 impl QueueService {
     /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.

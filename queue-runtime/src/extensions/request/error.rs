@@ -31,7 +31,7 @@ pub(super) const MAX_WAITING: usize = 10_000;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
 /// let request = service.request(PriceRequest { item: "tea".to_owned() }).request("order-7");
-/// let error = request.reply::<Price>().within(Duration::from_secs(5)).await.unwrap_err();
+/// let error = request.reply::<Price>().timeout(Duration::from_secs(5)).await.unwrap_err();
 ///
 /// assert!(matches!(error.problem, RequestProblem::NoReply { .. }), "nobody handles it");
 /// assert!(error.to_string().ends_with("of request order-7 on queue `price-request`: no reply within 5s"));

@@ -59,7 +59,7 @@ impl<M> Received<M> {
     ///     let add = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
     ///     tx.execute(add, (&order.account, order.amount))?;
     ///     let notice = Notice { text: format!("{} has {} more", order.account, order.amount) };
-    ///     order.complete_in(&tx, [FollowUp::new(&notice)])?;
+    ///     order.complete_within(&tx, [FollowUp::new(&notice)])?;
     ///     tx.commit()?;
     ///     Ok(())
     /// }
@@ -105,7 +105,7 @@ impl<M> Received<M> {
     /// connection is to a mount of the file without its folder, and with
     /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
     /// not written yet and was not begun as `TransactionBehavior::Immediate`.
-    pub fn complete_in<E, T>(
+    pub fn complete_within<E, T>(
         &self,
         transaction: T,
         follow_ups: impl IntoIterator<Item = FollowUp>,
@@ -145,7 +145,7 @@ impl<M> Received<M> {
 }
 
 /// A delivery that was completed within a transaction of the application's, whose outcome is not known yet. From
-/// [`Delivery::complete_in`].
+/// [`Delivery::complete_within`].
 ///
 /// The lease is renewed as long as this exists. Dropping it settles nothing: if the transaction was not committed, the
 /// message becomes visible again when the lease ends.
@@ -169,7 +169,7 @@ impl<M> Received<M> {
 /// # service.submit(Order { number: 7 }).await?;
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-/// let completing = order.complete_in(&tx, [])?;
+/// let completing = order.complete_within(&tx, [])?;
 /// tx.rollback()?;
 /// let error = completing.confirm().await.unwrap_err();
 /// assert!(matches!(&error.problem, SettleProblem::NotDone(why) if why.kind() == ErrorKind::NotCommitted));
@@ -184,7 +184,7 @@ pub struct Completing<M> {
 
 impl<M> Delivery<M> {
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to the
-    /// storage, as [`Received::complete_in`] does. After the end of the transaction,
+    /// storage, as [`Received::complete_within`] does. After the end of the transaction,
     /// [`Completing::confirm`] tells whether it was committed.
     ///
     /// ```
@@ -209,7 +209,7 @@ impl<M> Delivery<M> {
     /// let order = service.accept::<Order>().await?.expect("just submitted");
     /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     /// tx.execute("INSERT INTO shipped VALUES (?1)", [order.number])?;
-    /// let completing = order.complete_in(&tx, [])?;
+    /// let completing = order.complete_within(&tx, [])?;
     /// let committed = tx.commit();
     /// completing.confirm().await?;
     /// # committed?;
@@ -218,12 +218,12 @@ impl<M> Delivery<M> {
     /// ```
     ///
     /// # Errors
-    /// [`SettleError`] returns the delivery, with the problems of [`Received::complete_in`].
+    /// [`SettleError`] returns the delivery, with the problems of [`Received::complete_within`].
     #[expect(
         clippy::result_large_err,
         reason = "it gives the delivery back, as all methods that settle do"
     )]
-    pub fn complete_in<E, T>(
+    pub fn complete_within<E, T>(
         self,
         transaction: T,
         follow_ups: impl IntoIterator<Item = FollowUp>,

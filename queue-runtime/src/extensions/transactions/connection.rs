@@ -127,7 +127,7 @@ fn complete<M>(
         }
         Err(error) => return Err(failed(received, Failure::retry(error))),
     }
-    let Err(problem) = received.complete_in(tx, follow_ups) else {
+    let Err(problem) = received.complete_within(tx, follow_ups) else {
         return Ok(());
     };
     Err(match &problem {

@@ -49,7 +49,7 @@ impl<M> Submit<M> {
     ///
     /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     /// tx.execute("INSERT INTO orders VALUES (7)", [])?;
-    /// service.submit(Order { number: 7 }).in_transaction(&tx)?;
+    /// service.submit(Order { number: 7 }).within(&tx)?;
     /// tx.commit()?;
     ///
     /// assert!(service.accept::<Order>().await?.is_some());
@@ -68,10 +68,7 @@ impl<M> Submit<M> {
     /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone;
     /// [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read: begin it with
     /// `TransactionBehavior::Immediate`.
-    pub fn in_transaction<E, T>(
-        self,
-        transaction: T,
-    ) -> T::Output<Result<Submitted, SubmitError<M>>>
+    pub fn within<E, T>(self, transaction: T) -> T::Output<Result<Submitted, SubmitError<M>>>
     where
         E: Transactions,
         T: StorageTransaction<E>,

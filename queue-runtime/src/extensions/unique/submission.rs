@@ -44,7 +44,7 @@ impl<M> Submit<M> {
     ///
     /// It also works for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
     /// [`Disposition`](crate::Disposition), [`submit_all`](crate::QueueService::submit_all) and
-    /// [`in_transaction`](Self::in_transaction) submit unconditionally; the latter refuses a unique submission.
+    /// [`within`](Self::within) submit unconditionally; the latter refuses a unique submission.
     ///
     /// ```
     /// use std::time::Duration;
@@ -85,7 +85,7 @@ impl<M> Submit<M> {
     /// moved to the poison queue, the second submission puts nothing, as with [`unique_for`](Self::unique_for).
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
-    /// [application](crate::Received::complete_in). A message that is put back, such as for a retry, keeps it, and a
+    /// [application](crate::Received::complete_within). A message that is put back, such as for a retry, keeps it, and a
     /// [redrive](crate::redrive::Redrive) of a poison message that held it to the end takes it again, unless another message has it
     /// by then: the poison message stays where it is, as [refused](crate::redrive::RedriveOutcome::Refused).
     ///

@@ -232,7 +232,7 @@ impl<'a> Settling<'a> {
             End::Completed if handled.follow_ups.is_empty() => {}
             End::Completed => {
                 let lost = handled.follow_ups.len();
-                tracing::error!(target: LOG, %queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; pass them to `complete_in`");
+                tracing::error!(target: LOG, %queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; pass them to `complete_within`");
             }
             End::Released | End::LeaseLost => {}
             end => {

@@ -46,7 +46,7 @@ pub(crate) async fn ask(
     number: u32,
 ) -> Result<Reply<Answer>, RequestError<Question>> {
     let request = service.request(Question { number });
-    request.reply::<Answer>().within(MINUTE).await
+    request.reply::<Answer>().timeout(MINUTE).await
 }
 
 pub(crate) async fn reply_queues(service: &QueueService) -> Vec<QueueName> {

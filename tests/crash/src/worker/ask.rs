@@ -59,7 +59,7 @@ pub(super) async fn run(desk: Arc<Desk>, within: Duration) {
         let desk = Arc::clone(&desk);
         asking.spawn(async move {
             let request = desk.service.request(Question { number });
-            let end = match request.reply::<Answer>().within(within).await {
+            let end = match request.reply::<Answer>().timeout(within).await {
                 Ok(reply) if reply.question == number => End::Answered,
                 Ok(_) => End::Mistaken,
                 Err(error) => match error.problem {

@@ -107,7 +107,7 @@ fn start<M: Named + Sync>(
         async move { several(&held, &desk, &batch).await }
     };
     let listener = match style {
-        Style::Batches => queue.listener(batch(together).size(4).within(TOGETHER)),
+        Style::Batches => queue.listener(batch(together).size(4).max_wait(TOGETHER)),
         _ => queue.listener(handler),
     };
     let listener = listener

@@ -100,7 +100,7 @@ fn in_transaction<M: Named>(desk: &Desk, received: &Received<M>) -> Result<(), F
     let mut connection = queue_runtime::sqlite::connect(desk.service.backend())?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let follow_up = received.follow_up().map(|receipt| FollowUp::new(&receipt));
-    received.complete_in(&tx, follow_up)?;
+    received.complete_within(&tx, follow_up)?;
     desk.ledger
         .write(Event::Finishing, received.name(), work::lease(received));
     Ok(tx.commit()?)

@@ -405,7 +405,7 @@ async fn request(storage: Storage) {
         let stage = Stage::new(storage).await;
         stage.disturb(storage);
         let request = stage.service.request(Order::named("the-order"));
-        let request = request.reply::<Receipt>().within(MANY_WAITS);
+        let request = request.reply::<Receipt>().timeout(MANY_WAITS);
         let completed = drop_after(polls, request.into_future()).await;
         stage.settle_down().await;
         let queues = stage.service.queues().await.expect("lists");

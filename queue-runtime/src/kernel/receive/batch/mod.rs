@@ -140,7 +140,7 @@ impl<M: fmt::Debug> fmt::Debug for Batch<M> {
 /// let service = testing::service().await;
 /// service.submit_all((1..=1000).map(|number| Order { number })).await?;
 ///
-/// let insert = batch(insert).size(100).within(Duration::from_millis(200));
+/// let insert = batch(insert).size(100).max_wait(Duration::from_millis(200));
 /// let listener = service.listener(insert).start()?;
 /// assert_eq!(testing::drain([&listener]).await?.completed(), 1000);
 /// # Ok(())
@@ -150,7 +150,7 @@ pub fn batch<F>(function: F) -> Batching<F> {
     Batching {
         function,
         size: 100,
-        within: Duration::from_millis(100),
+        max_wait: Duration::from_millis(100),
     }
 }
 
@@ -177,7 +177,7 @@ pub fn batch<F>(function: F) -> Batching<F> {
 pub struct Batching<F> {
     function: F,
     size: usize,
-    within: Duration,
+    max_wait: Duration,
 }
 
 impl<F> Batching<F> {
@@ -191,8 +191,8 @@ impl<F> Batching<F> {
     /// Sets how long the first message of a batch waits for others. The default is 100 ms; a quarter of the visibility
     /// timeout is the most.
     #[must_use]
-    pub fn within(mut self, wait: Duration) -> Self {
-        self.within = wait;
+    pub fn max_wait(mut self, wait: Duration) -> Self {
+        self.max_wait = wait;
         self
     }
 }
@@ -232,12 +232,12 @@ where
         let Self {
             function,
             size,
-            within,
+            max_wait,
         } = self;
         Batching {
             function: move |messages: Batch<M>| function(state.clone(), messages),
             size,
-            within,
+            max_wait,
         }
         .erase()
     }
@@ -247,7 +247,7 @@ impl<F> fmt::Debug for Batching<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batching")
             .field("size", &self.size)
-            .field("within", &self.within)
+            .field("max_wait", &self.max_wait)
             .finish_non_exhaustive()
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Batches<M, F>(pub(super) Arc<Collector<M, F>>);
 pub(super) struct Collector<M, F> {
     function: F,
     size: usize,
-    within: Duration,
+    max_wait: Duration,
     open: Mutex<Open<M>>,
 }
 
@@ -58,7 +58,7 @@ impl<M, F> Collector<M, F> {
         Self {
             function: batching.function,
             size: batching.size,
-            within: batching.within,
+            max_wait: batching.max_wait,
             open: Mutex::new(Open {
                 members: Vec::new(),
                 number: 0,
@@ -75,7 +75,7 @@ where
 {
     async fn join(self: Arc<Self>, received: Received<M>, seat: Seat) -> Ending {
         let (reply, answer) = oneshot::channel();
-        let wait = self.within.min(seat.patience);
+        let wait = self.max_wait.min(seat.patience);
         let run = Run {
             collector: Arc::clone(&self),
             runtime: seat.runtime,
@@ -156,9 +156,7 @@ where
 
     fn check(&self, _context: &Context) -> Result<(), Unfit> {
         InvalidSetting::count("size of a batch", self.0.size, usize::MAX)
-            .and_then(|()| {
-                InvalidSetting::positive("time within which a batch is collected", self.0.within)
-            })
+            .and_then(|()| InvalidSetting::positive("maximum wait of a batch", self.0.max_wait))
             .map_err(Unfit::Setting)
     }
 }
