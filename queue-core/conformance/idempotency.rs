@@ -1,4 +1,4 @@
-//! The suite for [`IdempotencyStore`].
+//! The suite for [`ResultStore`].
 //!
 //! The harness of a backend with [results](crate::backend::Backend::results) serves here too, by
 //! [`OfBackend`](super::OfBackend).
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::backend::Survival;
 use super::suite::{harness, harness_itself, suite};
 use crate::clock::BoxFuture;
-use crate::idempotency::{Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, WorkKey};
+use crate::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, WorkKey};
 
 harness! {
     /// A store's test environment.
@@ -29,13 +29,13 @@ harness! {
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The first client.
-    fn client(&self) -> Arc<dyn IdempotencyStore>;
+    fn client(&self) -> Arc<dyn ResultStore>;
 
     /// Opens another client of the same store, as independent of the first as the store allows.
-    async fn second_client(&self) -> Arc<dyn IdempotencyStore>;
+    async fn second_client(&self) -> Arc<dyn ResultStore>;
 
     /// Closes all clients of the store and opens it again.
-    async fn reopen(&mut self) -> Arc<dyn IdempotencyStore>;
+    async fn reopen(&mut self) -> Arc<dyn ResultStore>;
 
     /// What survives [`reopen`](Store::reopen).
     fn survival(&self) -> Survival;
@@ -94,7 +94,7 @@ struct Fixture {
 
 /// One client of the store. Every call has to be answered.
 #[derive(Clone)]
-struct Client(Arc<dyn IdempotencyStore>);
+struct Client(Arc<dyn ResultStore>);
 
 impl Fixture {
     async fn open(harness: &dyn Harness) -> Self {
@@ -221,7 +221,7 @@ fn expect_fresh(begun: &ClaimOutcome) -> Claim {
     }
 }
 
-suite! { $ idempotency_tests idempotency
+suite! { $ result_store_tests idempotency
     claims from Fixture::open {
         a_claim_is_given_to_its_owner_again_and_to_nobody_else
         keys_and_scopes_are_told_apart

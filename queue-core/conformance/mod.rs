@@ -3,7 +3,7 @@
 //! | suite | for | macro |
 //! |---|---|---|
 //! | this module | [`Backend`](crate::backend::Backend) | [`conformance_tests!`](crate::conformance_tests) |
-//! | [`idempotency`] | [`IdempotencyStore`](crate::idempotency::IdempotencyStore), as from [`results`](crate::backend::Backend::results) | [`idempotency_tests!`](crate::idempotency_tests) |
+//! | [`idempotency`] | [`ResultStore`](crate::idempotency::ResultStore), as from [`results`](crate::backend::Backend::results) | [`result_store_tests!`](crate::result_store_tests) |
 //! | [`notify`] | [`Notifier`](crate::notify::Notifier), as from [`notifier`](crate::backend::Backend::notifier) | [`notifier_tests!`](crate::notifier_tests) |
 //! | [`payloads`] | [`PayloadStore`](crate::payload_store::PayloadStore) | [`payload_store_tests!`](crate::payload_store_tests) |
 //! | [`transactions`] | [transactions](crate::backend::Backend::transactions) of the application's | [`transaction_tests!`](crate::transaction_tests) |

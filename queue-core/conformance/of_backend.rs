@@ -13,7 +13,7 @@ use super::notify::{Arming, Delivery};
 use super::{idempotency, notify};
 use crate::backend::{Backend, BackendExt as _, NewMessage};
 use crate::clock::BoxFuture;
-use crate::idempotency::IdempotencyStore;
+use crate::idempotency::ResultStore;
 use crate::notify::Notifier;
 
 /// Tests the [results](Backend::results) and the [notifier](Backend::notifier) of the backend of a [`Harness`], where
@@ -22,7 +22,7 @@ use crate::notify::Notifier;
 /// ```ignore
 /// queue_core::conformance_tests!(MyHarness);
 /// mod results {
-///     queue_core::idempotency_tests!(OfBackend::new(super::MyHarness));
+///     queue_core::result_store_tests!(OfBackend::new(super::MyHarness));
 /// }
 /// ```
 pub struct OfBackend<H> {
@@ -104,7 +104,7 @@ impl<H: Harness> idempotency::Harness for OfBackend<H> {
 
 #[async_trait]
 impl idempotency::Store for Open {
-    fn client(&self) -> Arc<dyn IdempotencyStore> {
+    fn client(&self) -> Arc<dyn ResultStore> {
         results(&*self.store.client())
     }
 
@@ -112,11 +112,11 @@ impl idempotency::Store for Open {
         true
     }
 
-    async fn second_client(&self) -> Arc<dyn IdempotencyStore> {
+    async fn second_client(&self) -> Arc<dyn ResultStore> {
         results(&*self.second_client().await)
     }
 
-    async fn reopen(&mut self) -> Arc<dyn IdempotencyStore> {
+    async fn reopen(&mut self) -> Arc<dyn ResultStore> {
         self.others
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner)
@@ -189,7 +189,7 @@ impl notify::Medium for Open {
     }
 }
 
-fn results(backend: &dyn Backend) -> Arc<dyn IdempotencyStore> {
+fn results(backend: &dyn Backend) -> Arc<dyn ResultStore> {
     let results = backend.results();
     results.unwrap_or_else(|| panic!("{backend:?} has no results"))
 }

@@ -120,7 +120,7 @@ impl Disposition {
     ///
     /// An instance that waits also learns if the message is completed without a reply, or moved to the poison queue.
     ///
-    /// With an idempotency store, a request for work that was done before has the recorded reply.
+    /// With a result store, a request for work that was done before has the recorded reply.
     ///
     /// ```
     /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};

@@ -92,16 +92,16 @@ impl Encoded {
 
     /// Returns the envelope of this message with these ids, without time and addresses.
     #[must_use]
-    pub fn envelope(&self, id: MessageId, client: ClientId, request: RequestId) -> Envelope {
+    pub fn envelope(&self, id: MessageId, client_id: ClientId, request_id: RequestId) -> Envelope {
         let message_type = &self.message_type;
         let key = self.key();
-        let key = key.map(|fields| IdempotencyKey::of_fields(message_type, &request, fields));
+        let key = key.map(|fields| IdempotencyKey::of_fields(message_type, &request_id, fields));
         let content_type = if self.is_json {
             wire::JSON
         } else {
             "application/octet-stream"
         };
-        let mut envelope = Envelope::new(id, client, request, message_type.kind());
+        let mut envelope = Envelope::new(id, client_id, request_id, message_type.kind());
         envelope.version = message_type.version();
         envelope.subject = key.map(|key| key.0);
         envelope.content_type = Some(content_type.into());

@@ -26,8 +26,8 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b1
 /// ```
 /// use queue_core::{ClientId, Envelope, MessageId, RequestId};
 ///
-/// let (client, request) = (ClientId::new("checkout/7")?, RequestId::new("order-1234")?);
-/// let envelope = Envelope::new(MessageId::random(), client, request, "shop.order");
+/// let (client_id, request_id) = (ClientId::new("checkout/7")?, RequestId::new("order-1234")?);
+/// let envelope = Envelope::new(MessageId::random(), client_id, request_id, "shop.order");
 /// assert_eq!((envelope.kind.as_str(), envelope.version), ("shop.order", 1));
 /// # Ok::<(), queue_core::InvalidId>(())
 /// ```
@@ -37,9 +37,9 @@ pub struct Envelope {
     /// The message id: the same in every retry, duplicate and redrive.
     pub id: MessageId,
     /// The client that submitted the message.
-    pub client: ClientId,
+    pub client_id: ClientId,
     /// The request that the message belongs to.
-    pub request: RequestId,
+    pub request_id: RequestId,
     /// The message's kind: CloudEvents `type`.
     pub kind: String,
     /// The payload's version, from 1 to 2147483647, the largest integer in CloudEvents.
@@ -77,8 +77,8 @@ crate::debug_fields!(Envelope {
     id,
     kind,
     version,
-    request,
-    client,
+    request_id,
+    client_id,
     time,
     attempts,
     poison
@@ -292,11 +292,11 @@ impl RequestId {
 impl Envelope {
     /// Creates the envelope of a new message of version 1.
     #[must_use]
-    pub fn new(id: MessageId, client: ClientId, request: RequestId, kind: &str) -> Self {
+    pub fn new(id: MessageId, client_id: ClientId, request_id: RequestId, kind: &str) -> Self {
         Self {
             id,
-            client,
-            request,
+            client_id,
+            request_id,
             kind: kind.to_owned(),
             version: 1,
             time: None,

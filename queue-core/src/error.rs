@@ -166,8 +166,8 @@ pub enum Operation {
     Clear,
     Apply,
     Backup,
-    /// An operation of an [`IdempotencyStore`](crate::idempotency::IdempotencyStore).
-    Idempotency,
+    /// An operation of an [`ResultStore`](crate::idempotency::ResultStore).
+    Results,
     /// A read of an attachment, or of a [`PayloadStore`](crate::payload_store::PayloadStore).
     FetchData,
     /// A call of a [`PayloadStore`](crate::payload_store::PayloadStore) that changes it.
@@ -469,7 +469,7 @@ impl Operation {
             Self::Clear => ("clear a queue", "clear"),
             Self::Apply => ("apply operations", "apply operations to"),
             Self::Backup => ("back up the storage", "back up"),
-            Self::Idempotency => ("use the idempotency store", "use the idempotency store of"),
+            Self::Results => ("use the result store", "use the result store of"),
             Self::FetchData => (
                 "fetch the data of a message",
                 "fetch the data of a message on",

@@ -46,21 +46,21 @@ impl IdempotencyKey {
     /// [`EncodeError::Key`] if the value of a key field cannot be part of a key.
     pub fn declared<M: Message>(
         message: &M,
-        request: &RequestId,
+        request_id: &RequestId,
     ) -> Result<Option<Self>, EncodeError> {
         Ok(message
             .key()?
-            .map(|fields| Self::of_fields(&M::TYPE, request, &fields)))
+            .map(|fields| Self::of_fields(&M::TYPE, request_id, &fields)))
     }
 
     pub(crate) fn of_fields(
         message_type: &MessageType,
-        request: &RequestId,
+        request_id: &RequestId,
         fields: &[Value],
     ) -> Self {
         let mut parts = vec![Value::from(message_type.kind())];
         if message_type.key_scope() == KeyScope::Request {
-            parts.push(Value::from(request.as_str()));
+            parts.push(Value::from(request_id.as_str()));
         }
         parts.extend_from_slice(fields);
         Self(canonical(Value::Array(parts)))
@@ -150,7 +150,7 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 /// # Cancel safety
 /// An operation whose future was dropped may still be carried out.
 #[async_trait]
-pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
+pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// The clock by which the caller times renewals and pauses.
     fn clock(&self) -> Arc<dyn Clock>;
 
@@ -222,7 +222,7 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); if the store is not available.
-    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
         let _ = key;
         Err(unsupported())
     }
@@ -247,7 +247,7 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
+impl<S: ResultStore + ?Sized> ResultStore for Arc<S> {
     fn clock(&self) -> Arc<dyn Clock> {
         (**self).clock()
     }
@@ -287,8 +287,8 @@ impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
         (**self).list(scope, from, max).await
     }
 
-    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
-        (**self).look_up(key).await
+    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        (**self).find(key).await
     }
 
     async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
@@ -328,7 +328,7 @@ pub struct Claim {
     pub generation: u64,
 }
 
-/// The answer to [`begin`](IdempotencyStore::begin).
+/// The answer to [`begin`](ResultStore::begin).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// Nobody else holds the work: the caller does it, and finishes or releases the claim.
@@ -352,7 +352,7 @@ pub enum ClaimStatus {
     Lost,
 }
 
-/// What a [sweep](IdempotencyStore::sweep) did.
+/// What a [sweep](ResultStore::sweep) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Swept {

@@ -10,7 +10,7 @@
 //! | [`backend`] | the storage contract: [`Backend`](backend::Backend) |
 //! | [`notify`] | announcing messages to consumers that wait: [`Notifier`](notify::Notifier) |
 //! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
-//! | [`idempotency`] | the key by which repeated deliveries are recognised, and the contract of stores of results |
+//! | [`idempotency`] | the key by which repeated deliveries are recognised, and the contract of result stores |
 //! | [`payload_store`] | a place for payloads that the storage of the messages does not keep |
 //! | [`lock`] | a lock that one program at a time holds |
 //! | [`store_clock`] | the time that an engine stores |

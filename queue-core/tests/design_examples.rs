@@ -187,7 +187,7 @@ fn a_request_and_its_reply_are_encoded_and_decoded_as_shown() {
 
     let encoded = Encoded::of(&Reply(Payload(r#"{"pence":400}"#))).expect("plain data");
     let id = MessageId::derived(&request.id, Reply::TYPE.kind(), "reply");
-    let mut reply = encoded.envelope(id, request.client.clone(), request.request.clone());
+    let mut reply = encoded.envelope(id, request.client_id.clone(), request.request_id.clone());
     reply.time = Some(time("2026-03-14T09:26:53.6Z"));
     reply.queue_uri = uri(replies.as_str());
     reply.correlation = Some(request.id.to_string());
@@ -243,7 +243,7 @@ fn what_was_no_event_is_wrapped_as_shown() {
     record.raw = true;
     let mut wrapper = Envelope::new(
         MessageId::new(storage_id).expect("an id"),
-        envelope().client,
+        envelope().client_id,
         RequestId::of_foreign(&uri, storage_id),
         "queue.raw",
     );
@@ -286,8 +286,8 @@ fn a_body_in_lines_is_encoded_and_decoded_as_shown() {
     let decoded = body.decode::<SliceRequestInLines>();
     assert_eq!(decoded.expect("its lines"), message);
     let lines = Lines::read(shown.as_bytes()).expect("in lines");
-    assert_eq!(lines.client, Some(envelope().client));
-    assert_eq!(lines.request, Some(envelope().request));
+    assert_eq!(lines.client_id, Some(envelope().client_id));
+    assert_eq!(lines.request_id, Some(envelope().request_id));
     assert_eq!(lines.queue_uri, envelope().queue_uri);
 }
 

@@ -11,7 +11,7 @@ use queue_core::backend::{
     ReceivedMessage, StaleReceipts, StorageId, Swap, Transactions,
 };
 use queue_core::clock::Clock;
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::notify::Notifier;
 use queue_core::payload_store::PayloadStore;
 use queue_core::wire::StoredPayload;
@@ -211,7 +211,7 @@ impl Backend for ShardedBackend {
         self.first().notifier()
     }
 
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+    fn results(&self) -> Option<Arc<dyn ResultStore>> {
         self.first().results()
     }
 

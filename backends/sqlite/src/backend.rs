@@ -11,7 +11,7 @@ use queue_core::backend::{
     Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
     PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, Transactions, check_ops,
 };
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
@@ -109,7 +109,7 @@ impl SqliteBackend {
         &self.settings.path
     }
 
-    /// Returns the store of results in this file, for work that is done once.
+    /// Returns the result store in this file, for work that is done once.
     #[must_use]
     pub fn results(&self) -> SqliteResults {
         self.results.clone()
@@ -228,7 +228,7 @@ impl Backend for SqliteBackend {
         Some(self.notifier.clone())
     }
 
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+    fn results(&self) -> Option<Arc<dyn ResultStore>> {
         Some(Arc::new(self.results.clone()))
     }
 

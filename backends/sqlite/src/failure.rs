@@ -205,10 +205,10 @@ impl Failure {
             ),
             Self::Unfit(why) => error(ErrorKind::InvalidInput, why),
             Self::Writes(refusal) => *refusal,
-            Self::ClaimLost(key) => Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency)
+            Self::ClaimLost(key) => Error::new(ErrorKind::ReceiptMismatch, Operation::Results)
                 .with_detail(format!(
                     "the claim of `{key}` is not held in `{file}`: another consumer has taken it over, or the \
-                     idempotency store is another one"
+                     result store is another one"
                 )),
             Self::Step(_, queue, failure) => failure.into_error(operation, Some(&queue), path),
             Self::Locked {

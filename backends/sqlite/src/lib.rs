@@ -2,7 +2,7 @@
 //!
 //! | room | contents | imports |
 //! |---|---|---|
-//! | the engine's way in, beside this file | `backend` and `builder`; `threads`, which run `writer` (by `batch`) and `reader`; `command`, the requests to the writer; `results`, the store of work that is done once; `transactions` on the application's own connections | all but `care` |
+//! | the engine's way in, beside this file | `backend` and `builder`; `threads`, which run `writer` (by `batch`) and `reader`; `command`, the requests to the writer; `results`, the result store; `transactions` on the application's own connections | all but `care` |
 //! | `care/` | checking a file; copying one that is in use; copying what is readable of a damaged one | all |
 //! | `wake/` | datagrams between the processes, so that none needs to poll to learn of a message soon | `command` |
 //! | `file/` | opening the file; noticing that it was replaced; its log; its disk; the order in which processes write | `time`, `rows/` |

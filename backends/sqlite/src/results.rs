@@ -1,4 +1,4 @@
-//! The store of results in a file: its requests to the writer, and what it lists by the reader.
+//! The result store in a file: its requests to the writer, and what it lists by the reader.
 //!
 //! The keys of a listing are read from their index, and each record by itself, so that a damaged one does not hide the
 //! others.
@@ -14,8 +14,8 @@ use bytes::Bytes;
 use queue_core::backend::PageMark;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, RecordState,
-    Recorded, RecordedPage, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, Owner, RecordState, Recorded,
+    RecordedPage, ResultStore, Swept, WorkKey,
 };
 use queue_core::internal::{debug_fields, record_mark, record_start};
 use queue_core::store_clock::timestamp;
@@ -38,7 +38,7 @@ use crate::rows::stored::checksum;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use queue_clock::SystemClock;
-/// use queue_core::idempotency::{IdempotencyStore, Owner};
+/// use queue_core::idempotency::{ResultStore, Owner};
 /// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -77,11 +77,11 @@ impl SqliteResults {
 
     fn error(&self, failure: Failure) -> Error {
         let of_one_key = matches!(failure, Failure::Corrupt(_));
-        let error = failure.into_error(Operation::Idempotency, None, &self.path);
+        let error = failure.into_error(Operation::Results, None, &self.path);
         match error.kind() {
             // The damage of a page concerns many keys: no message is to blame.
             ErrorKind::Corrupt if !of_one_key => {
-                let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
+                let storage = Error::new(ErrorKind::Storage, Operation::Results);
                 storage
                     .with_retry(RetryAdvice::Permanent)
                     .with_source(error)
@@ -92,7 +92,7 @@ impl SqliteResults {
 }
 
 #[async_trait]
-impl IdempotencyStore for SqliteResults {
+impl ResultStore for SqliteResults {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
@@ -154,16 +154,16 @@ impl IdempotencyStore for SqliteResults {
             .await
     }
 
-    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
         let key = key.clone();
-        self.read(move |connection, now| look_up(connection, &key, now))
+        self.read(move |connection, now| find(connection, &key, now))
             .await
     }
 
     /// The records of [transactions](crate::SqliteTransactions) are refused: each proves a commit.
     async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
         if key.scope() == TRANSACTIONS {
-            return Err(Error::new(ErrorKind::InvalidInput, Operation::Idempotency)
+            return Err(Error::new(ErrorKind::InvalidInput, Operation::Results)
                 .with_detail(
                     "the records of transactions prove their commits; they are removed by themselves, 24 hours later",
                 )
@@ -251,7 +251,7 @@ fn list(
 }
 
 /// Reads the record of a key, with its value.
-fn look_up(connection: &Connection, key: &WorkKey, now: i64) -> failure::Result<Option<Recorded>> {
+fn find(connection: &Connection, key: &WorkKey, now: i64) -> failure::Result<Option<Recorded>> {
     let transaction = connection.unchecked_transaction()?;
     let mut find =
         transaction.prepare_cached("SELECT id FROM queue_results WHERE scope = ?1 AND key = ?2")?;

@@ -121,7 +121,7 @@ async fn price(worker: Worker, records: Batch<UsageRecord>) -> Result<Vec<Dispos
 /// Tells the controller of a record that was moved to the poison queue, for whatever reason. The item is known from the request
 /// id, also if the body does not decode.
 fn failed(poisoned: Poisoned<UsageRecord>) -> Option<FollowUp> {
-    let item = poisoned.envelope.request.as_str().parse().ok()?;
+    let item = poisoned.envelope.request_id.as_str().parse().ok()?;
     let id = poisoned.message.map(|record| record.id.to_string());
     let (id, record) = (id.unwrap_or_default(), poisoned.record);
     let why = (record.error).unwrap_or_else(|| record.reason.as_str().to_owned());

@@ -75,7 +75,7 @@ pub(crate) async fn run(arguments: &Run) -> Result<(), Failure> {
         for work in items {
             let (mut work, request) = (work.clone(), work.item.to_string());
             work.submitted_at = books::now();
-            service.submit(work).request(request).await?;
+            service.submit(work).request_id(request).await?;
         }
         running.until_billed(phase).await?;
     }

@@ -47,7 +47,7 @@ impl Provider {
     async fn bill(&self, items: &[WorkItem]) -> (BTreeMap<(i64, i64), Bill>, Vec<String>) {
         for work in items {
             let (work, request) = (work.clone(), work.item.to_string());
-            let submitted = self.service.submit(work).request(request).await;
+            let submitted = self.service.submit(work).request_id(request).await;
             submitted.expect("submitted");
         }
         testing::drain(&self.listeners).await.expect("drained");

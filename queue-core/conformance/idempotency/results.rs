@@ -111,7 +111,7 @@ impl Fixture {
         let (store, key) = (&self.client.0, &self.key);
         let errors = [
             store.list(None, None, 10).await.map(drop),
-            store.look_up(key).await.map(drop),
+            store.find(key).await.map(drop),
             store.forget(key).await.map(drop),
         ];
         for refused in errors {
@@ -140,8 +140,8 @@ impl Fixture {
         panic!("the listing does not end");
     }
 
-    async fn look_up(&self, key: &WorkKey) -> Option<Recorded> {
-        self.client.0.look_up(key).await.expect("looked up")
+    async fn find(&self, key: &WorkKey) -> Option<Recorded> {
+        self.client.0.find(key).await.expect("looked up")
     }
 
     async fn forget(&self, key: &WorkKey) -> Forgotten {
@@ -212,7 +212,7 @@ pub(super) async fn a_record_says_what_it_is_and_when_it_ends(f: Fixture) {
         found.cloned()
     };
     assert_eq!(shown(&over), None, "its retention is over");
-    assert_eq!(f.look_up(&over).await, None, "its retention is over");
+    assert_eq!(f.find(&over).await, None, "its retention is over");
     let found = [&done, &begun, &stopped].map(|key| shown(key).expect("it is listed"));
     assert_eq!(page.records.len(), found.len());
     let states = found.each_ref().map(|recorded| &recorded.state);
@@ -235,13 +235,13 @@ pub(super) async fn a_record_says_what_it_is_and_when_it_ends(f: Fixture) {
     for recorded in &found {
         assert_eq!(recorded.value, None, "a listing reads no values");
         let value = (recorded.key == done).then(|| Bytes::from_static(b"result"));
-        let alone = f.look_up(&recorded.key).await.expect("it is there");
+        let alone = f.find(&recorded.key).await.expect("it is there");
         assert_eq!(alone.value, value);
         assert_eq!((&alone.key, &alone.state), (&recorded.key, &recorded.state));
         assert_eq!(alone.ends_at, recorded.ends_at);
     }
-    assert_eq!(f.look_up(&WorkKey::from("nothing")).await, None);
-    let shown = format!("{page:?}{:?}", f.look_up(&done).await);
+    assert_eq!(f.find(&WorkKey::from("nothing")).await, None);
+    let shown = format!("{page:?}{:?}", f.find(&done).await);
     assert!(!shown.contains("a done"), "keys are hidden: {shown}");
 }
 
@@ -301,8 +301,8 @@ pub(super) async fn forgotten_work_begins_anew_and_work_in_flight_is_not_forgott
     f.done(&other, b"done", LONG).await;
     assert_eq!(f.forget(&f.key).await, Forgotten::Removed);
     assert_eq!(f.forget(&f.key).await, Forgotten::Missing);
-    assert_eq!(f.look_up(&f.key).await, None);
-    assert!(f.look_up(&other).await.is_some(), "another scope");
+    assert_eq!(f.find(&f.key).await, None);
+    assert!(f.find(&other).await.is_some(), "another scope");
     let claim = f.fresh().await;
 
     // A worker that has stopped does not keep its record for ever.
@@ -310,5 +310,5 @@ pub(super) async fn forgotten_work_begins_anew_and_work_in_flight_is_not_forgott
     assert_eq!(f.forget(&f.key).await, Forgotten::Removed);
     assert_eq!(f.renew(claim).await, ClaimStatus::Lost);
     assert_eq!(f.finish(claim, "late").await, ClaimStatus::Lost);
-    assert_eq!(f.look_up(&f.key).await, None);
+    assert_eq!(f.find(&f.key).await, None);
 }

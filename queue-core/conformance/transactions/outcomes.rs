@@ -178,7 +178,7 @@ pub(super) async fn a_claim_that_was_taken_over_completes_nothing(f: Fixture) {
     completion.finish = finish(&key, lost);
     let error = f.refused(vec![bill("one")], Some(completion)).await;
     let found = (error.kind(), error.operation());
-    let expected = (ErrorKind::ReceiptMismatch, Operation::Idempotency);
+    let expected = (ErrorKind::ReceiptMismatch, Operation::Results);
     assert_eq!(found, expected, "{error}");
     f.assert_held(&order).await;
 }

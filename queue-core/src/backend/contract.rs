@@ -15,7 +15,7 @@ use super::queues::{BrowsedMessage, Created, Metadata, Page, PageMark, QueueProp
 use super::transactions::Transactions;
 use crate::envelope::MessageId;
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::idempotency::IdempotencyStore;
+use crate::idempotency::ResultStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
 use crate::payload_store::PayloadStore;
@@ -56,9 +56,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The store of results that lies where the queues do, for work that is done once. `None`, the default, if there
+    /// The result store that lies where the queues do, for work that is done once. `None`, the default, if there
     /// is none.
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+    fn results(&self) -> Option<Arc<dyn ResultStore>> {
         None
     }
 

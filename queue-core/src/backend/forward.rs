@@ -34,7 +34,7 @@ macro_rules! forward_backend {
         }
     };
     (@results $self:ident, $inner:expr) => {
-        fn results(&$self) -> Option<::std::sync::Arc<dyn $crate::idempotency::IdempotencyStore>> {
+        fn results(&$self) -> Option<::std::sync::Arc<dyn $crate::idempotency::ResultStore>> {
             $inner.results()
         }
     };

@@ -156,7 +156,7 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the queue of a message, if a
     /// [reply queue](QueueName::is_reply_queue) is missing. The errors of [`delete`](super::Backend::delete) for the
     /// completion, and [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) with
-    /// [`Operation::Idempotency`](crate::Operation::Idempotency) if the claim is not held in this storage.
+    /// [`Operation::Results`](crate::Operation::Results) if the claim is not held in this storage.
     ///
     /// # Cancel safety
     /// If `Output` is a future that is dropped before it completes, the application must roll the transaction back.
@@ -238,7 +238,7 @@ pub struct PackItem {
     pub of: u32,
 }
 
-/// The result of work, to be recorded in the storage's own store of results.
+/// The result of work, to be recorded in the storage's own result store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Finish {

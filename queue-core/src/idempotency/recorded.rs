@@ -11,10 +11,10 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::wire::encoding::{from_hex, to_hex};
 
-/// The most records that a page of [`list`](super::IdempotencyStore::list) holds.
+/// The most records that a page of [`list`](super::ResultStore::list) holds.
 pub const MAX_RECORDS: u32 = 1000;
 
-/// A record of a store, as [`list`](super::IdempotencyStore::list) and [`look_up`](super::IdempotencyStore::look_up)
+/// A record of a store, as [`list`](super::ResultStore::list) and [`find`](super::ResultStore::find)
 /// return it.
 ///
 /// `Debug` hides the key and the value, which are the application's data.
@@ -46,8 +46,8 @@ pub enum RecordState {
         /// The size of the result or value, in bytes.
         size: u64,
     },
-    /// The record cannot be read. [`begin`](super::IdempotencyStore::begin) of its key fails until it is
-    /// [forgotten](super::IdempotencyStore::forget) or its retention is over.
+    /// The record cannot be read. [`begin`](super::ResultStore::begin) of its key fails until it is
+    /// [forgotten](super::ResultStore::forget) or its retention is over.
     Damaged {
         /// What is wrong with it.
         problem: Box<str>,
@@ -66,7 +66,7 @@ pub struct RecordedPage {
     pub next: Option<PageMark>,
 }
 
-/// The answer to [`forget`](super::IdempotencyStore::forget).
+/// The answer to [`forget`](super::ResultStore::forget).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Forgotten {
@@ -125,8 +125,8 @@ impl RecordedPage {
 
 /// The error of a store that does not do this.
 pub(super) fn unsupported() -> Error {
-    Error::new(ErrorKind::Unsupported, Operation::Idempotency)
-        .with_detail("this store of results cannot list, show or remove single records")
+    Error::new(ErrorKind::Unsupported, Operation::Results)
+        .with_detail("this result store cannot list, show or remove single records")
         .unsent()
 }
 
@@ -153,7 +153,7 @@ pub fn record_start(
         is_of_scope.then_some(start)
     });
     parsed.ok_or_else(|| {
-        Error::new(ErrorKind::InvalidInput, Operation::Idempotency)
+        Error::new(ErrorKind::InvalidInput, Operation::Results)
             .with_detail("the mark is not one that a listing of these records has returned")
             .unsent()
     })

@@ -21,7 +21,7 @@ use serde_json::{Error, Result, Value};
 use super::unreadable;
 
 /// The deepest nesting of arrays and objects in a payload. `serde_json` reads 127 levels; the others are for what payloads
-/// are nested in: events, lines of an archive, listings.
+/// are nested in: events, lines of an export, listings.
 pub const MAX_JSON_DEPTH: usize = 120;
 
 /// Serializes a value as JSON.

@@ -38,7 +38,7 @@ const ALLOWED: &str = "strings, characters, numbers, booleans, enum variants wit
 /// use queue_core::wire::Lines;
 ///
 /// let lines = Lines::read(b"http://old.example/slices\nclient-7\norder-7\nsunset.png\n3")?;
-/// assert_eq!(lines.request.expect("given").as_str(), "order-7");
+/// assert_eq!(lines.request_id.expect("given").as_str(), "order-7");
 /// assert_eq!(lines.payload, "sunset.png\n3");
 /// # Ok::<(), queue_core::LinesError>(())
 /// ```
@@ -48,9 +48,9 @@ pub struct Lines {
     /// The URI of the queue, as its sender knew it. For information only.
     pub queue_uri: Option<String>,
     /// The client that submitted the message.
-    pub client: Option<ClientId>,
+    pub client_id: Option<ClientId>,
     /// The request that the message belongs to.
-    pub request: Option<RequestId>,
+    pub request_id: Option<RequestId>,
     /// The fields.
     pub payload: String,
 }
@@ -75,19 +75,19 @@ impl Lines {
         const { assert!(MAX_ID_BYTES == 1024) };
         Ok(Self {
             queue_uri: head(0, queue_uri, "a URI", |uri| Some(uri.to_owned()))?,
-            client: head(1, client, id, |client| ClientId::new(client).ok())?,
-            request: head(2, request, id, |request| RequestId::new(request).ok())?,
+            client_id: head(1, client, id, |client| ClientId::new(client).ok())?,
+            request_id: head(2, request, id, |request| RequestId::new(request).ok())?,
             payload: payload.to_owned(),
         })
     }
 
     /// Writes the ids that the body has into the envelope.
     pub fn identify(self, envelope: &mut Envelope) {
-        if let Some(client) = self.client {
-            envelope.client = client;
+        if let Some(client_id) = self.client_id {
+            envelope.client_id = client_id;
         }
-        if let Some(request) = self.request {
-            envelope.request = request;
+        if let Some(request_id) = self.request_id {
+            envelope.request_id = request_id;
         }
         if self.queue_uri.is_some() {
             envelope.queue_uri = self.queue_uri;
@@ -101,8 +101,8 @@ pub(crate) fn encode(envelope: &Envelope, payload: &[u8]) -> Vec<u8> {
     let uri = envelope.queue_uri.as_deref().map(escape_text);
     [
         uri.as_deref().unwrap_or_default().as_bytes(),
-        envelope.client.as_str().as_bytes(),
-        envelope.request.as_str().as_bytes(),
+        envelope.client_id.as_str().as_bytes(),
+        envelope.request_id.as_str().as_bytes(),
         payload,
     ]
     .join(&b'\n')

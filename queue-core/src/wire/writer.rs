@@ -166,7 +166,7 @@ impl Event {
 
 /// Returns what stands for an event until its data is at this reference.
 pub(crate) fn pending(envelope: &Envelope, reference: &PayloadRef) -> Vec<u8> {
-    let (id, client, request) = (&envelope.id, &envelope.client, &envelope.request);
+    let (id, client, request) = (&envelope.id, &envelope.client_id, &envelope.request_id);
     let mut pending = Envelope::new(id.clone(), client.clone(), request.clone(), PENDING_KIND);
     pending.time = envelope.time;
     encode_payload(&pending, &Payload::Elsewhere(reference.to_string()))
@@ -175,7 +175,7 @@ pub(crate) fn pending(envelope: &Envelope, reference: &PayloadRef) -> Vec<u8> {
 fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
     object.raw(layout::START, b"");
     object.string(layout::ID, envelope.id.as_str());
-    object.percent_encoded(layout::SOURCE, envelope.client.as_str());
+    object.percent_encoded(layout::SOURCE, envelope.client_id.as_str());
     object.string(layout::TYPE, &envelope.kind);
     if let Some(time) = envelope.time {
         object.time(layout::TIME, time);
@@ -184,7 +184,7 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
     object.text(layout::CONTENT_TYPE, envelope.content_type.as_deref());
     object.number(layout::VERSION, envelope.version);
     object.text(layout::QUEUE_URI, envelope.queue_uri.as_deref());
-    object.string(layout::REQUEST, envelope.request.as_str());
+    object.string(layout::REQUEST, envelope.request_id.as_str());
     object.text(layout::REPLY_TO, envelope.reply_to.as_deref());
     object.text(layout::CORRELATION, envelope.correlation.as_deref());
     if let Some(trace) = &envelope.trace {

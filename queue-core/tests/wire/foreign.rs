@@ -45,7 +45,7 @@ fn an_event_grid_event_is_of_version_one_and_its_source_is_the_client() {
     let envelope = &event.envelope;
     assert_eq!(envelope.version, 1);
     assert_eq!(
-        envelope.client.as_str(),
+        envelope.client_id.as_str(),
         "/subscriptions/5aa4/resourceGroups/photos/providers/Microsoft.Storage/storageAccounts/tiles"
     );
     assert_eq!(
@@ -62,13 +62,13 @@ fn an_event_grid_event_is_of_version_one_and_its_source_is_the_client() {
 fn every_delivery_of_a_foreign_event_is_of_the_same_request() {
     let first = read_event(EVENT_GRID).envelope;
     let again = read_event(to_base64(EVENT_GRID.as_bytes())).envelope;
-    assert_eq!(first.request, again.request);
+    assert_eq!(first.request_id, again.request_id);
     assert_eq!(
-        first.request,
-        RequestId::of_foreign(first.client.as_str(), first.id.as_str())
+        first.request_id,
+        RequestId::of_foreign(first.client_id.as_str(), first.id.as_str())
     );
     let other = event(r#""id":"2""#, "");
-    assert_ne!(read_event(other).envelope.request, first.request);
+    assert_ne!(read_event(other).envelope.request_id, first.request_id);
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn another_kind_is_named() {
 fn a_source_that_no_client_id_can_be_is_taken_as_it_stands() {
     let source = |source: &str| {
         let body = format!(r#"{{"specversion":"1.0","id":"1","source":"{source}","type":"json"}}"#);
-        read_event(body).envelope.client.clone()
+        read_event(body).envelope.client_id.clone()
     };
     assert_eq!(source("a%20b").as_str(), "a b");
     assert_eq!(source("a%0Ab").as_str(), "a%0Ab");

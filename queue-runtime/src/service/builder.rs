@@ -30,8 +30,8 @@ use crate::kernel::settings::{InvalidSetting, reads_are_cheap};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let service = QueueService::builder("memory:").client("checkout/7").connect().await?;
-/// assert_eq!(service.client().as_str(), "checkout/7");
+/// let service = QueueService::builder("memory:").client_id("checkout/7").connect().await?;
+/// assert_eq!(service.client_id().as_str(), "checkout/7");
 /// # Ok(())
 /// # }
 /// ```
@@ -39,7 +39,7 @@ use crate::kernel::settings::{InvalidSetting, reads_are_cheap};
 #[must_use = "a builder does nothing until `connect`"]
 pub struct ServiceBuilder {
     target: Target,
-    client: Option<String>,
+    client_id: Option<String>,
     clock: Option<Arc<dyn Clock>>,
     encoding: MessageEncoding,
     max_payload: usize,
@@ -163,7 +163,7 @@ impl ServiceBuilder {
     fn new(target: Target) -> Self {
         Self {
             target,
-            client: None,
+            client_id: None,
             clock: None,
             encoding: MessageEncoding::default(),
             max_payload: DEFAULT_MAX_PAYLOAD,
@@ -181,8 +181,8 @@ impl ServiceBuilder {
     /// Sets the client id of submitted messages. The default is the host name and the process id.
     ///
     /// [`connect`](Self::connect) reports an invalid id.
-    pub fn client(mut self, client: impl Into<String>) -> Self {
-        self.client = Some(client.into());
+    pub fn client_id(mut self, id: impl Into<String>) -> Self {
+        self.client_id = Some(id.into());
         self
     }
 
@@ -207,7 +207,7 @@ impl ServiceBuilder {
     ///
     /// Each such message takes one more transaction of the storage. All services that submit to a queue or consume from
     /// it need the same store: one without it leaves messages with such payloads where they are. Messages and their
-    /// follow-ups are no longer stored in one step: as on Azure, unique submissions and schedules need a store of results,
+    /// follow-ups are no longer stored in one step: as on Azure, unique submissions and schedules need a result store,
     /// and transactions of the application ([`submit_within`](QueueService::submit_within)) are refused.
     ///
     /// ```
@@ -366,8 +366,8 @@ impl ServiceBuilder {
             InvalidSetting::count(setting, rate, most).map_err(ConnectError::Setting)?;
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let client = ClientId::new(self.client.unwrap_or_else(default_client));
-        let client = client.map_err(|source| ConnectError::Client { source })?;
+        let client_id = ClientId::new(self.client_id.unwrap_or_else(default_client));
+        let client_id = client_id.map_err(|source| ConnectError::Client { source })?;
         let meter = Arc::new(Meter::new());
         let (limit, retry) = (self.storage_limit, &self.storage_retry);
         let Opened { backend, shards } = self.target.open(&clock, &meter, limit, retry).await?;
@@ -392,7 +392,7 @@ impl ServiceBuilder {
         let mut context = Context::new(
             storage,
             clock,
-            client,
+            client_id,
             self.encoding,
             self.storage_retry,
             self.notifiers,

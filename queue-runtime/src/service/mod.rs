@@ -10,8 +10,8 @@ mod signals;
 mod target;
 
 pub use crate::extensions::operators::{
-    ArchiveFile, ArchivedMessage, ArchivedPage, Browsed, BrowsedPage, DeleteError, Left,
-    RestoreError, Taken, TakenOff, redrive,
+    Browsed, BrowsedPage, DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError,
+    Left, Taken, TakenOff, redrive,
 };
 pub use builder::ServiceBuilder;
 pub use connect::ConnectError;

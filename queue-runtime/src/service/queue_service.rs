@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{Backend, StorageTransaction, Transactions};
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::{ClientId, InvalidName, Message, QueueName, Timestamp};
 use queue_sharded::ShardedBackend;
 
@@ -326,12 +326,12 @@ impl QueueService {
         self.context.ask(|| backend.list_queues(prefix)).await
     }
 
-    /// Returns the store of results that lies where the queues do: in memory, or in the SQLite file. `None` on Azure,
+    /// Returns the result store that lies where the queues do: in memory, or in the SQLite file. `None` on Azure,
     /// where `idempotency::ObjectResults` (feature `object-store`) takes its place.
     ///
     /// It is for [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) and [`once`](crate::once).
     #[must_use]
-    pub fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+    pub fn results(&self) -> Option<Arc<dyn ResultStore>> {
         self.context.backend.results()
     }
 
@@ -413,8 +413,8 @@ impl QueueService {
 
     /// Returns the client id of submitted messages.
     #[must_use]
-    pub fn client(&self) -> &ClientId {
-        &self.context.client
+    pub fn client_id(&self) -> &ClientId {
+        &self.context.client_id
     }
 
     /// Clears the cached metadata of all queues, so that a change by another program takes effect at once
@@ -447,7 +447,7 @@ impl fmt::Debug for QueueService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueService")
             .field("backend", &self.context.backend)
-            .field("client", &self.context.client)
+            .field("client_id", &self.context.client_id)
             .finish_non_exhaustive()
     }
 }

@@ -92,8 +92,8 @@ pub struct ReceivedBuilder<M> {
     context: Arc<Context>,
     message: M,
     id: MessageId,
-    client: ClientId,
-    request: RequestId,
+    client_id: ClientId,
+    request_id: RequestId,
     attempt: u32,
     progress: Option<String>,
     inserted_at: Timestamp,
@@ -105,8 +105,8 @@ impl<M> ReceivedBuilder<M> {
     pub(super) fn new(context: Arc<Context>, message: M) -> Self {
         Self {
             id: MessageId::random(),
-            client: context.client.clone(),
-            request: RequestId::random(),
+            client_id: context.client_id.clone(),
+            request_id: RequestId::random(),
             attempt: 1,
             progress: None,
             inserted_at: context.clock.now(),
@@ -130,8 +130,8 @@ impl<M> ReceivedBuilder<M> {
     ///
     /// # Panics
     /// If it is not a valid id.
-    pub fn client(mut self, client: impl Into<String>) -> Self {
-        self.client = ClientId::new(client).expect("a valid client id");
+    pub fn client_id(mut self, id: impl Into<String>) -> Self {
+        self.client_id = ClientId::new(id).expect("a valid client id");
         self
     }
 
@@ -139,8 +139,8 @@ impl<M> ReceivedBuilder<M> {
     ///
     /// # Panics
     /// If it is not a valid id.
-    pub fn request(mut self, request: impl Into<String>) -> Self {
-        self.request = RequestId::new(request).expect("a valid request id");
+    pub fn request_id(mut self, id: impl Into<String>) -> Self {
+        self.request_id = RequestId::new(id).expect("a valid request id");
         self
     }
 
@@ -217,8 +217,8 @@ impl<M: Message> ReceivedBuilder<M> {
         let encoded = Encoded::of(&self.message)
             .and_then(|encoded| encoded.read_back().map(|()| encoded))
             .unwrap_or_else(|error| panic!("the `{kind}` message cannot be submitted: {error:?}"));
-        let (client, request) = (self.client.clone(), self.request.clone());
-        let mut envelope = encoded.envelope(self.id.clone(), client, request);
+        let (client_id, request_id) = (self.client_id.clone(), self.request_id.clone());
+        let mut envelope = encoded.envelope(self.id.clone(), client_id, request_id);
         envelope.time = Some(self.inserted_at);
         envelope.queue_uri = Some(self.context.backend.queue_uri(&M::TYPE.queue()));
         let (encoder, limits) = (self.context.encoder, self.context.backend.capabilities());
@@ -235,12 +235,12 @@ impl<M: Message> ReceivedBuilder<M> {
             Body::Bare(_) | Body::Malformed(_) => {
                 let Envelope {
                     id,
-                    client,
-                    request,
+                    client_id,
+                    request_id,
                     queue_uri,
                     ..
                 } = envelope;
-                let mut envelope = Envelope::new(id, client, request, kind);
+                let mut envelope = Envelope::new(id, client_id, request_id, kind);
                 envelope.version = M::TYPE.version();
                 envelope.queue_uri = queue_uri;
                 envelope

@@ -186,7 +186,7 @@ pub(super) async fn connect(
     clock: Arc<dyn Clock>,
 ) -> TestService {
     let service = QueueService::with_backend(front)
-        .client("test")
+        .client_id("test")
         .clock(clock)
         .on_current_runtime()
         .reading_back()
@@ -244,7 +244,7 @@ fn items(put: NewMessage) -> Vec<NewMessage> {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
-/// service.submit(Reminder { order: 7 }).request("r-1").delay(Duration::from_secs(60)).await?;
+/// service.submit(Reminder { order: 7 }).request_id("r-1").delay(Duration::from_secs(60)).await?;
 ///
 /// let [reminder] = &service.submitted::<Reminder>()[..] else { panic!("one is expected") };
 /// assert_eq!(*reminder, Reminder { order: 7 });

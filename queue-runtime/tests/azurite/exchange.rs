@@ -100,7 +100,7 @@ fn an_instance_that_is_gone_leaves_no_queue() {
             request.reply::<Price>().timeout(GUARD).await
         });
         let service = connect().await;
-        service.clean_reply_queues().await.expect("no error");
+        service.sweep_reply_queues().await.expect("no error");
         assert!(!exists(&service, &queue).await);
 
         let late = service.queue::<LateRequest>().any();

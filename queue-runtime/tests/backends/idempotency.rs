@@ -1,11 +1,11 @@
-//! The stores of results under their conformance suite.
+//! The result stores under their conformance suite.
 
 mod memory {
     use queue_core::conformance::OfBackend;
 
     use crate::memory::MemoryHarness;
 
-    queue_core::idempotency_tests!(OfBackend::new(MemoryHarness::new()));
+    queue_core::result_store_tests!(OfBackend::new(MemoryHarness::new()));
 }
 
 #[cfg(feature = "sqlite")]
@@ -14,7 +14,7 @@ mod sqlite {
 
     use crate::sqlite::SqliteHarness;
 
-    queue_core::idempotency_tests!(OfBackend::new(SqliteHarness));
+    queue_core::result_store_tests!(OfBackend::new(SqliteHarness));
 }
 
 #[cfg(feature = "object-store")]
@@ -29,7 +29,7 @@ mod objects {
     use queue_core::clock::BoxFuture;
     use queue_core::conformance::Survival;
     use queue_core::conformance::idempotency::{Harness, Listing, Retention, Store};
-    use queue_core::idempotency::IdempotencyStore;
+    use queue_core::idempotency::ResultStore;
     use queue_runtime::idempotency::ObjectResults;
     use tempfile::TempDir;
 
@@ -50,10 +50,10 @@ mod objects {
     struct Results {
         objects: Objects,
         clock: ManualClock,
-        client: Arc<dyn IdempotencyStore>,
+        client: Arc<dyn ResultStore>,
     }
 
-    fn connect(objects: &Objects, clock: &ManualClock) -> Arc<dyn IdempotencyStore> {
+    fn connect(objects: &Objects, clock: &ManualClock) -> Arc<dyn ResultStore> {
         let results = match objects {
             Objects::Memory(objects) => ObjectResults::new(Arc::clone(objects), "results"),
             Objects::Folder(folder) => {
@@ -90,15 +90,15 @@ mod objects {
 
     #[async_trait]
     impl Store for Results {
-        fn client(&self) -> Arc<dyn IdempotencyStore> {
+        fn client(&self) -> Arc<dyn ResultStore> {
             Arc::clone(&self.client)
         }
 
-        async fn second_client(&self) -> Arc<dyn IdempotencyStore> {
+        async fn second_client(&self) -> Arc<dyn ResultStore> {
             connect(&self.objects, &self.clock)
         }
 
-        async fn reopen(&mut self) -> Arc<dyn IdempotencyStore> {
+        async fn reopen(&mut self) -> Arc<dyn ResultStore> {
             self.client = connect(&self.objects, &self.clock);
             self.client()
         }
@@ -122,10 +122,10 @@ mod objects {
     }
 
     mod in_memory {
-        queue_core::idempotency_tests!(super::Place::Memory);
+        queue_core::result_store_tests!(super::Place::Memory);
     }
 
     mod in_a_folder {
-        queue_core::idempotency_tests!(super::Place::Folder);
+        queue_core::result_store_tests!(super::Place::Folder);
     }
 }

@@ -10,7 +10,7 @@ use queue_core::ErrorKind;
 use queue_core::backend::{
     Attachment, Backend, ItemSet, Metadata, NewMessage, Op, Swap, TimeToLive,
 };
-use queue_core::idempotency::{ClaimOutcome, IdempotencyStore, Owner, WorkKey};
+use queue_core::idempotency::{ClaimOutcome, Owner, ResultStore, WorkKey};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::sqlite::{CheckReport, FileCheck, ProblemKind, SqliteBuilder};
 use rusqlite::Connection;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Backend, Swap};
 use queue_core::idempotency::{
-    ClaimOutcome, Forgotten, IdempotencyStore, Owner, RecordState, Recorded, WorkKey,
+    ClaimOutcome, Forgotten, Owner, RecordState, Recorded, ResultStore, WorkKey,
 };
 use queue_core::{ErrorKind, QueueName};
 use queue_runtime::backend::SqliteBackend;
@@ -31,7 +31,7 @@ fn keys<const N: usize>(keys: [&str; N]) -> [WorkKey; N] {
     keys.map(|key| WorkKey::new("charge", key))
 }
 
-async fn list(store: &dyn IdempotencyStore) -> Vec<Recorded> {
+async fn list(store: &dyn ResultStore) -> Vec<Recorded> {
     let (mut records, mut from) = (Vec::new(), None);
     loop {
         let page = store.list(None, from.as_ref(), 7).await.expect("a page");
@@ -71,7 +71,7 @@ fn damaged_records_are_told_and_do_not_hide_the_others() {
         let altered = Some("its value does not match its checksum");
         let no_text = Some("its scope or key is not text");
         assert_eq!(damaged, [None, altered, None, no_text, None]);
-        let alone = store.look_up(&all[1]).await.expect("looked up");
+        let alone = store.find(&all[1]).await.expect("looked up");
         let alone = alone.expect("it is there");
         assert_eq!((problem(&alone), &alone.value), (altered, &None));
         let begun = store.begin(&all[1], Owner::random(), LEASE).await;
@@ -113,7 +113,7 @@ fn a_damaged_page_of_records_does_not_hide_the_others() {
             }
             let damaged = records.iter().find(|record| problem(record).is_some());
             let key = &damaged.expect("some are").key;
-            let alone = store.look_up(key).await.expect("looked up");
+            let alone = store.find(key).await.expect("looked up");
             assert!(problem(&alone.expect("it is there")).is_some());
             backend.close().await;
         }
@@ -147,7 +147,7 @@ fn a_listing_neither_waits_for_the_writer_nor_reads_more_than_a_part_of_the_valu
         assert_eq!(page.records.len(), 2);
         assert!(page.next.is_some());
         assert_eq!(list(&store).await.len(), large.len());
-        assert!(store.look_up(&large[0]).await.expect("read").is_some());
+        assert!(store.find(&large[0]).await.expect("read").is_some());
         drop(lock);
         backend.close().await;
         let closed = store.list(None, None, 1000).await;

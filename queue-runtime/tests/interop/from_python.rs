@@ -106,7 +106,7 @@ fn an_event_grid_event_is_accepted_under_an_alias() {
             assert_eq!(delivery.content_length, 524_288);
             let envelope = delivery.envelope();
             assert_eq!(envelope.id.as_str(), "831e1650-001e-001b-66ab-eeb76e069631");
-            assert_eq!(envelope.client.as_str(), ACCOUNT);
+            assert_eq!(envelope.client_id.as_str(), ACCOUNT);
             let subject = "/blobServices/default/containers/new/blobs/sunset.png";
             assert_eq!(envelope.subject.as_deref(), Some(subject));
             delivery.complete().await.expect("complete");
@@ -134,7 +134,7 @@ fn an_event_of_the_cloudevents_package_is_accepted_under_its_kind() {
         assert_eq!(delivery.url, data["url"]);
         let envelope = delivery.envelope();
         assert_eq!(envelope.id.as_str(), attributes["id"]);
-        assert_eq!(envelope.request.as_str(), "order-7");
+        assert_eq!(envelope.request_id.as_str(), "order-7");
         delivery.complete().await.expect("complete");
     });
 }

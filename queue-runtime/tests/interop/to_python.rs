@@ -126,8 +126,8 @@ async fn submit(service: &QueueService, queue: &str) {
     let submitted = queue
         .submit(Invoice { order: 7, text })
         .id("invoice-7")
-        .client("till 1/4711")
-        .request("order-7");
+        .client_id("till 1/4711")
+        .request_id("order-7");
     submitted.await.expect("submit");
 }
 

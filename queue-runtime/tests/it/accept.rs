@@ -30,8 +30,8 @@ async fn a_message_arrives_with_its_envelope() {
     let submitted = service
         .submit(order(7))
         .id("m-1")
-        .client("web 1/ä")
-        .request("r-1")
+        .client_id("web 1/ä")
+        .request_id("r-1")
         .await
         .expect("submitted");
     assert_eq!(submitted.id.as_str(), "m-1");
@@ -42,8 +42,8 @@ async fn a_message_arrives_with_its_envelope() {
     assert_eq!(
         (
             envelope.id.as_str(),
-            envelope.client.as_str(),
-            envelope.request.as_str()
+            envelope.client_id.as_str(),
+            envelope.request_id.as_str()
         ),
         ("m-1", "web 1/ä", "r-1")
     );
@@ -138,7 +138,7 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
     let service = testing::service().await;
     service
         .submit(order(1))
-        .request("r-9")
+        .request_id("r-9")
         .await
         .expect("submitted");
     let mut ids = Vec::new();
@@ -166,7 +166,7 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
     for _ in 0..3 {
         let invoice = accepted::<Invoice>(&service).await;
         assert_eq!(invoice.envelope().id, ids[0]);
-        assert_eq!(invoice.envelope().request.as_str(), "r-9");
+        assert_eq!(invoice.envelope().request_id.as_str(), "r-9");
         invoice.complete().await.expect("completed");
     }
 }

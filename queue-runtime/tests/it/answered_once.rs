@@ -32,7 +32,7 @@ async fn each_request_for_work_that_was_done_has_the_recorded_reply() {
         async move { Disposition::reply(&Paid { transaction }) }
     };
     let pay = |number, request: &str| {
-        let request = service.request(Payment { number }).request(request);
+        let request = service.request(Payment { number }).request_id(request);
         request.reply::<Paid>().timeout(Duration::from_secs(60))
     };
     pay(1, "r-1").await.expect_err("nobody is there yet");
@@ -44,7 +44,7 @@ async fn each_request_for_work_that_was_done_has_the_recorded_reply() {
         let reply = reply.expect("the recorded reply");
         let envelope = reply.envelope();
         assert_eq!(
-            (reply.transaction, envelope.request.as_str()),
+            (reply.transaction, envelope.request_id.as_str()),
             (100, request)
         );
     }

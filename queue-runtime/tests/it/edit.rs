@@ -84,7 +84,7 @@ async fn a_delayed_message_keeps_its_time(service: &QueueService, clock: &Manual
     let after = only(&queue).await;
     assert_eq!(after.state, MessageState::Delayed);
     assert_eq!(after.visible_at, before.visible_at);
-    queue.remove(&after).await.expect("removed");
+    queue.delete_message(&after).await.expect("removed");
 }
 
 async fn what_a_consumer_holds_is_refused(service: &QueueService, _: &ManualClock) {
@@ -139,19 +139,19 @@ async fn only_valid_payloads_replace_those_of_events(service: &QueueService, _: 
             assert_eq!(event.envelope.content_type.as_deref(), Some(JSON));
             event.expand(usize::MAX).expect("it is whole");
             assert_eq!(event.payload, json(&long));
-            queue.remove(&message).await.expect("removed");
+            queue.delete_message(&message).await.expect("removed");
             continue;
         };
         let edited = queue.edit(&message, json("{}")).await;
         assert_refused(edited, ErrorKind::InvalidInput, refusal);
-        queue.remove(&message).await.expect("removed");
+        queue.delete_message(&message).await.expect("removed");
     }
     let bare = UntypedMessage::bare("7");
     queue.submit(bare).await.expect("submitted");
     let message = only(&queue).await;
     let edited = queue.edit(&message, json("{}")).await;
     assert_refused(edited, ErrorKind::InvalidInput, "no event");
-    queue.remove(&message).await.expect("removed");
+    queue.delete_message(&message).await.expect("removed");
 }
 
 async fn attributes_of_other_producers_stay(service: &QueueService, _: &ManualClock) {

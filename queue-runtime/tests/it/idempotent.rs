@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::idempotency::{ClaimOutcome, IdempotencyStore, Owner, WorkKey};
+use queue_runtime::idempotency::{ClaimOutcome, Owner, ResultStore, WorkKey};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     AcceptError, Disposition, Error, ErrorKind, ListenerEventKind, Message, Operation,
@@ -39,7 +39,7 @@ struct BareCharge {
 }
 
 async fn submit(service: &QueueService, order: u32) {
-    let submitted = service.submit(Charge { order }).request("checkout");
+    let submitted = service.submit(Charge { order }).request_id("checkout");
     submitted.await.expect("submitted");
 }
 
@@ -189,11 +189,10 @@ async fn a_store_that_is_down_stops_the_handling_and_costs_no_attempts() {
         submit(&service, order).await;
     }
     let listener = listener.start().expect("valid settings");
-    let is_down = |event: &ListenerEventKind| {
-        matches!(event, ListenerEventKind::IdempotencyStoreFailed { .. })
-    };
+    let is_down =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::ResultStoreFailed { .. });
     let failures = events(&mut seen, 10, is_down).await;
-    let ListenerEventKind::IdempotencyStoreFailed { after, .. } = failures[9] else {
+    let ListenerEventKind::ResultStoreFailed { after, .. } = failures[9] else {
         panic!("{failures:?}")
     };
     assert!(after >= Duration::from_secs(10), "it backs off: {after:?}");
@@ -222,7 +221,7 @@ async fn a_store_that_is_down_stops_the_handling_and_costs_no_attempts() {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_may_be_another_programs_answer_costs_no_attempt() {
     let service = testing::service().await;
-    let page = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+    let page = Error::new(ErrorKind::Corrupt, Operation::Results);
     let store = Flaky::with_error(page.with_retry(RetryAdvice::Temporary));
     store.set_down(true);
     let calls = Arc::new(AtomicU32::new(0));
@@ -232,7 +231,7 @@ async fn a_record_that_may_be_another_programs_answer_costs_no_attempt() {
     submit(&service, 7).await;
     let listener = listener.start().expect("valid settings");
     events(&mut seen, 3, |event| {
-        matches!(event, ListenerEventKind::IdempotencyStoreFailed { .. })
+        matches!(event, ListenerEventKind::ResultStoreFailed { .. })
     })
     .await;
     store.set_down(false);

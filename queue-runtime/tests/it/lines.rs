@@ -72,8 +72,8 @@ async fn a_body_of_another_program_is_accepted_with_its_ids() {
         assert_eq!(*received.message(), slice());
         let envelope = received.envelope();
         assert_eq!(envelope.id.as_str(), id.as_str());
-        assert_eq!(envelope.client.as_str(), "old client");
-        assert_eq!(envelope.request.as_str(), "order 7");
+        assert_eq!(envelope.client_id.as_str(), "old client");
+        assert_eq!(envelope.request_id.as_str(), "order 7");
         let uri = envelope.queue_uri.as_deref();
         assert_eq!(uri, Some("http://gone.example/slices"));
         received.complete().await.expect("completed");
@@ -83,8 +83,8 @@ async fn a_body_of_another_program_is_accepted_with_its_ids() {
     let received = accepted::<Slice>(&service).await;
     let uri = storage.queue_uri(&SLICES);
     let request = RequestId::of_foreign(&uri, received.envelope().id.as_str());
-    assert_eq!(received.envelope().request, request);
-    assert_eq!(received.envelope().client.as_str(), uri);
+    assert_eq!(received.envelope().request_id, request);
+    assert_eq!(received.envelope().client_id.as_str(), uri);
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,14 +128,14 @@ async fn a_body_keeps_its_bytes_through_retries_the_poison_queue_and_a_redrive()
     };
     assert_eq!(event.payload, Payload::Binary(BODY.into()));
     assert_eq!((record.raw, record.queue.as_str()), (true, "slices"));
-    assert_eq!(event.envelope.request.as_str(), "order 7");
+    assert_eq!(event.envelope.request_id.as_str(), "order 7");
 
     let queue = service.any_queue("slices-poison").expect("a name");
     let redriven = queue.redrive().run().await.expect("redriven");
     assert_eq!(redriven.redriven, 1);
     assert_eq!(stored(&storage, "slices").await, BODY);
     let again = accepted::<Slice>(&service).await;
-    assert_eq!(again.envelope().request.as_str(), "order 7");
+    assert_eq!(again.envelope().request_id.as_str(), "order 7");
     assert_eq!((again.attempt(), again.message()), (1, &slice()));
 }
 
@@ -281,7 +281,7 @@ async fn one_handler_of_a_queue_takes_bodies_in_lines() {
 
 #[tokio::test(start_paused = true)]
 async fn the_kit_for_tests_makes_messages_in_lines() {
-    let received = testing::received(slice()).request("order 7").build();
+    let received = testing::received(slice()).request_id("order 7").build();
     assert_eq!(*received.message(), slice());
-    assert_eq!(received.envelope().request.as_str(), "order 7");
+    assert_eq!(received.envelope().request_id.as_str(), "order 7");
 }

@@ -312,7 +312,7 @@ async fn a_rejection_is_poison_at_once_and_on_poison_goes_with_it() {
     let mut seen = listener.events();
     service
         .submit(Job { mood: Mood::Fails })
-        .request("r-1")
+        .request_id("r-1")
         .await
         .expect("submitted");
     let found = events(&mut seen, 1, poisoned).await;
@@ -326,7 +326,7 @@ async fn a_rejection_is_poison_at_once_and_on_poison_goes_with_it() {
     ));
     let report = accepted::<Report>(&service).await;
     assert_eq!(report.about, "Fails rejected");
-    assert_eq!(report.envelope().request.as_str(), "r-1");
+    assert_eq!(report.envelope().request_id.as_str(), "r-1");
     stop(listener).await;
 }
 

@@ -93,7 +93,7 @@ async fn no_log_line_contains_a_payload_or_a_key() {
     // The claim is lost, and a duplicate is found.
     store.lose_next();
     for _ in 0..2 {
-        let submitted = service.submit(charge()).request("checkout");
+        let submitted = service.submit(charge()).request_id("checkout");
         submitted.await.expect("submitted");
     }
     handle(&service, &store, 2).await;
@@ -108,7 +108,7 @@ async fn no_log_line_contains_a_payload_or_a_key() {
     assert!(matches!(error, OnceError::Lost { .. }), "{error}");
     let shown = format!("{error} {error:?} {:?}", key());
     assert!(!shown.contains(CANARY), "{shown}");
-    log.line("lost a claim of an idempotency store");
+    log.line("lost a claim of a result store");
     log.line("failed to renew a claim");
     store.set_down(false);
 

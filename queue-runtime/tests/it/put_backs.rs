@@ -11,7 +11,7 @@ use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, Operation, QueueService, Received, RetryPolicy,
-    SubmitProblem, service::ArchivedMessage,
+    SubmitProblem, service::ExportedMessage,
 };
 use tokio::sync::Notify;
 use tokio::time::advance;
@@ -265,7 +265,7 @@ async fn a_policy_beyond_the_limit_is_refused_unless_the_url_raises_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_archived_message_is_not_restored_for_less_than_its_delay() {
+async fn an_exported_message_is_not_imported_for_less_than_its_delay() {
     let longer = MemoryBackend::new(Arc::new(TokioClock::new())).with_max_delay(30 * DAY);
     let longer = QueueService::with_backend(Arc::new(longer));
     let longer = longer
@@ -279,11 +279,11 @@ async fn an_archived_message_is_not_restored_for_less_than_its_delay() {
         .await
         .expect("stored");
     let orders = longer.any_queue("orders").expect("a name");
-    let archived: Vec<ArchivedMessage> = orders.archive(None, 10).await.expect("read").messages;
+    let exported: Vec<ExportedMessage> = orders.export(None, 10).await.expect("read").messages;
     let service = testing::service().await;
     let orders = service.any_queue("orders").expect("a name");
     orders.create().await.expect("created");
-    let refused = orders.restore(&archived).await.expect_err("refused");
+    let refused = orders.import(&exported).await.expect_err("refused");
     let text = format!("{refused:?}");
     assert!(
         text.contains("1728000s") && text.contains("604800s"),

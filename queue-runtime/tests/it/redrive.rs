@@ -70,7 +70,7 @@ async fn all_are_looked_at_once_and_the_others_stay() {
         let (service, backend) = storage.connect().await;
         let queue = poisoned(&service, &backend).await;
         let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
-        let redrive = redrive.filter(|envelope, _| envelope.request.as_str().ends_with("99"));
+        let redrive = redrive.filter(|envelope, _| envelope.request_id.as_str().ends_with("99"));
         let redriven = redrive.run().await.expect("redriven");
         assert_eq!((redriven.redriven, redriven.filtered), (6, 594));
         assert_eq!(count(&service, "orders").await, 6);
@@ -85,7 +85,7 @@ async fn all_are_looked_at_although_held_ones_come_back() {
     let queue = poisoned(&service, &backend).await;
     backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(25)));
     let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
-    let redrive = redrive.filter(|envelope, _| envelope.request.as_str().ends_with("99"));
+    let redrive = redrive.filter(|envelope, _| envelope.request_id.as_str().ends_with("99"));
     let redriven = guarded(redrive.run()).await.expect("it ends");
     let redriven = redriven.expect("redriven");
     assert_eq!((redriven.redriven, redriven.filtered), (6, 594));
@@ -240,7 +240,7 @@ async fn copies_by_several_consumers_are_one_message() {
         let faults = FaultInjector::new(memory.clone());
         let connect = async |client: &str| {
             let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())));
-            let service = service.clock(Arc::new(TokioClock::new())).client(client);
+            let service = service.clock(Arc::new(TokioClock::new())).client_id(client);
             service
                 .on_current_runtime()
                 .connect()

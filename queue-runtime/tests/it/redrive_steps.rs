@@ -358,9 +358,12 @@ async fn single_messages_are_removed_in_any_state() {
     ];
     assert_eq!(states, expected);
     for message in &browsed {
-        orders.remove(message).await.expect("removed");
+        orders.delete_message(message).await.expect("removed");
     }
-    let again = orders.remove(&browsed[0]).await.expect_err("it is gone");
+    let again = orders
+        .delete_message(&browsed[0])
+        .await
+        .expect_err("it is gone");
     assert_eq!(again.kind(), ErrorKind::MessageNotFound);
     let error = held.retry("not yet").await.expect_err("it was removed");
     assert!(

@@ -306,7 +306,7 @@ async fn the_reply_queues_of_instances_that_are_gone_are_deleted_and_no_others()
     let orders = "queue-replies-orders".parse().expect("a name");
     create_like(&storage, &orders, LEASE).await;
     let began = Instant::now();
-    let deleted = service.clean_reply_queues().await.expect("no error");
+    let deleted = service.sweep_reply_queues().await.expect("no error");
     assert_eq!((deleted, began.elapsed()), (2, 10 * LEASE));
     let mut expected = [own[0].clone(), foreign];
     expected.sort();
@@ -324,7 +324,7 @@ async fn a_reply_queue_that_changes_between_two_checks_is_kept() {
     let queue = abandoned(&storage, LEASE).await;
     let cleaning = tokio::spawn({
         let service = service.clone();
-        async move { service.clean_reply_queues().await }
+        async move { service.sweep_reply_queues().await }
     });
     sleep(LEASE / 2 + LEASE / 4).await;
     let mut metadata = storage.metadata(&queue).await.expect("it exists");
@@ -347,11 +347,11 @@ async fn a_reply_queue_that_cannot_be_cleaned_up_leaves_the_others_to_be() {
             let none = Fault::Delayed(Duration::ZERO);
             faults.fail_next(failing - 1, operation, none);
             faults.fail_next(1, operation, Fault::Refused(ErrorKind::Denied));
-            let error = service.clean_reply_queues().await.expect_err("denied");
+            let error = service.sweep_reply_queues().await.expect_err("denied");
             assert_eq!(error.kind(), ErrorKind::Denied);
             let left = reply_queues(&service).await.len();
             assert_eq!(left, 1, "{operation:?}, call {failing}");
-            assert_eq!(service.clean_reply_queues().await.expect("no error"), 1);
+            assert_eq!(service.sweep_reply_queues().await.expect("no error"), 1);
         }
     }
 }
@@ -365,7 +365,7 @@ async fn a_reply_queue_with_a_long_lease_does_not_keep_the_others() {
     abandoned(&storage, LEASE).await;
     let cleaning = tokio::spawn({
         let service = service.clone();
-        async move { service.clean_reply_queues().await }
+        async move { service.sweep_reply_queues().await }
     });
     sleep(LEASE + Duration::from_secs(1)).await;
     assert_eq!(reply_queues(&service).await, [long]);
@@ -459,7 +459,7 @@ async fn a_reply_queue_that_is_being_deleted_needs_no_cleaning() {
             let none = Fault::Delayed(Duration::ZERO);
             faults.fail_next(deleted - 1, operation, none);
             faults.fail_next(1, operation, BEING_DELETED);
-            let cleaned = service.clean_reply_queues().await;
+            let cleaned = service.sweep_reply_queues().await;
             let cleaned = cleaned.expect("no error: it is gone");
             assert_eq!(cleaned, 0, "{operation:?}, call {deleted}");
             assert_eq!(faults.calls(operation), deleted as usize);

@@ -73,7 +73,7 @@ async fn a_reply_in_the_same_process_arrives_at_once() {
 async fn a_reply_is_of_the_same_request_and_its_id_is_derived() {
     let service = testing::service().await;
     let asked = service.clone();
-    let request = asked.request(Question { number: 1 }).request("r-1");
+    let request = asked.request(Question { number: 1 }).request_id("r-1");
     let request = tokio::spawn(async move { request.reply::<Answer>().await });
     let accept = service.accept::<Question>().create_queue().wait(MINUTE);
     let question = accept.await.expect("no error").expect("asked");
@@ -85,7 +85,7 @@ async fn a_reply_is_of_the_same_request_and_its_id_is_derived() {
     let reply = request.await.expect("no panic").expect("a reply");
     let envelope = reply.envelope();
     assert_eq!(envelope.correlation.as_deref(), Some(id.as_str()));
-    assert_eq!(envelope.request.as_str(), "r-1");
+    assert_eq!(envelope.request_id.as_str(), "r-1");
     assert_eq!(
         envelope.id,
         queue_runtime::MessageId::derived(&id, "answer", "reply")
@@ -97,7 +97,7 @@ async fn a_reply_is_of_the_same_request_and_its_id_is_derived() {
 async fn a_request_that_nobody_answers_ends_in_time_and_says_which_it_was() {
     let service = testing::service().await;
     let began = Instant::now();
-    let request = service.request(Question { number: 1 }).request("r-1");
+    let request = service.request(Question { number: 1 }).request_id("r-1");
     let error = request.reply::<Answer>().timeout(MINUTE).await;
     let error = error.expect_err("nobody is there");
     assert_eq!(began.elapsed(), MINUTE);
@@ -226,7 +226,7 @@ async fn a_request_whose_submission_fails_gives_the_message_back() {
     faults.fail_next(1, Operation::Put, Fault::AnswerLost);
     let error = ask(&service, 1).await.expect_err("unknown");
     assert_eq!(error.message, None, "it may have been submitted");
-    let request = service.request(Question { number: 1 }).request("");
+    let request = service.request(Question { number: 1 }).request_id("");
     let error = request.reply::<Answer>().await.expect_err("no id");
     assert!(matches!(
         error.problem,

@@ -375,7 +375,7 @@ async fn what_looks_at_queues_or_creates_them_is_tried_again_whatever_its_outcom
     letters.find(&id).await.expect("searched");
     again();
     let again = fail(Operation::Browse);
-    letters.archive(None, 1).await.expect("copied");
+    letters.export(None, 1).await.expect("copied");
     again();
 
     let metadata = Metadata::new();

@@ -177,7 +177,7 @@ async fn each_type_has_its_timeout_its_classifier_and_its_store() {
 
     let service = with_both().await;
     for _ in 0..2 {
-        let again = service.submit(Resize { number: 7 }).request("r-7");
+        let again = service.submit(Resize { number: 7 }).request_id("r-7");
         again.await.expect("submitted");
     }
     let store = service.results().expect("memory has one");

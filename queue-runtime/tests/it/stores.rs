@@ -1,24 +1,23 @@
-//! Work that is done once, over each of the stores of results.
+//! Work that is done once, over each of the result stores.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue_runtime::idempotency::{IdempotencyStore, MemoryResults};
+use queue_runtime::idempotency::{MemoryResults, ResultStore};
 use queue_runtime::{SystemClock, once};
 use tokio::task::JoinSet;
 
 /// Every store, with a folder that it may need.
 async fn stores() -> Vec<(
     &'static str,
-    Arc<dyn IdempotencyStore>,
+    Arc<dyn ResultStore>,
     Option<tempfile::TempDir>,
 )> {
     let clock = || Arc::new(SystemClock::new());
     let memory = MemoryResults::new(clock());
-    let mut stores: Vec<(_, Arc<dyn IdempotencyStore>, _)> =
-        vec![("memory", Arc::new(memory), None)];
+    let mut stores: Vec<(_, Arc<dyn ResultStore>, _)> = vec![("memory", Arc::new(memory), None)];
     #[cfg(feature = "sqlite")]
     {
         use queue_runtime::backend::SqliteBackend;
@@ -104,7 +103,7 @@ async fn a_folder_of_results_is_for_its_user_alone() {
 async fn results_are_not_looked_for_in_a_folder_that_took_the_place_of_theirs() {
     use std::time::SystemTime;
 
-    use queue_runtime::idempotency::{IdempotencyStore as _, ObjectResults};
+    use queue_runtime::idempotency::{ObjectResults, ResultStore as _};
 
     let var = tempfile::tempdir().expect("a folder");
     let (folder, away) = (var.path().join("results"), var.path().join("away"));

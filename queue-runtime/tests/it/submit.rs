@@ -34,7 +34,7 @@ async fn bad_input_is_named_and_gives_the_message_back() {
     let service = memory().await;
     let error = service
         .submit(order(1))
-        .request("a\nb")
+        .request_id("a\nb")
         .await
         .expect_err("refused");
     assert_eq!(error.message, order(1));
@@ -68,7 +68,7 @@ async fn submit_all_is_all_or_nothing() {
     let service = memory().await;
     let submitted = service
         .submit_all((0..100).map(order))
-        .request("r")
+        .request_id("r")
         .await
         .expect("submitted");
     assert_eq!(

@@ -34,11 +34,11 @@ async fn the_second_of_a_key_returns_the_receipt_of_the_first() {
     let submit = |number| service.submit(order(number)).unique_for(HOUR);
     let first = submit(1)
         .delay(HOUR / 4)
-        .request("first")
+        .request_id("first")
         .await
         .expect("submitted");
     assert!(!first.duplicate);
-    assert_eq!(first.request.as_str(), "first");
+    assert_eq!(first.request_id.as_str(), "first");
 
     let other_text = Order {
         number: 1,

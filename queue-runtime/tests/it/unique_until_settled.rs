@@ -312,14 +312,20 @@ async fn a_message_that_is_removed_releases_its_key() {
         submit(&service, 1).await;
         let queue = service.any_queue("orders").expect("a name");
         let page = queue.browse(None, 10).await.expect("browsed");
-        queue.remove(&page.messages[0]).await.expect("removed");
+        queue
+            .delete_message(&page.messages[0])
+            .await
+            .expect("removed");
         assert!(!is_held(&service, 1).await);
         // Also if the key is another's.
         let page = queue.browse(None, 10).await.expect("browsed");
         let released = unique(&service, 1).release_unique().await;
         assert!(released.expect("answered"));
         submit(&service, 1).await;
-        queue.remove(&page.messages[0]).await.expect("removed");
+        queue
+            .delete_message(&page.messages[0])
+            .await
+            .expect("removed");
         assert!(is_held(&service, 1).await);
     }
 }

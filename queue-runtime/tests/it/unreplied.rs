@@ -182,7 +182,7 @@ async fn a_request_waits_while_its_message_is_retried() {
 async fn answer_stored(disposition: Disposition) -> (MessageId, Vec<Event>) {
     let storage = shared();
     let (service, other) = (instance(&storage).await, instance(&storage).await);
-    let request = service.request(Question { number: 1 }).request("r-1");
+    let request = service.request(Question { number: 1 }).request_id("r-1");
     let request = request.reply::<Answer>().timeout(Duration::from_millis(1));
     request.await.expect_err("nobody is there yet");
     let accept = other.accept::<Question>().reply_errors(true);
@@ -354,7 +354,7 @@ async fn what_a_sender_is_told_is_an_event_like_a_reply() {
     let derived = MessageId::derived(&id, kind, "on-poison reply");
     assert_eq!((&*envelope.kind, &envelope.id), (kind, &derived));
     assert_eq!(envelope.correlation.as_deref(), Some(id.as_str()));
-    assert_eq!(envelope.request.as_str(), "r-1");
+    assert_eq!(envelope.request_id.as_str(), "r-1");
     let expected = br#"{"outcome":"poisoned","reason":"rejected","attempts":1,"error":"no tea"}"#;
     assert_eq!(event.payload.as_bytes(), expected);
 

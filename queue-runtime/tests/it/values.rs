@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::send::UntypedMessage;
-use queue_runtime::service::ArchivedMessage;
+use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing;
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
@@ -232,8 +232,8 @@ async fn given_json_that_no_reader_accepts_is_refused_with_its_place() {
     let orders = service.any_queue("orders").expect("a name");
     orders.submit(event("[]")).await.expect("submitted");
     let message = only(&orders).await;
-    let archived = orders.archive(None, 1).await.expect("copied").messages;
-    let line = serde_json::to_string(&archived[0]).expect("JSON");
+    let exported = orders.export(None, 1).await.expect("copied").messages;
+    let line = serde_json::to_string(&exported[0]).expect("JSON");
     for (json, place) in unreadable() {
         let refused = orders.submit(event(&json)).await.expect_err("refused");
         assert!(format!("{refused:?}").contains(place), "{refused:?}");
@@ -243,8 +243,8 @@ async fn given_json_that_no_reader_accepts_is_refused_with_its_place() {
         assert!(refused.to_string().contains(place), "{refused}");
         let edited = line.replace(r#""data":[]"#, &format!(r#""data":{json}"#));
         assert_ne!(edited, line);
-        let edited: ArchivedMessage = serde_json::from_str(&edited).expect("a line");
-        let refused = orders.restore(&[edited]).await.expect_err("refused");
+        let edited: ExportedMessage = serde_json::from_str(&edited).expect("a line");
+        let refused = orders.import(&[edited]).await.expect_err("refused");
         assert!(format!("{refused:?}").contains(place), "{refused:?}");
     }
     assert_eq!(count(&service, "orders").await, 1);
@@ -252,7 +252,7 @@ async fn given_json_that_no_reader_accepts_is_refused_with_its_place() {
 
 /// Another program's message is copied as it is, whatever it is worth.
 #[tokio::test(start_paused = true)]
-async fn an_archive_restores_json_that_no_reader_accepts() {
+async fn json_that_no_reader_accepts_is_exported_and_imported() {
     let service = testing::service().await;
     let orders = service.any_queue("orders").expect("a name");
     orders.create().await.expect("created");
@@ -265,12 +265,12 @@ async fn an_archive_restores_json_that_no_reader_accepts() {
             .backend()
             .put(&name, NewMessage::new(foreign.clone()));
         put.await.expect("put");
-        let taken = orders.archive(None, 1).await.expect("copied").messages;
+        let taken = orders.export(None, 1).await.expect("copied").messages;
         let line = serde_json::to_string(&taken[0]).expect("JSON");
         serde_json::from_str::<Value>(&line).expect("any reader reads the line");
         orders.clear().await.expect("cleared");
         let read = serde_json::from_str(&line).expect("a line");
-        orders.restore(&[read]).await.expect("restored");
+        orders.import(&[read]).await.expect("imported");
         let Body::Event(event) = only(&orders).await.body else {
             panic!("it is an event")
         };

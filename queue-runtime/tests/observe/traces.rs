@@ -328,7 +328,7 @@ struct Crate {
 async fn an_untyped_message_is_handled_in_the_trace_of_its_submission() {
     record();
     let service = testing::service().await;
-    let client = service.client().clone();
+    let client = service.client_id().clone();
     let (id, request) = (MessageId::random(), RequestId::random());
     let envelope = Envelope::new(id, client, request, Crate::TYPE.kind());
     let payload = Payload::Json(r#"{"number":7}"#.into());

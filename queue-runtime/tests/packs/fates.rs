@@ -116,7 +116,7 @@ async fn of_items_with_one_key_an_idempotent_listener_handles_one() {
     let service = World::new(Marks::Beside).service().await;
     for _ in 0..3 {
         let jobs = (0..50).map(|number| Job { number });
-        let submission = service.submit_all(jobs).request("the same").packed();
+        let submission = service.submit_all(jobs).request_id("the same").packed();
         submission.await.expect("submitted");
     }
     let handled = Handled::default();

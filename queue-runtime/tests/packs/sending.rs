@@ -31,7 +31,11 @@ struct Text {
 async fn items_keep_their_ids_their_order_and_their_envelopes() {
     let service = World::new(Marks::Beside).service().await;
     let jobs = (0..200).map(|number| Job { number });
-    let submitted = service.submit_all(jobs).request("import-7").packed().await;
+    let submitted = service
+        .submit_all(jobs)
+        .request_id("import-7")
+        .packed()
+        .await;
     let submitted = submitted.expect("submitted");
     assert_eq!((submitted.len(), depth(&service).await), (200, 1));
     for (number, one) in (0..).zip(&submitted) {
@@ -40,7 +44,7 @@ async fn items_keep_their_ids_their_order_and_their_envelopes() {
             (delivery.number, &delivery.envelope().id),
             (number, &one.id)
         );
-        assert_eq!(delivery.envelope().request.as_str(), "import-7");
+        assert_eq!(delivery.envelope().request_id.as_str(), "import-7");
         delivery.complete().await.expect("completed");
     }
 }

@@ -72,8 +72,8 @@ async fn a_message_made_by_hand_is_as_one_that_was_received() {
     let submit = service
         .submit(sent.clone())
         .id("m-1")
-        .request("r-1")
-        .client("shop");
+        .request_id("r-1")
+        .client_id("shop");
     submit.await.expect("submitted");
     let real = service
         .accept::<Order>()
@@ -83,8 +83,8 @@ async fn a_message_made_by_hand_is_as_one_that_was_received() {
     let made = service
         .received(sent)
         .id("m-1")
-        .request("r-1")
-        .client("shop")
+        .request_id("r-1")
+        .client_id("shop")
         .build();
 
     assert_eq!(*made, order(7), "it was encoded and decoded");
@@ -188,15 +188,15 @@ async fn what_was_submitted_is_returned_by_type_with_how() {
     let made = service
         .received(order(7))
         .id("m-1")
-        .request("r-1")
-        .client("shop")
+        .request_id("r-1")
+        .client_id("shop")
         .build();
     let told: Submitted = made.submit(note("at once")).await.expect("submitted");
     let delay = Duration::from_secs(5);
     service
         .submit(order(8))
         .delay(delay)
-        .request("r-2")
+        .request_id("r-2")
         .await
         .expect("submitted");
     let abroad = service
@@ -214,8 +214,11 @@ async fn what_was_submitted_is_returned_by_type_with_how() {
     let notes = service.submitted::<Note>();
     assert_eq!(notes, [note("at once")]);
     let envelope = notes[0].envelope().expect("an event");
-    assert_eq!((&envelope.id, envelope.request.as_str()), (&told.id, "r-1"));
-    assert_eq!(envelope.client, ClientId::new("shop").expect("an id"));
+    assert_eq!(
+        (&envelope.id, envelope.request_id.as_str()),
+        (&told.id, "r-1")
+    );
+    assert_eq!(envelope.client_id, ClientId::new("shop").expect("an id"));
     assert_eq!(notes[0].key(), None);
     assert_eq!(
         notes[0].time_to_live(),

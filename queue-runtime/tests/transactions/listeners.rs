@@ -224,7 +224,7 @@ async fn the_result_of_a_key_is_recorded_in_the_transaction() {
     let bank = Bank::in_real_time().await;
     let request = |number| Deposit { number, amount: 10 };
     for _ in 0..5 {
-        let submitted = bank.service.submit(request(7)).request("once").await;
+        let submitted = bank.service.submit(request(7)).request_id("once").await;
         submitted.expect("submitted");
     }
     let by = Handled::by(&bank);
@@ -265,7 +265,7 @@ async fn a_later_request_for_the_same_key_gets_the_reply_of_the_transaction() {
             amount: 10,
         };
         let request = bank.service.request(deposit).reply::<Notice>();
-        let reply = request.request("once").timeout(GUARD).await;
+        let reply = request.request_id("once").timeout(GUARD).await;
         assert_eq!(*reply.expect("answered").message(), notice("done"));
     }
     bank.assert(10, 0, 1).await;

@@ -57,7 +57,7 @@ async fn a_message_of_the_outbox_has_the_rows_of_one_that_was_submitted() {
             number: 1,
             amount: 1,
         });
-        let submit = submit.id("a").request("b");
+        let submit = submit.id("a").request_id("b");
         submit
             .delay(Duration::from_secs(5))
             .time_to_live(Duration::from_secs(60))

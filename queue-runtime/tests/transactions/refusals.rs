@@ -264,7 +264,7 @@ async fn a_claim_in_another_store_refuses_all_of_the_completion() {
         panic!("{error}");
     };
     let text = problem.to_string();
-    assert!(text.contains("idempotency store is another one"), "{text}");
+    assert!(text.contains("result store is another one"), "{text}");
     tx.commit().expect("committed");
     bank.assert(0, 1, 0).await;
 }

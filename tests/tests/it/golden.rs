@@ -145,7 +145,10 @@ async fn stored<M: Message>(message: M, queue: &str) -> String {
     let backend = Arc::new(MemoryBackend::new(Arc::new(clock.clone())));
     let builder = QueueService::with_backend(Arc::clone(&backend) as _).clock(Arc::new(clock));
     let service = builder.connect().await.expect("nothing to connect to");
-    let submit = service.submit(message).request("golden").client("golden");
+    let submit = service
+        .submit(message)
+        .request_id("golden")
+        .client_id("golden");
     let submit = submit.id("00000000-0000-7000-8000-000000000000");
     submit.await.expect("memory takes it");
 

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 
 use crate::commands::{
-    backup, browse, check, completions, cost, export, import, ls, message, metadata, pause,
-    payloads, peek, queue, receive, redrive, results, schedules, stat, submit, watch,
+    backup, browse, check, completions, cost, export, import, list, message, metadata, pause,
+    payloads, peek, properties, queue, receive, redrive, results, schedules, submit, watch,
 };
 
 /// Looks into queues on any storage, and mends what is wrong with their messages.
@@ -70,20 +70,20 @@ pub(crate) struct General {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Ls(ls::Ls),
-    Stat(stat::Stat),
+    List(list::List),
+    Properties(properties::Properties),
     Watch(watch::Watch),
     Peek(peek::Peek),
     Browse(browse::Browse),
-    Show(message::Show),
+    Find(message::Find),
     Submit(submit::Submit),
     Receive(receive::Receive),
     Export(export::Export),
     Import(import::Import),
     Redrive(redrive::Redrive),
-    Rm(message::Rm),
+    DeleteMessage(message::DeleteMessage),
     Edit(message::Edit),
-    Purge(queue::Purge),
+    Clear(queue::Clear),
     Create(queue::Create),
     Delete(queue::Delete),
     Metadata(metadata::Metadata),

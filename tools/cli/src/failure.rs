@@ -160,7 +160,7 @@ fn advice(kind: ErrorKind) -> (Exit, Option<&'static str>) {
     match kind {
         ErrorKind::QueueNotFound => (
             Exit::NotFound,
-            Some("`queues ls` lists the queues, and `queues create QUEUE` makes one"),
+            Some("`queues list` lists the queues, and `queues create QUEUE` makes one"),
         ),
         ErrorKind::MessageNotFound => (
             Exit::NotFound,

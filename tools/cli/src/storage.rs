@@ -30,7 +30,7 @@ pub(crate) async fn open(general: &General, missing: Missing) -> Result<QueueSer
     if url.starts_with("memory:") {
         note("`memory:` is this program's own memory: nothing is in it, and nothing stays there");
     }
-    let mut builder = QueueService::builder(url).client(client());
+    let mut builder = QueueService::builder(url).client_id(client());
     if let Some(container) = &general.payload_container {
         builder = builder.payload_container(container);
     }

@@ -54,8 +54,8 @@ fn processor(data: &Path, location: &Location, settings: &Settings) -> io::Resul
             None => command.env_remove(name),
         };
     }
-    if let Some(client) = &location.client {
-        command.args(["--client", client]);
+    if let Some(client_id) = &location.client_id {
+        command.args(["--client-id", client_id]);
     }
     command.args(["--tasks", &settings.tasks.to_string()]);
     let pace = humantime::format_duration(settings.pace);

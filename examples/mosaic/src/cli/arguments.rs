@@ -93,7 +93,7 @@ pub(crate) struct Serve {
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Id of a request; by default all
-    pub(crate) request: Option<String>,
+    pub(crate) request_id: Option<String>,
     #[command(flatten)]
     pub(crate) location: Location,
 }
@@ -185,7 +185,7 @@ pub(crate) struct Picture {
     pub(crate) out: Output,
     /// Id of the request; by default a new one. Submitting a request again is safe
     #[arg(long, value_name = "ID")]
-    pub(crate) request: Option<String>,
+    pub(crate) request_id: Option<String>,
     /// Keeps the blobs of the request: the picture, its slices and the mosaic
     #[arg(long)]
     pub(crate) keep: bool,
@@ -209,7 +209,7 @@ pub(crate) struct Location {
     pub(crate) blobs: Option<String>,
     /// Name under which messages and requests are submitted; by default the host and the process
     #[arg(long, value_name = "NAME")]
-    pub(crate) client: Option<String>,
+    pub(crate) client_id: Option<String>,
 }
 
 impl Arguments {

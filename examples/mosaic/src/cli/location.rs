@@ -20,8 +20,8 @@ pub(super) async fn open(
         }
     };
     let mut service = QueueService::builder(&queue);
-    if let Some(client) = &location.client {
-        service = service.client(client);
+    if let Some(client_id) = &location.client_id {
+        service = service.client_id(client_id);
     }
     if let Ok(url) = std::env::var("NATS_URL") {
         service = service.notifier(nats::connect(&url).await?);

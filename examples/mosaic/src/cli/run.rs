@@ -30,9 +30,10 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let mut signals = StopSignals::new()?;
     let request = request(&picture)?;
     let going_on = if is_durable(&location) {
-        format!("to go on, repeat the command with `--request {request}`")
+        format!("to go on, repeat the command with `--request-id {request}`")
     } else {
-        "with `--data FOLDER` and `--request ID`, the same command goes on after a stop".to_owned()
+        "with `--data FOLDER` and `--request-id ID`, the same command goes on after a stop"
+            .to_owned()
     };
     picture.out.check()?;
     let (data, temporary) = match location.data.clone() {
@@ -122,7 +123,7 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
     let mut signals = StopSignals::new()?;
     let request = request(&picture)?;
     let going_on =
-        format!("the roles go on; repeat the command with `--request {request}` for the mosaic");
+        format!("the roles go on; repeat the command with `--request-id {request}` for the mosaic");
     picture.out.check()?;
     bars.read();
     let making = async {
@@ -150,7 +151,7 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
 }
 
 fn request(picture: &Picture) -> Result<RequestId, Failure> {
-    Ok(match &picture.request {
+    Ok(match &picture.request_id {
         Some(request) => RequestId::new(request.clone())?,
         None => RequestId::random(),
     })
@@ -258,7 +259,7 @@ fn kept(error: Failure, made: &Made, out: &Output, temporary: Option<TempDir>) -
             folder.keep().join("blobs").join(blob).display()
         ),
         None => format!(
-            "is the blob `{blob}`; with `--request` and another file than `{out}`, the same command saves it"
+            "is the blob `{blob}`; with `--request-id` and another file than `{out}`, the same command saves it"
         ),
     };
     format!("{chain}; the mosaic is complete and {place}").into()

@@ -8,7 +8,7 @@ use super::location::existing_store;
 /// Lists all requests, or describes one.
 pub(crate) async fn status(arguments: Status) -> Result<(), Failure> {
     let records = Records::new(existing_store(&arguments.location).await?);
-    let Some(id) = arguments.request else {
+    let Some(id) = arguments.request_id else {
         let mut requests = records.states().await?;
         requests.sort_by(|a, b| a.record.submitted.cmp(&b.record.submitted));
         if requests.is_empty() {

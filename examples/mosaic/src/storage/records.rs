@@ -8,7 +8,7 @@
 //! | `status/REQUEST/response.json` | broker | the outcome of the request |
 //!
 //! Create-only records let repeated and concurrent handlers agree: the second to create a record
-//! reads what the first wrote, and continues with that. The response is a copy of the one that the store of results
+//! reads what the first wrote, and continues with that. The response is a copy of the one that the result store
 //! holds.
 
 use std::collections::BTreeMap;

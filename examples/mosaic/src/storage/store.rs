@@ -250,7 +250,7 @@ impl Store {
         }
     }
 
-    /// Returns the store of results in [`Container::Results`].
+    /// Returns the result store in [`Container::Results`].
     #[must_use]
     pub fn results(&self) -> ObjectResults {
         let objects = Arc::clone(&self.containers[Container::Results as usize]);

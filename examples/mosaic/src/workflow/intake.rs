@@ -63,7 +63,7 @@ impl Intake {
         };
         let record = RequestRecord {
             request: request.as_str().to_owned(),
-            client: self.service.client().as_str().to_owned(),
+            client: self.service.client_id().as_str().to_owned(),
             submitted: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             picture: Fingerprint::of_files(&[("", &job.image)]),
             asked: asked.clone(),
@@ -137,7 +137,7 @@ impl Intake {
 
     async fn submit(&self, request: &RequestId, asked: ImageRequest) -> Result<(), ClientError> {
         let (id, submission) = (request.as_str(), self.service.submit(asked));
-        submission.request(id).id(id).retry_unknown().await?;
+        submission.request_id(id).id(id).retry_unknown().await?;
         Ok(())
     }
 }

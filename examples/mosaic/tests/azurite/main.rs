@@ -45,7 +45,7 @@ fn a_container_is_a_tile_library() {
     let out = scratch.path().join("out.png");
     for request in ["one", "two"] {
         let mut run = job("run", pictures.path(), &location("library"), &out);
-        let made = output(run.args(["--keep", "--request", request]));
+        let made = output(run.args(["--keep", "--request-id", request]));
         assert!(made.status.success(), "{made:?}");
     }
     let made = |container: &str| {

@@ -67,7 +67,7 @@ export class Stage {
 
   // Runs `mosaic serve`, and returns its process, its origin and the link that it printed.
   async serve({ port = 0, words = [] } = {}) {
-    const child = this.run("serve", "--port", String(port), "--client", "broker", ...words);
+    const child = this.run("serve", "--port", String(port), "--client-id", "broker", ...words);
     const link = await new Promise((found, failed) => {
       let said = "";
       child.stdout.on("data", (text) => {
@@ -85,11 +85,11 @@ export class Stage {
     const server = await this.serve({ words: ["--broker-only"] });
     this.run("role", "controller");
     const holder = this.run(
-      "role", "processor", "--client", "worker-1", "--tasks", "1", "--pace", "1h", "--visibility-timeout", "10s");
+      "role", "processor", "--client-id", "worker-1", "--tasks", "1", "--pace", "1h", "--visibility-timeout", "10s");
     // To be called when a job is submitted.
     const others = async () => {
       await this.rendered();
-      this.run("role", "processor", "--client", "worker-2", "--tasks", "1", "--pace", pace);
+      this.run("role", "processor", "--client-id", "worker-2", "--tasks", "1", "--pace", pace);
     };
     const release = async () => {
       holder.kill("SIGKILL");

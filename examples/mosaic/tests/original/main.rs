@@ -152,11 +152,14 @@ async fn assert_spoken<M: Message + Clone + PartialEq + std::fmt::Debug>(
     account.put_text(M::TYPE.queue(), text).await;
     let received = accepted::<M>(&service).await;
     assert_eq!(*received.message(), message);
-    assert_eq!(received.envelope().client.as_str(), CLIENT);
-    assert_eq!(received.envelope().request.as_str(), REQUEST);
+    assert_eq!(received.envelope().client_id.as_str(), CLIENT);
+    assert_eq!(received.envelope().request_id.as_str(), REQUEST);
     received.complete().await.expect("completed");
 
-    let submit = service.submit(message).client(CLIENT).request(REQUEST);
+    let submit = service
+        .submit(message)
+        .client_id(CLIENT)
+        .request_id(REQUEST);
     submit.await.expect("submitted");
     assert_eq!(account.stored(M::TYPE.queue()).await, text);
 }

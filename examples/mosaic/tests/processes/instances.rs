@@ -154,7 +154,7 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     // Far more work than is done before the end.
     let clients = ["two", "three"].map(|request| {
         let mut submit = job("submit", pictures.path(), &location, &out);
-        submit.args(["--timeout", "600s", "--request", request]);
+        submit.args(["--timeout", "600s", "--request-id", request]);
         Client(submit.spawn().expect("it runs"))
     });
     supervisor.until("there are three again", |s| s.running.len() == 3);

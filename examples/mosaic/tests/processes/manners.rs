@@ -133,7 +133,7 @@ fn a_request_cannot_get_other_options() {
     let desk = Desk::new();
     let small = |more: &[&str]| {
         let mut run = desk.run("out.png", more);
-        run.args(["--request", "one"]);
+        run.args(["--request-id", "one"]);
         run
     };
     succeeds(&mut small(&["--keep"]));
@@ -297,9 +297,9 @@ fn a_damaged_picture_is_one_line() {
 #[test]
 fn blobs_of_finished_requests_are_removed() {
     let desk = Desk::new();
-    succeeds(&mut desk.run("out.png", &["--request", "gone"]));
+    succeeds(&mut desk.run("out.png", &["--request-id", "gone"]));
     assert_eq!(desk.blobs(), Vec::<PathBuf>::new());
-    let error = fails(&mut desk.run("out.png", &["--request", "gone"]));
+    let error = fails(&mut desk.run("out.png", &["--request-id", "gone"]));
     assert!(
         error.contains("use another request id to make it again"),
         "{error}"
@@ -322,12 +322,12 @@ fn blobs_of_finished_requests_are_removed() {
 #[test]
 fn requests_are_listed_with_their_progress_and_client() {
     let desk = Desk::new();
-    succeeds(&mut desk.run("out.png", &["--request", "fine", "--client", "ann"]));
+    succeeds(&mut desk.run("out.png", &["--request-id", "fine", "--client-id", "ann"]));
     let junk = desk.path("junk.png");
     let mut half = black(64, 64);
     half.truncate(half.len() / 2);
     fs::write(&junk, half).expect("written");
-    let more = ["--request", "bad", "--image", text(&junk)];
+    let more = ["--request-id", "bad", "--image", text(&junk)];
     fails(&mut desk.run("bad.png", &more));
 
     let listed = about("status", &desk.path("data"), &[]);
@@ -407,7 +407,7 @@ mod signals {
             has_slices(&temporary)
         });
         let expected = "error: failed to make the mosaic: it was stopped by a signal; with `--data FOLDER` and \
-                        `--request ID`, the same command goes on after a stop\n";
+                        `--request-id ID`, the same command goes on after a stop\n";
         assert_eq!(error, expected);
         assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
         let out = fs::read_dir(desk.folder.path()).expect("a folder");
@@ -421,12 +421,12 @@ mod signals {
         let data = desk.path("data");
         let run = || {
             let mut run = desk.run("out.png", &["--across", "96"]);
-            run.args(["--request", "mine"]);
+            run.args(["--request-id", "mine"]);
             run
         };
         let error = stopped(run(), "-TERM", || has_slices(&data));
         assert!(
-            error.contains("to go on, repeat the command with `--request mine`"),
+            error.contains("to go on, repeat the command with `--request-id mine`"),
             "{error}"
         );
         assert!(!desk.path("out.png").exists());

@@ -41,7 +41,7 @@ async fn a_picture_becomes_a_mosaic_that_can_be_looked_at_and_saved() {
     assert_eq!(finished.len(), 4);
     for slice in finished {
         assert!(slice["millis"].as_u64() >= Some(20), "{slice}");
-        assert_eq!(slice["by"], site.service.client().as_str());
+        assert_eq!(slice["by"], site.service.client_id().as_str());
     }
 
     let request = RequestId::new(id.clone()).expect("an id");
@@ -102,7 +102,7 @@ async fn a_job_is_followed_whose_roles_are_elsewhere() {
     let id = submitted(&site, &format!("name=a&scene=mist&{SMALL}"), Vec::new()).await;
     let job = site.follow(&id, |job| job["state"] == "done").await;
     let by = job["finished"][0]["by"].as_str().expect("a client");
-    assert_eq!(by, elsewhere.client().as_str());
+    assert_eq!(by, elsewhere.client_id().as_str());
 }
 
 #[tokio::test(flavor = "multi_thread")]

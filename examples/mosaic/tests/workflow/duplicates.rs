@@ -18,7 +18,7 @@ async fn again<M: Message>(fixture: &Fixture, message: M) {
     let submission = fixture
         .service
         .submit(message)
-        .request(fixture.request.as_str());
+        .request_id(fixture.request.as_str());
     submission.await.expect("submitted");
 }
 

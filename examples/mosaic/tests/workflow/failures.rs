@@ -184,7 +184,7 @@ async fn submit_stranger(fixture: &Fixture) {
         name: "nobody".to_owned(),
     };
     let submission = fixture.service.submit(stranger);
-    let submission = submission.request(fixture.request.as_str());
+    let submission = submission.request_id(fixture.request.as_str());
     submission.await.expect("submitted");
 }
 

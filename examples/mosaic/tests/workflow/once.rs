@@ -1,4 +1,4 @@
-//! The last slice assembles and answers, once: the claim of the answer in the store of results.
+//! The last slice assembles and answers, once: the claim of the answer in the result store.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use mosaic::workflow::roles::{Settings, broker, controller, processor};
 use queue_runtime::QueueService;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, Swept, WorkKey,
 };
 use queue_runtime::internal::forward_backend;
 use queue_runtime::testing::TokioClock;
@@ -23,7 +23,7 @@ use crate::support::{Fixture, GUARD, job, until};
 /// Counts the claims of answers, and can act as if its process was killed around the recording of one.
 #[derive(Debug)]
 struct Watched {
-    results: Arc<dyn IdempotencyStore>,
+    results: Arc<dyn ResultStore>,
     answers: Arc<AtomicUsize>,
     kill: Kill,
     killed: AtomicBool,
@@ -46,7 +46,7 @@ impl Watched {
 }
 
 #[async_trait]
-impl IdempotencyStore for Watched {
+impl ResultStore for Watched {
     fn clock(&self) -> Arc<dyn queue_runtime::Clock> {
         self.results.clock()
     }
@@ -106,7 +106,7 @@ impl IdempotencyStore for Watched {
     }
 }
 
-/// The queues of a process, with the store of results that it sees.
+/// The queues of a process, with the result store that it sees.
 #[derive(Debug)]
 struct Seen {
     queues: Arc<MemoryBackend>,
@@ -122,7 +122,7 @@ impl Backend for Seen {
     forward_backend!(self => self.queues; capabilities queue_uri partition notifier payload_store transactions create_queue delete_queue
         list_queues properties metadata set_metadata put put_if receive peek attachment browse find update delete clear apply);
 
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+    fn results(&self) -> Option<Arc<dyn ResultStore>> {
         Some(Arc::clone(&self.results) as _)
     }
 }
@@ -239,7 +239,7 @@ async fn of_many_duplicates_of_all_slices_one_joins() {
             attempts: 1,
         };
         let submission = fixture.service.submit(duplicate);
-        let submitted = submission.request(fixture.request.as_str()).await;
+        let submitted = submission.request_id(fixture.request.as_str()).await;
         submitted.expect("submitted");
     }
 

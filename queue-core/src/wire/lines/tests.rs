@@ -331,10 +331,10 @@ fn the_ids_come_before_the_fields() {
         assert_eq!(lines.payload, "a\n2");
         lines.identify(&mut read);
         assert_eq!(
-            (read.queue_uri.as_deref(), read.client.as_str()),
+            (read.queue_uri.as_deref(), read.client_id.as_str()),
             (Some("http://old.example/slices"), "client-7")
         );
-        assert_eq!(read.request.as_str(), "order-7");
+        assert_eq!(read.request_id.as_str(), "order-7");
     }
 }
 
@@ -342,8 +342,8 @@ fn the_ids_come_before_the_fields() {
 fn an_empty_id_is_not_given_and_a_uri_cannot_end_its_line() {
     let mut read = envelope();
     Lines::read(b"\n\n\na").expect("fields").identify(&mut read);
-    assert_eq!(read.client, envelope().client);
-    assert_eq!(read.request, envelope().request);
+    assert_eq!(read.client_id, envelope().client_id);
+    assert_eq!(read.request_id, envelope().request_id);
     assert_eq!(read.queue_uri, envelope().queue_uri);
 
     read.queue_uri = Some("sqlite:a\nb.db#slices".to_owned());

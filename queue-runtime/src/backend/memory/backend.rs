@@ -10,7 +10,7 @@ use queue_core::backend::{
     PeekedMessage, Places, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
     StorageId, Swap, check_ops,
 };
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::notify::Notifier;
 use queue_core::wire::{Body, StoredPayload};
@@ -161,7 +161,7 @@ impl Backend for MemoryBackend {
         Some(self.store.notifier.clone())
     }
 
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+    fn results(&self) -> Option<Arc<dyn ResultStore>> {
         Some(Arc::new(self.store.results.clone()))
     }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use queue_core::backend::{PageMark, Swap};
 use queue_core::clock::{Clock, Timestamp};
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, Owner, RecordState,
-    Recorded, RecordedPage, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, Owner, RecordState, Recorded,
+    RecordedPage, ResultStore, Swept, WorkKey,
 };
 use queue_core::internal::{LockExt, debug_fields, later, record_mark, record_start};
 use queue_core::{QueueName, Result};
@@ -198,7 +198,7 @@ impl MemoryResults {
 }
 
 #[async_trait]
-impl IdempotencyStore for MemoryResults {
+impl ResultStore for MemoryResults {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
@@ -293,7 +293,7 @@ impl IdempotencyStore for MemoryResults {
         }))
     }
 
-    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
         Ok(self.with(|entries, now| {
             let entry = entries.get(key).filter(|entry| !entry.is_over(now))?;
             let recorded = self.recorded(key, entry);

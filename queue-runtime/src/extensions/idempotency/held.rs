@@ -1,4 +1,4 @@
-//! A claim of an idempotency store that is held while its work goes on: renewed, and its result recorded.
+//! A claim of a result store that is held while its work goes on: renewed, and its result recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::Finish;
 use queue_core::clock::{BoxFuture, Clock};
-use queue_core::idempotency::{Claim, ClaimStatus, IdempotencyStore, MAX_RESULT, WorkKey};
+use queue_core::idempotency::{Claim, ClaimStatus, MAX_RESULT, ResultStore, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ pub(crate) struct HeldClaim {
 
 #[derive(Debug)]
 struct Work {
-    store: Arc<dyn IdempotencyStore>,
+    store: Arc<dyn ResultStore>,
     key: WorkKey,
     claim: Claim,
     lease: Duration,
@@ -39,7 +39,7 @@ impl HeldClaim {
     /// Takes over a claim that was begun after `asked_at` on the store's clock. `spawn` runs the task that renews it,
     /// which calls `on_lost` if another may have taken the work over.
     pub(crate) fn hold(
-        store: Arc<dyn IdempotencyStore>,
+        store: Arc<dyn ResultStore>,
         key: WorkKey,
         claim: Claim,
         lease: Duration,
@@ -178,7 +178,7 @@ async fn keep(work: &Work, asked_at: Duration, on_lost: impl FnOnce()) {
 async fn lost(work: &Work, cause: &str, on_lost: impl FnOnce()) {
     // A work that is finished needs no claim.
     if !work.settled.load(Ordering::Relaxed) {
-        tracing::warn!(key = %work.key, cause, "lost a claim of an idempotency store");
+        tracing::warn!(key = %work.key, cause, "lost a claim of a result store");
         work.lost.cancel();
         on_lost();
     }
@@ -187,7 +187,7 @@ async fn lost(work: &Work, cause: &str, on_lost: impl FnOnce()) {
 
 /// Returns the error of a request that the store did not answer in time.
 pub(crate) fn no_answer() -> Error {
-    Error::new(ErrorKind::Timeout, Operation::Idempotency).with_outcome(Outcome::Unknown)
+    Error::new(ErrorKind::Timeout, Operation::Results).with_outcome(Outcome::Unknown)
 }
 
 /// Records the result of a claim, and tries again for up to `patience` while the store fails.
@@ -204,7 +204,7 @@ pub(crate) async fn finish_within(
     if result.len() > MAX_RESULT {
         let length = result.len();
         let detail = format!("the result has {length} bytes; the maximum is {MAX_RESULT}");
-        let error = Error::new(ErrorKind::TooLarge, Operation::Idempotency);
+        let error = Error::new(ErrorKind::TooLarge, Operation::Results);
         return Err(error.with_detail(detail).unsent());
     }
     let clock = claim.clock();

@@ -8,7 +8,7 @@
 //! | `ObjectResults` (feature `object-store`) | any number of machines: a folder, Azure blobs, a bucket | the objects |
 //!
 //! [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) puts a store in front of a listener's handler;
-//! [`once`](crate::once) is for everything else. Implement [`IdempotencyStore`] for another database.
+//! [`once`](crate::once) is for everything else. Implement [`ResultStore`] for another database.
 //!
 //! What a store has recorded can be listed, looked up and forgotten, in memory and on SQLite. `docs/which-once.md` has a
 //! table of the scopes: records of unique submissions and schedules are among them.
@@ -37,7 +37,7 @@
 //! }
 //!
 //! let key = "order-1234".into();
-//! let recorded = store.look_up(&key).await?.ok_or("it is not recorded")?;
+//! let recorded = store.find(&key).await?.ok_or("it is not recorded")?;
 //! assert_eq!(recorded.value.as_deref(), Some(&b"7"[..]));
 //! assert_eq!(recorded.state, RecordState::Done { size: 1 });
 //! // The card will be charged again.
@@ -61,6 +61,6 @@ pub(crate) use held::{HeldClaim, finish_within, no_answer};
 pub use once::{Once, OnceError, once};
 pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, MAX_RESULT, Owner,
-    RecordState, Recorded, RecordedPage, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, MAX_RESULT, Owner, RecordState,
+    Recorded, RecordedPage, ResultStore, Swept, WorkKey,
 };

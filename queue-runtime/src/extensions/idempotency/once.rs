@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::clock::BoxFuture;
-use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, WorkKey};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, WorkKey};
 use queue_core::internal::{error_chain, json_error, to_json_perhaps_back};
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::kernel::policy::jitter;
 /// for it. The result is recorded as JSON, of at most [`MAX_RESULT`](super::MAX_RESULT) bytes. An error of
 /// the work is not recorded: the next call does the work again.
 ///
-/// See [`Once`] for the settings, and [`IdempotencyStore`] for what a store guarantees. A process that is killed after
+/// See [`Once`] for the settings, and [`ResultStore`] for what a store guarantees. A process that is killed after
 /// the effect of the work and before its result is recorded leaves no trace of it: then the work is done once more.
 ///
 /// ```
@@ -44,7 +44,7 @@ use crate::kernel::policy::jitter;
 /// ```
 pub fn once<'a, S, F>(store: &S, key: impl Into<WorkKey>, work: F) -> Once<'a, F>
 where
-    S: IdempotencyStore + Clone,
+    S: ResultStore + Clone,
     F: Future + Send + 'a,
 {
     Once {
@@ -97,7 +97,7 @@ pub struct Once<'a, F> {
 /// What is to be done once, without the work itself.
 #[derive(Debug)]
 struct Task {
-    store: Arc<dyn IdempotencyStore>,
+    store: Arc<dyn ResultStore>,
     key: WorkKey,
     lease: Duration,
     retention: Duration,
@@ -323,7 +323,7 @@ impl Task {
 /// If there is no JSON of the result.
 fn encode<T: Serialize + DeserializeOwned>(result: &T) -> Result<(Vec<u8>, Option<Error>), Error> {
     let invalid = |detail: &str, cause: serde_json::Error| {
-        let invalid = Error::new(ErrorKind::InvalidInput, Operation::Idempotency);
+        let invalid = Error::new(ErrorKind::InvalidInput, Operation::Results);
         invalid.with_detail(detail).with_source(cause)
     };
     let encoded = to_json_perhaps_back(result);

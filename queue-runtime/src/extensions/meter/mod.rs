@@ -14,7 +14,7 @@
 //! A repeat is a further transaction. What failed counts too, unless it certainly was not sent: an argument was over a
 //! limit, no token was issued, or no connection was made. A call that was cancelled or not answered counts, because it
 //! may have been sent. Azure does not bill what it throttles or fails to do by its own fault, so the sum is an upper
-//! bound of the bill. Storage other than queues is not counted: blobs, and stores of completed work. Neither is what an
+//! bound of the bill. Storage other than queues is not counted: blobs, and result stores. Neither is what an
 //! application does in its own transaction on a SQLite file.
 
 mod metered;

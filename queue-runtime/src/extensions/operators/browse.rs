@@ -150,7 +150,7 @@ impl AnyQueue {
     ///     let page = queue.browse(from.as_ref(), 100).await?;
     ///     for message in &page.messages {
     ///         if message.state == MessageState::Delayed {
-    ///             queue.remove(message).await?; // cancelled
+    ///             queue.delete_message(message).await?; // cancelled
     ///         }
     ///     }
     ///     from = page.next;
@@ -247,9 +247,9 @@ impl AnyQueue {
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not have been deleted.
-    pub async fn remove(&self, message: &Browsed) -> Result<()> {
-        let remove = || self.delete_held(&message.id, &message.receipt, &message.body);
-        self.context.ask(remove).await
+    pub async fn delete_message(&self, message: &Browsed) -> Result<()> {
+        let delete = || self.delete_held(&message.id, &message.receipt, &message.body);
+        self.context.ask(delete).await
     }
 
     /// Deletes a message by a receipt, and releases the key that it holds.

@@ -1,11 +1,11 @@
 //! What operators do with queues and their messages.
 
-mod archive;
 mod browse;
+mod export;
 mod pausing;
 pub mod redrive;
 
-pub use archive::{
-    ArchiveFile, ArchivedMessage, ArchivedPage, DeleteError, Left, RestoreError, Taken, TakenOff,
-};
 pub use browse::{Browsed, BrowsedPage};
+pub use export::{
+    DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError, Left, Taken, TakenOff,
+};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use queue_core::backend::{ConditionalPuts, PageMark, PutIf};
 use queue_core::clock::Timestamp;
-use queue_core::idempotency::{Forgotten, IdempotencyStore, RecordState, Recorded};
+use queue_core::idempotency::{Forgotten, RecordState, Recorded, ResultStore};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::run::{Last, SCOPE, key};
@@ -67,7 +67,7 @@ impl QueueService {
     pub async fn reset_schedule(&self, name: &str) -> Result<bool> {
         let context = &*self.context;
         if context.backend.capabilities().conditional_puts == ConditionalPuts::Unsupported {
-            let unsupported = Error::new(ErrorKind::Unsupported, Operation::Idempotency);
+            let unsupported = Error::new(ErrorKind::Unsupported, Operation::Results);
             let detail = "this storage cannot record ticks; to reset a schedule that uses `recorded_in`, restart its processes";
             return Err(unsupported.with_detail(detail).unsent());
         }
@@ -124,7 +124,7 @@ impl QueueService {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and on a service with a payload store, where no
-    /// ticks are recorded, and if the backend's store of results has no listing;
+    /// ticks are recorded, and if the backend's result store has no listing;
     /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) for a mark that no page has returned; otherwise the
     /// backend's error.
     pub async fn recorded_schedules(
@@ -139,7 +139,7 @@ impl QueueService {
             let found = match listed.state {
                 RecordState::Damaged { .. } => Some(listed),
                 // None if it was forgotten meanwhile.
-                _ => store.look_up(&listed.key).await?,
+                _ => store.find(&listed.key).await?,
             };
             schedules.extend(found.map(RecordedSchedule::of));
         }
@@ -173,13 +173,13 @@ impl QueueService {
 }
 
 /// The store in which the storage records ticks.
-fn store(context: &Context) -> Result<Arc<dyn IdempotencyStore>> {
+fn store(context: &Context) -> Result<Arc<dyn ResultStore>> {
     let records = match context.backend.capabilities().conditional_puts {
         ConditionalPuts::Unsupported => None,
         _ => context.backend.results(),
     };
     records.ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, Operation::Idempotency)
+        Error::new(ErrorKind::Unsupported, Operation::Results)
             .with_detail(
                 "this storage records no ticks; those of a schedule with `recorded_in` are in the store given there, in \
                  the scope `schedule ticks of NAME`",
@@ -192,7 +192,7 @@ impl RecordedSchedule {
     fn of(recorded: Recorded) -> Self {
         let last_tick = match recorded.state {
             RecordState::Damaged { problem } => {
-                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Results);
                 Err(corrupt
                     .with_detail(format!("the record of the schedule is damaged: {problem}")))
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{PutIf, Swap};
 use queue_core::clock::Timestamp;
-use queue_core::idempotency::{IdempotencyStore, WorkKey};
+use queue_core::idempotency::{ResultStore, WorkKey};
 use queue_core::internal::{between, error_chain};
 use queue_core::{Error, ErrorKind, Message, MessageId, Operation, Result, RetryAdvice};
 use serde::{Deserialize, Serialize};
@@ -229,11 +229,7 @@ impl<M: Message> Runner<M> {
     }
 
     /// Submits a tick, unless it is recorded in the store.
-    async fn record(
-        &self,
-        store: &Arc<dyn IdempotencyStore>,
-        tick: Timestamp,
-    ) -> Result<Last, Failed> {
+    async fn record(&self, store: &Arc<dyn ResultStore>, tick: Timestamp) -> Result<Last, Failed> {
         let scope = format!("schedule ticks of {}", self.schedule.name);
         let key = WorkKey::new(scope, tick.to_string());
         let submit = self.submit(tick)?;
@@ -321,7 +317,7 @@ impl Last {
                 value,
             }),
             _ => {
-                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Results);
                 Err(corrupt.with_detail("the record of the schedule cannot be read as a tick"))
             }
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use queue_core::backend::ConditionalPuts;
 use queue_core::clock::Timestamp;
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::{Message, QueueName};
 use tokio::runtime::Handle;
@@ -59,7 +59,7 @@ pub struct Schedule<M> {
     pub(super) message: Box<dyn Fn(Timestamp) -> M + Send + Sync>,
     pub(super) queue: QueueName,
     pub(super) missed: Missed,
-    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
+    pub(super) store: Option<Arc<dyn ResultStore>>,
 }
 
 impl<M: Message> Schedule<M> {
@@ -94,7 +94,7 @@ impl<M: Message> Schedule<M> {
         self
     }
 
-    /// Records the ticks in a store of results, which all processes of the schedule must share. For storages such as
+    /// Records the ticks in a result store, which all processes of the schedule must share. For storages such as
     /// Azure.
     ///
     /// The promise is weaker. A tick may be submitted again, with the same id, if the process is killed between the put
@@ -102,7 +102,7 @@ impl<M: Message> Schedule<M> {
     /// the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a clock must not
     /// be behind by more. The last tick is known to its process alone; one that is far ahead of the clock is replaced there
     /// as the [module](super) says.
-    pub fn recorded_in<S: IdempotencyStore + Clone>(mut self, store: &S) -> Self {
+    pub fn recorded_in<S: ResultStore + Clone>(mut self, store: &S) -> Self {
         self.store = Some(Arc::new(store.clone()));
         self
     }

@@ -76,7 +76,7 @@ use crate::service::QueueService;
 pub struct Request<M, R> {
     replies: Arc<Replies>,
     submit: Submit<M>,
-    request: Option<Result<RequestId, InvalidId>>,
+    request_id: Option<Result<RequestId, InvalidId>>,
     timeout: Duration,
     reply: PhantomData<fn() -> R>,
 }
@@ -130,7 +130,7 @@ pub enum NoReplyType {}
 /// let (reply, answered) = tokio::join!(request.into_future(), answer);
 /// answered?;
 /// let reply = reply?;
-/// println!("{} pence, answered by {}", reply.pence, reply.envelope().client);
+/// println!("{} pence, answered by {}", reply.pence, reply.envelope().client_id);
 /// # Ok(())
 /// # }
 /// ```
@@ -148,7 +148,7 @@ impl<M: Message> Request<M, NoReplyType> {
         Self {
             submit: Submit::new(Arc::clone(&replies.context), M::TYPE.queue(), message),
             replies,
-            request: None,
+            request_id: None,
             timeout: TIMEOUT,
             reply: PhantomData,
         }
@@ -159,7 +159,7 @@ impl<M: Message> Request<M, NoReplyType> {
         Request {
             replies: self.replies,
             submit: self.submit,
-            request: self.request,
+            request_id: self.request_id,
             timeout: self.timeout,
             reply: PhantomData,
         }
@@ -181,8 +181,8 @@ impl<M, R> Request<M, R> {
     }
 
     /// Sets the request id. The default is a new UUID of version 7.
-    pub fn request(mut self, request: impl Into<String>) -> Self {
-        self.request = Some(RequestId::new(request));
+    pub fn request_id(mut self, id: impl Into<String>) -> Self {
+        self.request_id = Some(RequestId::new(id));
         self
     }
 
@@ -212,19 +212,19 @@ impl<M: Message, R: Message> Request<M, R> {
         let Self {
             replies,
             submit,
-            request,
+            request_id,
             timeout,
             ..
         } = self;
         let (id, queue) = (MessageId::random(), submit.queue.clone());
-        let (request, invalid) = match request {
+        let (request_id, invalid) = match request_id {
             None => (Some(RequestId::random()), None),
-            Some(Ok(request)) => (Some(request), None),
+            Some(Ok(request_id)) => (Some(request_id), None),
             Some(Err(invalid)) => (None, Some(invalid)),
         };
         let failed = |message, problem| RequestError {
             id: id.clone(),
-            request: request.clone(),
+            request_id: request_id.clone(),
             queue: queue.clone(),
             message,
             problem,
@@ -247,8 +247,8 @@ impl<M: Message, R: Message> Request<M, R> {
         };
         let submit = submit.id(id.as_str()).replying_to(reply_queue);
         let mut submit = submit.trying_until(deadline);
-        if let Some(request) = &request {
-            submit = submit.request(request.as_str());
+        if let Some(request_id) = &request_id {
+            submit = submit.request_id(request_id.as_str());
         }
         match ready_by(&*clock, deadline, submit.into_future()).await {
             Some(Ok(_)) => {}
@@ -340,7 +340,7 @@ impl QueueService {
     /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
     ///
     /// Call it before a program ends. Otherwise the queue remains until another instance that makes requests, or
-    /// [`clean_reply_queues`](Self::clean_reply_queues), finds that its owner is gone. Further requests create another one.
+    /// [`sweep_reply_queues`](Self::sweep_reply_queues), finds that its owner is gone. Further requests create another one.
     /// A failure to delete it is logged.
     ///
     /// # Cancel safety
@@ -359,7 +359,7 @@ impl QueueService {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = queue_runtime::QueueService::connect("memory:").await?;
-    /// let deleted = service.clean_reply_queues().await?;
+    /// let deleted = service.sweep_reply_queues().await?;
     /// assert_eq!(deleted, 0, "nobody was killed");
     /// # Ok(())
     /// # }
@@ -371,7 +371,7 @@ impl QueueService {
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, some of the queues may have been deleted.
-    pub async fn clean_reply_queues(&self) -> queue_core::Result<usize> {
+    pub async fn sweep_reply_queues(&self) -> queue_core::Result<usize> {
         clean(&self.context, None).await
     }
 }

@@ -30,7 +30,7 @@ pub(super) const MAX_WAITING: usize = 10_000;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
-/// let request = service.request(PriceRequest { item: "tea".to_owned() }).request("order-7");
+/// let request = service.request(PriceRequest { item: "tea".to_owned() }).request_id("order-7");
 /// let error = request.reply::<Price>().timeout(Duration::from_secs(5)).await.unwrap_err();
 ///
 /// assert!(matches!(error.problem, RequestProblem::NoReply { .. }), "nobody handles it");
@@ -43,7 +43,7 @@ pub struct RequestError<M> {
     /// The message id, to which a reply would have referred.
     pub id: MessageId,
     /// The request id. `None` if the one that was given is invalid.
-    pub request: Option<RequestId>,
+    pub request_id: Option<RequestId>,
     /// The queue that the message was for.
     pub queue: QueueName,
     /// The message. `None` if it was, or may have been, submitted.
@@ -192,8 +192,8 @@ impl<M> fmt::Display for RequestError<M> {
             id, queue, problem, ..
         } = self;
         write!(f, "failed to get the reply to message {id}")?;
-        if let Some(request) = &self.request {
-            write!(f, " of request {request}")?;
+        if let Some(request_id) = &self.request_id {
+            write!(f, " of request {request_id}")?;
         }
         write!(f, " on queue `{queue}`: ")?;
         if let RequestProblem::Undecodable(_) = problem {

@@ -19,7 +19,7 @@ use crate::extensions::meter::TransactionKind;
 /// requests to the queues take part: submissions, receives, renewals, settlements, and reads of metadata. Renewals and
 /// settlements go first: while one of them waits, nothing else is sent on its queue. Otherwise the order is that of
 /// arrival. Waiting counts towards a caller's timeout, except that a receive's lease counts from when it is sent. Stores of
-/// payloads and of completed work are not limited.
+/// payloads and of results are not limited.
 ///
 /// The limit is that of one service. Divide the storage's limit by the number of instances, and set nine tenths of that:
 /// in any one second, up to a tenth more requests than the limit may be sent, and at least one more.

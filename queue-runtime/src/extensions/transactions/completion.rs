@@ -30,7 +30,7 @@ impl<M> Received<M> {
     /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
     /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler
     /// returned. If not, the message is settled as the handler returned; if that is to complete it, the attempt has
-    /// failed. With an idempotency store in the same file, the result is part of the transaction too.
+    /// failed. With a result store in the same file, the result is part of the transaction too.
     ///
     /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
     /// message either: keep it short. [`blocking`](crate::blocking) runs a handler where it may wait for the disk.
@@ -416,7 +416,7 @@ fn not_written(
         return SettleProblem::NotDone(error);
     }
     let now = context.clock.monotonic();
-    let is_claim_lost = error.operation() == Operation::Idempotency;
+    let is_claim_lost = error.operation() == Operation::Results;
     let is_expired = |expiry| now >= completer.storage_time().latest(expiry);
     if !is_claim_lost && meta.expires_at.is_some_and(is_expired) {
         SettleProblem::Expired(error)

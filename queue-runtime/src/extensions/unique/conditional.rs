@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{PutIf, Swap};
-use queue_core::idempotency::{IdempotencyStore, WorkKey};
+use queue_core::idempotency::{ResultStore, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};
 
@@ -62,7 +62,7 @@ pub(crate) async fn send_if_first(
     duration: Duration,
     until_settled: bool,
 ) -> Result<Submitted, Error> {
-    let record = UniqueRecord::new(&outgoing.id, &outgoing.request, key.put.clone());
+    let record = UniqueRecord::new(&outgoing.id, &outgoing.request_id, key.put.clone());
     let mut swap = Swap::new(key.work_key(), record.value(), duration);
     swap.ends_with_message = until_settled;
     // Settled during a pause, the message releases its key.
@@ -101,7 +101,7 @@ pub(crate) async fn release(
 pub(crate) async fn send_and_record(
     sending: &Dispatch,
     outgoing: &Outgoing,
-    store: &Arc<dyn IdempotencyStore>,
+    store: &Arc<dyn ResultStore>,
     key: WorkKey,
     retention: Duration,
 ) -> Result<Submitted, Error> {
@@ -113,7 +113,7 @@ pub(crate) async fn send_and_record(
             visible_at,
             ..own.clone()
         };
-        Ok(UniqueRecord::new(&outgoing.id, &outgoing.request, put))
+        Ok(UniqueRecord::new(&outgoing.id, &outgoing.request_id, put))
     };
     let done = once(store, key, work).lease(LEASE).retention(retention);
     let recorded = match done.wait(2 * LEASE).await {
@@ -132,12 +132,12 @@ pub(crate) async fn send_and_record(
         // The outcome of the store's operation says nothing about the message.
         Err(OnceError::Store { source, .. }) => return Err(source.with_outcome(Outcome::NotDone)),
         Err(OnceError::InFlight { .. }) => {
-            let late = Error::new(ErrorKind::Timeout, Operation::Idempotency);
+            let late = Error::new(ErrorKind::Timeout, Operation::Results);
             let late = late.with_detail("another process has begun to submit the same key");
             return Err(late.with_queue(queue).with_outcome(Outcome::NotDone));
         }
         Err(OnceError::Lost { .. }) => {
-            let lost = Error::new(ErrorKind::Timeout, Operation::Idempotency).with_queue(queue);
+            let lost = Error::new(ErrorKind::Timeout, Operation::Results).with_queue(queue);
             let lost = lost.with_detail("the claim of the key was lost while the message was put");
             return Err(lost.with_outcome(Outcome::Unknown));
         }
@@ -147,7 +147,7 @@ pub(crate) async fn send_and_record(
 }
 
 fn corrupt(queue: &QueueName, detail: &str) -> Error {
-    let error = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+    let error = Error::new(ErrorKind::Corrupt, Operation::Results);
     error.with_queue(queue).with_detail(detail)
 }
 
@@ -160,7 +160,7 @@ fn receipt(recorded: UniqueRecord, own: u64) -> Option<Submitted> {
     let put = recorded.put;
     Some(Submitted {
         id: MessageId::new(recorded.id).ok()?,
-        request: RequestId::new(recorded.request).ok()?,
+        request_id: RequestId::new(recorded.request).ok()?,
         queue: put.queue.parse().ok()?,
         visible_at: put.visible_at,
         duplicate: put.token != own,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Atomicity, ConditionalPuts, Swap};
 use queue_core::encoder::Encoded;
-use queue_core::idempotency::{IdempotencyStore, WorkKey};
+use queue_core::idempotency::{ResultStore, WorkKey};
 use queue_core::internal::canonical;
 use queue_core::{Error, ErrorKind, KeyedMessage, Operation};
 use serde_json::Value;
@@ -208,7 +208,7 @@ impl<M> Submit<M> {
         let mut unique = self.take_unique().unwrap_or_default();
         unique.duration = Some(DEFAULT_RETENTION);
         if unique.store.is_some() {
-            let detail = "a key in a store of results cannot be released; remove `unique_in`";
+            let detail = "a key in a result store cannot be released; remove `unique_in`";
             let refusal = self.refusal(ErrorKind::Unsupported, detail);
             return Err(self.failed(refusal));
         }
@@ -222,7 +222,7 @@ impl<M> Submit<M> {
         held.map_err(|error| outgoing.failed(message, error))
     }
 
-    /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a store of results, which
+    /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a result store, which
     /// all processes that submit it must share. For storages such as Azure.
     ///
     /// The promise is weaker: the message is put first and recorded then. It may be put again, with another id unless
@@ -261,7 +261,7 @@ impl<M> Submit<M> {
     pub fn unique_in<S>(mut self, store: &S, duration: Duration) -> Self
     where
         M: KeyedMessage,
-        S: IdempotencyStore + Clone,
+        S: ResultStore + Clone,
     {
         let unique = self.chosen().unique.get_or_insert_default();
         unique.duration = Some(duration);
@@ -314,7 +314,7 @@ impl<M> Submit<M> {
     /// Submits the message, and records that under a key in a store, unless it is recorded there.
     pub(crate) async fn send_recorded(
         self,
-        store: &Arc<dyn IdempotencyStore>,
+        store: &Arc<dyn ResultStore>,
         key: WorkKey,
         retention: Duration,
     ) -> Result<Submitted, SubmitError<M>> {
@@ -341,7 +341,7 @@ impl<M> Submit<M> {
             let not_an_event = |encoded: &Encoded| !encoded.message_type().wire().is_event();
             if unique.store.is_some() {
                 return invalid(
-                    "a store of results cannot release a key when its message is settled; leave `unique_until_settled` \
+                    "a result store cannot release a key when its message is settled; leave `unique_until_settled` \
                      or `unique_in` out",
                 );
             }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::{InvalidName, Message, MessageType, QueueName};
 use tokio::sync::broadcast;
 
@@ -191,7 +191,7 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Puts an idempotency store in front of the handler, so that the work of each
+    /// Puts a result store in front of the handler, so that the work of each
     /// [key](crate::Received::idempotency_key) is done once, also if its message is delivered or submitted again.
     ///
     /// | the work of the key | the message |
@@ -233,14 +233,14 @@ impl<M> ListenerBuilder<M> {
     ///     .idempotent(store)
     ///     .start()?;
     /// for _ in 0..3 {
-    ///     service.submit(Charge { order: 7 }).request("checkout-7").await?;
+    ///     service.submit(Charge { order: 7 }).request_id("checkout-7").await?;
     /// }
     /// # tokio::time::sleep(std::time::Duration::from_secs(120)).await;
     /// assert_eq!((listener.info().completed, listener.info().duplicates), (1, 2));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
+    pub fn idempotent(mut self, store: impl ResultStore) -> Self {
         self.options.set_idempotent(Arc::new(store));
         self
     }
@@ -356,7 +356,7 @@ impl<M> ListenerBuilder<M> {
     /// Limits how many handlers start in a time, such as `rate(Rate::per_minute(100))`. The default is no limit.
     ///
     /// The listener receives only as many messages as it may handle, with one receive at a time, so that others are left to
-    /// other instances. A message that waits after its receive, for an idempotency store for example, has used its turn. The
+    /// other instances. A message that waits after its receive, for a result store for example, has used its turn. The
     /// rate is that of this listener: divide what a system downstream allows by the number of instances.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);

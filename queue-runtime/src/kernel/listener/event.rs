@@ -116,7 +116,7 @@ pub enum ListenerEventKind {
         /// The number of the attempt that succeeded, from 1.
         attempt: u32,
     },
-    /// The work of a message was done before, according to the idempotency store. Its follow-ups were stored again, and
+    /// The work of a message was done before, according to the result store. Its follow-ups were stored again, and
     /// it was deleted, without running the handler.
     Duplicate {
         /// The message.
@@ -210,9 +210,9 @@ pub enum ListenerEventKind {
         /// The delay before the next receive.
         after: Duration,
     },
-    /// The [idempotency store](super::ListenerBuilder::idempotent) failed. Messages wait, and are not handled before it
+    /// The [result store](super::ListenerBuilder::idempotent) failed. Messages wait, and are not handled before it
     /// works again.
-    IdempotencyStoreFailed {
+    ResultStoreFailed {
         /// The error.
         error: Error,
         /// The delay before the next try.

@@ -1,5 +1,5 @@
 //! What a listener does beside its messages, in the background, until it stops: it judges its objective by the ages of
-//! messages when they end, reads depths for metrics, and sweeps its idempotency stores.
+//! messages when they end, reads depths for metrics, and sweeps its result stores.
 //!
 //! One listener of a service reads the depths of a queue. When it stops, another one of the queue takes over.
 
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::clock::Clock;
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, between, error_chain};
 use queue_core::{ErrorKind, QueueName};
 
@@ -232,7 +232,7 @@ pub(super) fn sweep_stores<'a>(
     core: &Arc<Core>,
     consumers: impl Iterator<Item = &'a Arc<Consumer>>,
 ) {
-    let mut stores: Vec<Arc<dyn IdempotencyStore>> = Vec::new();
+    let mut stores: Vec<Arc<dyn ResultStore>> = Vec::new();
     for consumer in consumers {
         if let Some(Idempotency { store, .. }) = &consumer.options.idempotency
             && !stores.iter().any(|other| Arc::ptr_eq(other, store))
@@ -245,7 +245,7 @@ pub(super) fn sweep_stores<'a>(
     }
 }
 
-async fn sweep(core: Arc<Core>, store: Arc<dyn IdempotencyStore>) {
+async fn sweep(core: Arc<Core>, store: Arc<dyn ResultStore>) {
     let mut pause = FIRST_SWEEP;
     loop {
         let share = 0.5 + 0.5 * jitter();
@@ -255,7 +255,7 @@ async fn sweep(core: Arc<Core>, store: Arc<dyn IdempotencyStore>) {
             Ok(_) => SWEEP_INTERVAL,
             Err(error) => {
                 let (queue, error) = (&core.consumer.queue, error_chain(&error));
-                tracing::warn!(%queue, error, "failed to sweep the idempotency store; will retry");
+                tracing::warn!(%queue, error, "failed to sweep the result store; will retry");
                 SWEEP_INTERVAL
             }
         };

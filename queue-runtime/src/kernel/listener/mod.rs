@@ -22,7 +22,7 @@
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
 //! | `info`, `event` | what an operator sees: figures, health and events |
-//! | `jobs` | how old messages are when they are completed, and whether that keeps the objective; it also reads depths for metrics, and removes old results of an idempotency store |
+//! | `jobs` | how old messages are when they are completed, and whether that keeps the objective; it also reads depths for metrics, and removes old results of a result store |
 //! | `listeners` | which listeners of a service run |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::Message;
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 
 use super::builder::ListenerBuilder;
 use super::builder::Part;
@@ -180,8 +180,8 @@ impl<M: Message> Route<M> {
         self
     }
 
-    /// Puts an idempotency store in front of the handler, as [`ListenerBuilder::idempotent`] does.
-    pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
+    /// Puts a result store in front of the handler, as [`ListenerBuilder::idempotent`] does.
+    pub fn idempotent(mut self, store: impl ResultStore) -> Self {
         self.options.set_idempotent(Arc::new(store));
         self
     }

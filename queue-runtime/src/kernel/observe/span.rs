@@ -60,7 +60,7 @@ pub(crate) fn process(queue: &QueueName, envelope: &Envelope, attempt: u32) -> S
         messaging.operation.type = "process",
         messaging.destination.name = %queue,
         messaging.message.id = %envelope.id,
-        messaging.message.conversation_id = %envelope.request,
+        messaging.message.conversation_id = %envelope.request_id,
         queue.attempt = attempt,
         queue.outcome = Empty,
         error.type = Empty,

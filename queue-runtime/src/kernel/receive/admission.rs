@@ -240,7 +240,7 @@ pub(crate) enum Refusal {
     DoneBefore { key: WorkKey, result: Bytes },
     /// It was settled, or that was tried.
     Settled(Result<Settled, SettleProblem>),
-    /// The idempotency store failed. The message was handed back to the caller of `accept`, who can decide what to do.
+    /// The result store failed. The message was handed back to the caller of `accept`, who can decide what to do.
     NoClaim(Error),
     /// The same, if its data could not be fetched.
     NoData(Error),

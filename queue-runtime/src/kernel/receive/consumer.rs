@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_core::backend::Capabilities;
 use queue_core::envelope::Envelope;
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::wire::Body;
 use queue_core::{InvalidName, Message, MessageType, QueueName};
 
@@ -106,8 +106,8 @@ impl Options {
         }
     }
 
-    /// Puts an idempotency store in front of the handler.
-    pub(crate) fn set_idempotent(&mut self, store: Arc<dyn IdempotencyStore>) {
+    /// Puts a result store in front of the handler.
+    pub(crate) fn set_idempotent(&mut self, store: Arc<dyn ResultStore>) {
         let retention = self.idempotency.take().map(|replaced| replaced.retention);
         let mut idempotency = Idempotency::new(store);
         idempotency.retention = retention.unwrap_or(idempotency.retention);
@@ -239,7 +239,7 @@ impl Serves {
 /// The store in front of a consumer's handler.
 #[derive(Debug, Clone)]
 pub(crate) struct Idempotency {
-    pub(crate) store: Arc<dyn IdempotencyStore>,
+    pub(crate) store: Arc<dyn ResultStore>,
     pub(crate) retention: Duration,
     /// The queue whose keys the consumer shares. `None` for its own.
     pub(crate) scope: Option<QueueName>,
@@ -247,7 +247,7 @@ pub(crate) struct Idempotency {
 }
 
 impl Idempotency {
-    pub(crate) fn new(store: Arc<dyn IdempotencyStore>) -> Self {
+    pub(crate) fn new(store: Arc<dyn ResultStore>) -> Self {
         Self {
             store,
             retention: DEFAULT_RETENTION,

@@ -1,4 +1,4 @@
-//! Handling a message at most once: the claim of its key in an idempotency store.
+//! Handling a message at most once: the claim of its key in a result store.
 //!
 //! ```text
 //!              ┌─ fresh ──────► handle ─► record the result and the follow-ups ─► settle
@@ -154,5 +154,5 @@ async fn begin(
         })
     };
     let begun = context.background.finish(begin).await;
-    begun.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, Operation::Idempotency)))
+    begun.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, Operation::Results)))
 }

@@ -46,7 +46,7 @@ pub(crate) struct Incoming {
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
     pub(crate) shared: Arc<MessageShared>,
-    /// Whether the consumer has an idempotency store.
+    /// Whether the consumer has a result store.
     pub(super) wants_key: bool,
     /// The idempotency key, once the message is decoded, if it is wanted.
     pub(super) key: OnceLock<IdempotencyKey>,
@@ -213,7 +213,7 @@ impl Incoming {
         self.lease.storage_time().latest_now(now)
     }
 
-    /// Has the lease renewed for as long as a wait takes, a request to the idempotency store after it, and the
+    /// Has the lease renewed for as long as a wait takes, a request to the result store after it, and the
     /// handler, whose time begins with it.
     pub(crate) fn keep_leased(&self, context: &Context, wait: Duration) {
         let settings = &self.settings;
@@ -223,7 +223,7 @@ impl Incoming {
         self.lease.renew_until(until);
     }
 
-    /// Keeps the key of the message, once it is decoded, if its consumer has an idempotency store.
+    /// Keeps the key of the message, once it is decoded, if its consumer has a result store.
     pub(super) fn keep_key(&self, key: impl FnOnce() -> IdempotencyKey) {
         if self.wants_key {
             self.key.get_or_init(key);
@@ -284,7 +284,7 @@ fn foreign_envelope(
     let id = lease.id().as_str();
     let request = RequestId::of_foreign(&uri, id);
     let id = MessageId::new(id).unwrap_or_else(|_| MessageId::random());
-    let client = ClientId::new(uri.as_str()).unwrap_or_else(|_| context.client.clone());
+    let client = ClientId::new(uri.as_str()).unwrap_or_else(|_| context.client_id.clone());
     let kind = message_type.map_or(RAW_KIND, MessageType::kind);
     let mut envelope = Envelope::new(id, client, request, kind);
     envelope.version = message_type.map_or(1, MessageType::version);

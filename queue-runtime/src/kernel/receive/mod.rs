@@ -6,7 +6,7 @@
 //! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
 //! | `admission` | decides whether the message gets an attempt, and decodes it | `idempotent` |
 //! | `data` | in between, fetches the data of an event that is attached to its message | |
-//! | `idempotent` | claims the message's key in an idempotency store, if there is one | `delivery`, or the listener |
+//! | `idempotent` | claims the message's key in a result store, if there is one | `delivery`, or the listener |
 //! | `batch/` | has messages handled several at a time | |
 //! | `waiting` | has a message wait, without counting an attempt: for data or a claim that cannot be had now, or in the parking room, for room, its turn or the rate | |
 //! | `received`, `progress`, `delivery`, `handler` | the application's view of the message, its checkpoints | `../settlement/` |

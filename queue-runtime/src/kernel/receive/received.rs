@@ -32,7 +32,7 @@ use crate::kernel::send::{Submit, SubmitAll};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// async fn ship(order: Received<Order>) -> Disposition {
 ///     println!("order {}, attempt {}", order.number, order.attempt());
-///     println!("requested by {}", order.envelope().client);
+///     println!("requested by {}", order.envelope().client_id);
 ///     if order.attempt() == 1 {
 ///         return Disposition::retry("the carrier is busy");
 ///     }
@@ -101,7 +101,7 @@ impl<M: Message> Received<M> {
             Some(subject) if IdempotencyKey::is_of_kind(subject, &self.envelope.kind) => {
                 IdempotencyKey::from_subject(subject)
             }
-            _ => match IdempotencyKey::declared(&self.message, &self.envelope.request) {
+            _ => match IdempotencyKey::declared(&self.message, &self.envelope.request_id) {
                 Ok(Some(key)) => key,
                 Ok(None) | Err(_) => IdempotencyKey::from_id(&self.envelope.id),
             },

@@ -78,8 +78,8 @@ pub(crate) fn submitted_again(
     let queue = reply_queue(request)?;
     reply.id = reply_id(&request.id, &reply.kind, Role::Handler);
     reply.correlation = Some(request.id.to_string());
-    reply.client = request.client.clone();
-    reply.request = request.request.clone();
+    reply.client_id = request.client_id.clone();
+    reply.request_id = request.request_id.clone();
     reply.trace = request.trace.clone();
     reply.time = Some(context.clock.now());
     reply.queue_uri = Some(context.backend.queue_uri(&queue));
@@ -143,7 +143,7 @@ pub(crate) fn encode_follow_ups(
                 (queue, id, Some(parent.id.to_string()))
             }
         };
-        let (client, request) = (parent.client.clone(), parent.request.clone());
+        let (client, request) = (parent.client_id.clone(), parent.request_id.clone());
         let mut envelope = encoded.envelope(id, client, request);
         envelope.time = Some(now);
         envelope.queue_uri = Some(context.backend.queue_uri(&queue));

@@ -146,7 +146,7 @@ fn pack(
     };
     let (id, request) = (MessageId::random(), RequestId::random());
     let kind = message_type.kind();
-    let mut envelope = Envelope::new(id, context.client.clone(), request, kind);
+    let mut envelope = Envelope::new(id, context.client_id.clone(), request, kind);
     envelope.time = Some(context.clock.now());
     envelope.queue_uri = Some(context.backend.queue_uri(&first.queue));
     let bodies: Vec<Bytes> = messages.iter().map(|one| one.new.body.clone()).collect();

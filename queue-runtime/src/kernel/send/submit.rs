@@ -9,7 +9,7 @@ use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::encoder::Encoded;
 use queue_core::envelope::TraceContext;
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::debug_fields;
 use queue_core::{
     ClientId, EncodeError, Error, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
@@ -45,7 +45,7 @@ use crate::kernel::repeat::Repeats;
 /// let service = testing::service().await;
 /// let submitted = service
 ///     .submit(Order { number: 7 })
-///     .request("checkout-1234")
+///     .request_id("checkout-1234")
 ///     .delay(Duration::from_secs(60))
 ///     .await?;
 /// println!("order 7 is message {}", submitted.id);
@@ -73,8 +73,8 @@ pub struct Submit<M> {
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     id: Option<Result<MessageId, InvalidId>>,
-    client: Option<Result<ClientId, InvalidId>>,
-    request: Option<Result<RequestId, InvalidId>>,
+    client_id: Option<Result<ClientId, InvalidId>>,
+    request_id: Option<Result<RequestId, InvalidId>>,
     trace: Option<TraceContext>,
     /// The trace context of the message that this one follows.
     inherited_trace: Option<TraceContext>,
@@ -96,7 +96,7 @@ pub(crate) struct Unique {
     pub(crate) duration: Option<Duration>,
     pub(crate) until_settled: bool,
     /// `None` for the queue's own storage.
-    pub(crate) store: Option<Arc<dyn IdempotencyStore>>,
+    pub(crate) store: Option<Arc<dyn ResultStore>>,
 }
 
 /// A message that was submitted and is stored.
@@ -117,7 +117,7 @@ pub(crate) struct Unique {
 ///
 /// let order = service.accept::<Order>().await?.expect("just submitted");
 /// assert_eq!(order.envelope().id, submitted.id);
-/// assert_eq!(order.envelope().request, submitted.request);
+/// assert_eq!(order.envelope().request_id, submitted.request_id);
 /// # Ok(())
 /// # }
 /// ```
@@ -127,7 +127,7 @@ pub struct Submitted {
     /// The message id. A bare body does not contain it; its receiver sees the storage id instead.
     pub id: MessageId,
     /// The request that the message belongs to.
-    pub request: RequestId,
+    pub request_id: RequestId,
     /// The queue of the message, or of the earlier one if this is a [duplicate](Self::duplicate).
     pub queue: QueueName,
     /// When the message becomes visible.
@@ -181,8 +181,8 @@ impl<M> Submit<M> {
     /// the message id is derived.
     pub(crate) fn following(mut self, parent: &queue_core::Envelope, ordinal: u32) -> Self {
         let (chosen, role) = (self.chosen(), Role::Handler);
-        chosen.client = Some(Ok(parent.client.clone()));
-        chosen.request = Some(Ok(parent.request.clone()));
+        chosen.client_id = Some(Ok(parent.client_id.clone()));
+        chosen.request_id = Some(Ok(parent.request_id.clone()));
         chosen.inherited_trace = parent.trace.clone();
         chosen.parent = Some((parent.id.clone(), Position { role, ordinal }));
         self
@@ -228,14 +228,14 @@ impl<M> Submit<M> {
     }
 
     /// Sets the client id. The default is that of the service.
-    pub fn client(mut self, client: impl Into<String>) -> Self {
-        self.chosen().client = Some(ClientId::new(client));
+    pub fn client_id(mut self, id: impl Into<String>) -> Self {
+        self.chosen().client_id = Some(ClientId::new(id));
         self
     }
 
     /// Sets the request id. The default is a new UUID of version 7.
-    pub fn request(mut self, request: impl Into<String>) -> Self {
-        self.chosen().request = Some(RequestId::new(request));
+    pub fn request_id(mut self, id: impl Into<String>) -> Self {
+        self.chosen().request_id = Some(RequestId::new(id));
         self
     }
 
@@ -289,9 +289,11 @@ impl<M> Submit<M> {
         } = self;
         let chosen = chosen.map(|chosen| *chosen).unwrap_or_default();
         let outgoing = (|| {
-            let client = chosen.client.unwrap_or_else(|| Ok(context.client.clone()));
-            let request = chosen.request.unwrap_or_else(|| Ok(RequestId::random()));
-            let request = request.map_err(SubmitProblem::Id)?;
+            let client_id = chosen
+                .client_id
+                .unwrap_or_else(|| Ok(context.client_id.clone()));
+            let request_id = chosen.request_id.unwrap_or_else(|| Ok(RequestId::random()));
+            let request_id = request_id.map_err(SubmitProblem::Id)?;
             let encoded = encoded.map_err(SubmitProblem::Encode)?;
             context.read_back(&encoded).map_err(SubmitProblem::Encode)?;
             let message_type = encoded.message_type();
@@ -300,8 +302,8 @@ impl<M> Submit<M> {
                 (None, Some((parent, position))) => derived_id(parent, &encoded, *position, &queue),
                 (None, None) => MessageId::random(),
             };
-            let client = client.map_err(SubmitProblem::Id)?;
-            let mut envelope = encoded.envelope(id, client, request);
+            let client_id = client_id.map_err(SubmitProblem::Id)?;
+            let mut envelope = encoded.envelope(id, client_id, request_id);
             envelope.time = Some(context.clock.now());
             envelope.queue_uri = Some(context.backend.queue_uri(&queue));
             envelope.reply_to = chosen.reply_to.map(|queue| queue.to_string());
@@ -320,7 +322,7 @@ impl<M> Submit<M> {
             Ok(Outgoing {
                 queue,
                 id: envelope.id,
-                request: envelope.request,
+                request_id: envelope.request_id,
                 new,
             })
         })();
@@ -416,7 +418,7 @@ impl Dispatch {
 pub(crate) struct Outgoing {
     pub(crate) queue: QueueName,
     pub(crate) id: MessageId,
-    pub(crate) request: RequestId,
+    pub(crate) request_id: RequestId,
     pub(crate) new: NewMessage,
 }
 
@@ -445,7 +447,7 @@ impl Outgoing {
     pub(crate) fn submitted(&self, visible_at: Timestamp) -> Submitted {
         Submitted {
             id: self.id.clone(),
-            request: self.request.clone(),
+            request_id: self.request_id.clone(),
             queue: self.queue.clone(),
             visible_at,
             duplicate: false,
@@ -461,7 +463,7 @@ impl Outgoing {
         match put {
             Ok(visible_at) => Ok(Submitted {
                 id: self.id,
-                request: self.request,
+                request_id: self.request_id,
                 queue: self.queue,
                 visible_at,
                 duplicate: false,

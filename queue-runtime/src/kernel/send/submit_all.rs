@@ -37,7 +37,7 @@ use crate::kernel::repeat::Repeats;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
 /// let orders = (1..=3).map(|number| Order { number });
-/// let submitted = service.submit_all(orders).request("import-42").await?;
+/// let submitted = service.submit_all(orders).request_id("import-42").await?;
 /// assert_eq!(submitted.len(), 3);
 /// # Ok(())
 /// # }
@@ -82,9 +82,9 @@ impl<M> SubmitAll<M> {
     }
 
     /// Sets the request id of all the messages. By default each has a different one.
-    pub fn request(self, request: impl Into<String>) -> Self {
-        let request = request.into();
-        self.each(|submission| submission.request(request.as_str()))
+    pub fn request_id(self, id: impl Into<String>) -> Self {
+        let id = id.into();
+        self.each(|submission| submission.request_id(id.as_str()))
     }
 
     /// Sets how long the messages stay invisible. The default is zero.

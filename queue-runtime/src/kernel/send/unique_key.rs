@@ -123,6 +123,6 @@ fn held(context: &Context, envelope: &Envelope) -> Option<(UniqueKey, Bytes)> {
         return None;
     }
     let key: UniqueKey = serde_json::from_str(key).ok()?;
-    let record = UniqueRecord::new(&envelope.id, &envelope.request, key.put.clone());
+    let record = UniqueRecord::new(&envelope.id, &envelope.request_id, key.put.clone());
     Some((key, record.value()))
 }

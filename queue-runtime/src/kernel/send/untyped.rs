@@ -86,7 +86,7 @@ impl UntypedMessage {
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
         let invalid = |kind| Error::new(kind, Operation::Put).unsent();
         let limit = context.encoder.raw_limit();
-        let (id, request, subject, (body, attached), limit) = match &self.content {
+        let (id, request_id, subject, (body, attached), limit) = match &self.content {
             Content::Event(envelope, payload) => {
                 let mut envelope = envelope.clone();
                 envelope.trace = envelope.trace.or_else(current_trace);
@@ -122,7 +122,7 @@ impl UntypedMessage {
                 check_readable(&encoded.0, &envelope.id, Operation::Put)?;
                 (
                     envelope.id,
-                    envelope.request,
+                    envelope.request_id,
                     envelope.subject,
                     encoded,
                     limit,
@@ -148,7 +148,7 @@ impl UntypedMessage {
         Ok(Outgoing {
             queue: queue.clone(),
             id,
-            request,
+            request_id,
             new,
         })
     }

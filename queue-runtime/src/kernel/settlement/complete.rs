@@ -1,4 +1,4 @@
-//! Completing a message: its follow-ups and replies, and what is recorded of them in an idempotency store if there is one.
+//! Completing a message: its follow-ups and replies, and what is recorded of them in a result store if there is one.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Settling<'_> {
         encoded.map_err(|error| Failure::from(error).chain())
     }
 
-    /// Records in the idempotency store that the work of the message is done, with its follow-ups, before they are stored
+    /// Records in the result store that the work of the message is done, with its follow-ups, before they are stored
     /// and the message is deleted. Returns `None` if the message is to be completed, and the result of settling it
     /// otherwise.
     async fn record(
@@ -85,7 +85,7 @@ impl Settling<'_> {
             Ok(ClaimStatus::Lost) => Some(match self.end(End::Released).await {
                 // Its caller must not take the message for completed.
                 Ok(_) if consumer.caller == Caller::Accept => {
-                    let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency);
+                    let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Results);
                     let detail = "another consumer has taken over the claim of its key";
                     Err(SettleProblem::LeaseLost(
                         error.with_queue(&consumer.queue).with_detail(detail),
@@ -145,7 +145,7 @@ fn fingerprint_of(follow_ups: &[FollowUp]) -> u64 {
 /// The version of the record.
 const VERSION: u32 = 1;
 
-/// What is recorded in an idempotency store of a message whose work is done: its follow-ups, as they are stored.
+/// What is recorded in a result store of a message whose work is done: its follow-ups, as they are stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RecordedFollowUps {
     version: u32,

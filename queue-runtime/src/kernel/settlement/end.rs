@@ -161,7 +161,7 @@ pub(crate) fn text(failure: &Failure) -> String {
 pub enum Settled {
     /// The message was completed.
     Completed,
-    /// The work of the message was done before, according to the idempotency store. Its follow-ups were stored again,
+    /// The work of the message was done before, according to the result store. Its follow-ups were stored again,
     /// and the message was deleted, without running the handler.
     Duplicate,
     /// The attempt failed, and the message will be retried.

@@ -166,8 +166,8 @@ fn wrapped(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Opt
     let Incoming {
         envelope, stored, ..
     } = incoming;
-    let (id, request) = (envelope.id.clone(), envelope.request.clone());
-    let mut wrapper = Envelope::new(id, context.client.clone(), request, RAW_KIND);
+    let (id, request) = (envelope.id.clone(), envelope.request_id.clone());
+    let mut wrapper = Envelope::new(id, context.client_id.clone(), request, RAW_KIND);
     wrapper.time = Some(record.first);
     wrapper.queue_uri.clone_from(&envelope.queue_uri);
     context.encoder.poison_raw(stored, &wrapper, record)

@@ -1,4 +1,4 @@
-//! A store of results with a planted bug.
+//! A result store with a planted bug.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,8 +11,8 @@ use queue_core::clock::BoxFuture;
 use queue_core::conformance::Survival;
 use queue_core::conformance::idempotency::{Harness, Store};
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, Owner, RecordState, Recorded,
-    RecordedPage, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, RecordState, Recorded, RecordedPage,
+    ResultStore, Swept, WorkKey,
 };
 use queue_core::{Clock, Error, ErrorKind, ManualClock, Operation, Result, Timestamp};
 use queue_runtime::idempotency::MemoryResults;
@@ -131,7 +131,7 @@ impl Buggy {
 }
 
 #[async_trait]
-impl IdempotencyStore for Buggy {
+impl ResultStore for Buggy {
     fn clock(&self) -> Arc<dyn Clock> {
         self.inner.clock()
     }
@@ -321,8 +321,8 @@ impl IdempotencyStore for Buggy {
         Ok(page)
     }
 
-    async fn look_up(&self, key: &WorkKey) -> Result<Option<Recorded>> {
-        let mut found = self.inner.look_up(key).await?;
+    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+        let mut found = self.inner.find(key).await?;
         match (self.bug, &mut found) {
             (Bug::IsUnsupported, _) => return Err(unsupported()),
             (Bug::LooksUpWithoutValue, Some(recorded)) => recorded.value = None,
@@ -363,7 +363,7 @@ impl IdempotencyStore for Buggy {
 }
 
 fn unsupported() -> Error {
-    Error::new(ErrorKind::Unsupported, Operation::Idempotency)
+    Error::new(ErrorKind::Unsupported, Operation::Results)
 }
 
 #[async_trait]
@@ -388,18 +388,18 @@ impl Harness for BuggyHarness {
 
 #[async_trait]
 impl Store for BuggyStore {
-    fn client(&self) -> Arc<dyn IdempotencyStore> {
+    fn client(&self) -> Arc<dyn ResultStore> {
         Arc::new(self.results.clone())
     }
 
-    async fn second_client(&self) -> Arc<dyn IdempotencyStore> {
+    async fn second_client(&self) -> Arc<dyn ResultStore> {
         match self.bug {
             Bug::SecondClientIsApart => Arc::new(Buggy::new(self.bug, &self.clock)),
             _ => self.client(),
         }
     }
 
-    async fn reopen(&mut self) -> Arc<dyn IdempotencyStore> {
+    async fn reopen(&mut self) -> Arc<dyn ResultStore> {
         if self.bug == Bug::LosesAllWhenClosed {
             self.results = Buggy::new(self.bug, &self.clock);
         }

@@ -1,4 +1,4 @@
-//! Bugs in a store of results.
+//! Bugs in a result store.
 
 use queue_core::conformance::idempotency as suite;
 

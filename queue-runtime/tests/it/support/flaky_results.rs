@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_runtime::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, MemoryResults, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, MemoryResults, Owner, ResultStore, Swept, WorkKey,
 };
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Clock, Error, ErrorKind, Operation, Result};
@@ -34,7 +34,7 @@ impl Flaky {
             down: Arc::default(),
             loses: Arc::default(),
             refused: Arc::default(),
-            error: Error::new(ErrorKind::Unreachable, Operation::Idempotency),
+            error: Error::new(ErrorKind::Unreachable, Operation::Results),
         }
     }
 
@@ -70,7 +70,7 @@ impl Flaky {
 }
 
 #[async_trait]
-impl IdempotencyStore for Flaky {
+impl ResultStore for Flaky {
     fn clock(&self) -> Arc<dyn Clock> {
         self.store.clock()
     }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, Swept, WorkKey,
 };
 use queue_runtime::idempotency::ObjectResults;
 use queue_runtime::once;
@@ -39,7 +39,7 @@ impl Kept {
     pub const FOLDER: &str = "results";
 
     /// Opens the store.
-    pub(super) fn open(self, desk: &Desk, file: &Path) -> Arc<dyn IdempotencyStore> {
+    pub(super) fn open(self, desk: &Desk, file: &Path) -> Arc<dyn ResultStore> {
         match self {
             Self::File => desk.service.results().expect("SQLite has one"),
             Self::Folder => {
@@ -144,7 +144,7 @@ async fn call(steps: Steps) {
 /// The store as one call sees it: logs the claim, and kills the process at a step.
 #[derive(Debug)]
 struct Steps {
-    store: Arc<dyn IdempotencyStore>,
+    store: Arc<dyn ResultStore>,
     log: Arc<Mutex<File>>,
     key: String,
     call: u64,
@@ -178,7 +178,7 @@ impl Steps {
 }
 
 #[async_trait]
-impl IdempotencyStore for Steps {
+impl ResultStore for Steps {
     fn clock(&self) -> Arc<dyn Clock> {
         self.store.clock()
     }

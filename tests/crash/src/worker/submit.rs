@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::error_chain;
 use queue_core::{Outcome, RetryAdvice};
 use queue_runtime::SubmitProblem;
@@ -67,7 +67,7 @@ fn shuffled(desk: &Desk, line: &str) -> Vec<u64> {
 }
 
 /// Submits the message until there is an answer.
-async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn IdempotencyStore>>, number: u64) {
+async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn ResultStore>>, number: u64) {
     println!("{BEGUN} {number}");
     loop {
         let submit = desk.service.submit(Reminder { number });

@@ -175,7 +175,7 @@ impl Exchange {
         let before = reply_queues(&service).await;
         // A round looks at some only.
         for _ in 0..=before / 16 {
-            service.clean_reply_queues().await.expect("no error");
+            service.sweep_reply_queues().await.expect("no error");
         }
         (before, reply_queues(&service).await)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use queue_runtime::AnyQueue;
-use queue_runtime::service::{ArchiveFile, ArchivedMessage, Left, TakenOff};
+use queue_runtime::service::{ExportFile, ExportedMessage, Left, TakenOff};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -56,16 +56,16 @@ pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
     let (mut copied, mut left) = (0, Vec::new());
     let mut from = None;
     loop {
-        let archived = queue.archive(from.as_ref(), page.messages).await;
-        let archived = archived.map_err(|error| without_browsing(error.into()));
-        let written = archived.and_then(|page| Ok((target.write(&page.messages)?, page)));
-        let (bytes, archived) =
+        let exported = queue.export(from.as_ref(), page.messages).await;
+        let exported = exported.map_err(|error| without_browsing(error.into()));
+        let written = exported.and_then(|page| Ok((target.write(&page.messages)?, page)));
+        let (bytes, exported) =
             written.map_err(|failure| failure.after_part(copied, "message", "copied"))?;
         page.adapt(bytes);
-        copied += archived.messages.len() as u64;
-        bar.add(archived.messages.len() as u64);
-        left.extend(archived.left);
-        from = archived.next;
+        copied += exported.messages.len() as u64;
+        bar.add(exported.messages.len() as u64);
+        left.extend(exported.left);
+        from = exported.next;
         if from.is_none() {
             break;
         }
@@ -233,7 +233,7 @@ fn without_browsing(failure: Failure) -> Failure {
 
 /// Where lines are written.
 enum Target {
-    File(ArchiveFile),
+    File(ExportFile),
     /// Standard output.
     Output,
 }
@@ -245,10 +245,10 @@ impl Target {
             return Ok(Self::Output);
         }
         if !export.append {
-            let file = ArchiveFile::create(path).map_err(Failure::of_export)?;
+            let file = ExportFile::create(path).map_err(Failure::of_export)?;
             return Ok(Self::File(file));
         }
-        let file = ArchiveFile::append(path).map_err(Failure::of_export)?;
+        let file = ExportFile::append(path).map_err(Failure::of_export)?;
         if file.cut() > 0 {
             note(format!(
                 "cut off a torn last line of {} bytes from `{}`: an interrupted export leaves its message on the queue",
@@ -260,7 +260,7 @@ impl Target {
     }
 
     /// Writes messages, a line each. Returns the bytes.
-    fn write(&mut self, messages: &[ArchivedMessage]) -> Result<u64> {
+    fn write(&mut self, messages: &[ExportedMessage]) -> Result<u64> {
         let Self::File(file) = self else {
             let mut bytes = 0;
             for message in messages {

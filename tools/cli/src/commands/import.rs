@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use queue_runtime::Outcome;
-use queue_runtime::service::{ArchiveFile, ArchivedMessage};
+use queue_runtime::service::{ExportFile, ExportedMessage};
 use serde::de::IgnoredAny;
 use serde_json::json;
 
@@ -40,7 +40,7 @@ pub(crate) struct Import {
 #[derive(Default)]
 struct Batch {
     queue: String,
-    messages: Vec<ArchivedMessage>,
+    messages: Vec<ExportedMessage>,
     lines: Vec<u64>,
     bytes: usize,
 }
@@ -90,10 +90,10 @@ pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
         if line.trim_ascii().is_empty() || is_skipped && began {
             continue;
         }
-        let message: ArchivedMessage = match serde_json::from_slice(&line) {
+        let message: ExportedMessage = match serde_json::from_slice(&line) {
             Ok(message) => message,
             Err(_) if is_skipped => continue,
-            Err(_) if began && !line.ends_with(b"\n") && ArchiveFile::is_torn(&line) => {
+            Err(_) if began && !line.ends_with(b"\n") && ExportFile::is_torn(&line) => {
                 torn = Some(number);
                 break;
             }
@@ -161,17 +161,17 @@ async fn put(
     let Some(&first) = batch.lines.first() else {
         return Ok(());
     };
-    let restored = session.queue(&batch.queue)?.restore(&batch.messages).await;
-    let messages = match &restored {
+    let imported = session.queue(&batch.queue)?.import(&batch.messages).await;
+    let messages = match &imported {
         Ok(()) => batch.messages.len(),
-        Err(error) => error.restored,
+        Err(error) => error.imported,
     };
     if messages > 0 {
         *imported.queues.entry(batch.queue.clone()).or_default() += messages as u64;
         bar.add(messages as u64);
     }
-    if let Err(error) = restored {
-        let line = batch.lines.get(error.restored).copied().unwrap_or(first);
+    if let Err(error) = imported {
+        let line = batch.lines.get(error.imported).copied().unwrap_or(first);
         let is_unknown = error.error.outcome() == Outcome::Unknown;
         let failure = imported.stopped_at(line, error.error.into());
         return Err(if is_unknown {
@@ -200,7 +200,7 @@ fn what_is(line: &[u8], error: &serde_json::Error) -> String {
         Err(error) if error.is_eof() && is_ended => {
             "its JSON takes several lines, and an export has a message in each line".to_owned()
         }
-        Err(_) if ArchiveFile::is_torn(line) => "the file ends within its first line".to_owned(),
+        Err(_) if ExportFile::is_torn(line) => "the file ends within its first line".to_owned(),
         Err(error) => format!("it is no JSON ({error})"),
     }
 }

@@ -1,4 +1,4 @@
-//! One message, by its id: showing, editing and deleting it.
+//! One message, by its id: finding, editing and deleting it.
 
 use std::io::{self, IsTerminal as _};
 use std::process;
@@ -17,11 +17,11 @@ use crate::input::{self, Input};
 use crate::output::{count, details, indented, note};
 use crate::session::Session;
 
-/// Show everything about the messages with an id: in memory and on SQLite.
+/// Find the messages with an id, and show everything about them: in memory and on SQLite.
 ///
 /// Copies of a message share its id.
 #[derive(Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct Find {
     queue: String,
 
     /// The message id.
@@ -32,7 +32,7 @@ pub(crate) struct Show {
 ///
 /// A consumer that is handling one is told to stop when it renews its lease, and may complete it before.
 #[derive(Debug, Args)]
-pub(crate) struct Rm {
+pub(crate) struct DeleteMessage {
     queue: String,
 
     /// The message ids.
@@ -54,11 +54,11 @@ pub(crate) struct Edit {
     payload: Option<String>,
 }
 
-pub(crate) async fn show(show: &Show, session: &Session) -> Result<()> {
-    let queue = session.queue(&show.queue)?;
+pub(crate) async fn find(arguments: &Find, session: &Session) -> Result<()> {
+    let queue = session.queue(&arguments.queue)?;
     let now = now(&queue).await?;
     let output = &session.output;
-    for (number, message) in find(&queue, &show.id).await?.iter().enumerate() {
+    for (number, message) in found(&queue, &arguments.id).await?.iter().enumerate() {
         if output.json {
             output.message(message)?;
             continue;
@@ -73,11 +73,11 @@ pub(crate) async fn show(show: &Show, session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn rm(rm: &Rm, session: &Session) -> Result<()> {
-    let queue = session.queue(&rm.queue)?;
+pub(crate) async fn delete(delete: &DeleteMessage, session: &Session) -> Result<()> {
+    let queue = session.queue(&delete.queue)?;
     let mut found = Vec::<Browsed>::new();
-    for id in &rm.ids {
-        for message in find(&queue, id).await? {
+    for id in &delete.ids {
+        for message in found(&queue, id).await? {
             // An id may be given twice.
             if found.iter().all(|other| other.id != message.id) {
                 found.push(message);
@@ -96,7 +96,7 @@ pub(crate) async fn rm(rm: &Rm, session: &Session) -> Result<()> {
     let mut failed = None;
     let mut deleted = 0;
     for message in &found {
-        match queue.remove(message).await {
+        match queue.delete_message(message).await {
             Ok(()) => deleted += 1,
             Err(error) => {
                 let id = message
@@ -120,14 +120,14 @@ pub(crate) async fn rm(rm: &Rm, session: &Session) -> Result<()> {
 
 pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
     let queue = session.queue(&edit.queue)?;
-    let mut found = find(&queue, &edit.id).await?;
+    let mut found = found(&queue, &edit.id).await?;
     let (Some(message), true) = (found.pop(), found.is_empty()) else {
         let text = format!(
             "there are several copies of message {} on queue `{}`",
             edit.id,
             queue.name()
         );
-        return Err(Failure::new(Exit::Failed, text).with_help("`queues show` shows them"));
+        return Err(Failure::new(Exit::Failed, text).with_help("`queues find` shows them"));
     };
     let payload = match edit.payload.as_deref() {
         Some("-") => Input::all()?,
@@ -168,7 +168,7 @@ async fn replace(
 }
 
 /// Returns the messages with this id, of which there is at least one.
-async fn find(queue: &AnyQueue, id: &MessageId) -> Result<Vec<Browsed>> {
+async fn found(queue: &AnyQueue, id: &MessageId) -> Result<Vec<Browsed>> {
     let found = queue.find(id).await?;
     if found.is_empty() {
         let text = format!("no message with the id {id} is on queue `{}`", queue.name());

@@ -7,18 +7,18 @@ pub(crate) mod completions;
 pub(crate) mod cost;
 pub(crate) mod export;
 pub(crate) mod import;
-pub(crate) mod ls;
+pub(crate) mod list;
 pub(crate) mod message;
 pub(crate) mod metadata;
 pub(crate) mod pause;
 pub(crate) mod payloads;
 pub(crate) mod peek;
+pub(crate) mod properties;
 pub(crate) mod queue;
 pub(crate) mod receive;
 pub(crate) mod redrive;
 pub(crate) mod results;
 pub(crate) mod schedules;
-pub(crate) mod stat;
 pub(crate) mod submit;
 pub(crate) mod watch;
 
@@ -55,20 +55,20 @@ async fn run_command(arguments: Arguments) -> Result<()> {
     };
     let session = &Session::open(&general, missing).await?;
     match command {
-        Command::Ls(ls) => ls::run(&ls, session).await,
-        Command::Stat(stat) => stat::run(&stat, session).await,
+        Command::List(list) => list::run(&list, session).await,
+        Command::Properties(of) => properties::run(&of, session).await,
         Command::Watch(watch) => watch::run(&watch, session).await,
         Command::Peek(peek) => peek::run(&peek, session).await,
         Command::Browse(browse) => browse::run(browse, session).await,
-        Command::Show(show) => message::show(&show, session).await,
+        Command::Find(find) => message::find(&find, session).await,
         Command::Submit(submit) => submit::run(submit, session).await,
         Command::Receive(receive) => receive::run(&receive, session).await,
         Command::Export(export) => export::run(&export, session).await,
         Command::Import(import) => import::run(&import, session).await,
         Command::Redrive(redrive) => redrive::run(redrive, session).await,
-        Command::Rm(rm) => message::rm(&rm, session).await,
+        Command::DeleteMessage(delete) => message::delete(&delete, session).await,
         Command::Edit(edit) => message::edit(&edit, session).await,
-        Command::Purge(purge) => queue::purge(&purge, session).await,
+        Command::Clear(clear) => queue::clear(&clear, session).await,
         Command::Create(create) => queue::create(&create, session).await,
         Command::Delete(delete) => queue::delete(&delete, session).await,
         Command::Metadata(metadata) => metadata::run(metadata, session).await,

@@ -21,7 +21,7 @@ pub(crate) struct Create {
 
 /// Delete a queue with all its messages.
 ///
-/// Keys of unique submissions are as after `purge`.
+/// Keys of unique submissions are as after `clear`.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     queue: String,
@@ -33,7 +33,7 @@ pub(crate) struct Delete {
 /// until its message is settled is free then; one that is unique for a time (`unique_for`) stays for that time, so that a
 /// submission of it puts nothing.
 #[derive(Debug, Args)]
-pub(crate) struct Purge {
+pub(crate) struct Clear {
     queue: String,
 }
 
@@ -70,8 +70,8 @@ pub(crate) async fn delete(delete: &Delete, session: &Session) -> Result<()> {
     )
 }
 
-pub(crate) async fn purge(purge: &Purge, session: &Session) -> Result<()> {
-    let queue = session.queue(&purge.queue)?;
+pub(crate) async fn clear(clear: &Clear, session: &Session) -> Result<()> {
+    let queue = session.queue(&clear.queue)?;
     let (name, messages) = (queue.name(), queue.properties().await?.approximate_count);
     let about = count(messages, "message");
     session.confirm(&format!("Delete about {about} of queue `{name}`?"))?;

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use queue_runtime::Timestamp;
 use queue_runtime::backend::PageMark;
-use queue_runtime::idempotency::{Forgotten, IdempotencyStore, RecordState, Recorded, WorkKey};
+use queue_runtime::idempotency::{Forgotten, RecordState, Recorded, ResultStore, WorkKey};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
@@ -24,7 +24,7 @@ pub(crate) struct Results {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the records, without their values.
-    Ls {
+    List {
         /// Only this scope, such as `once` or `queue orders`.
         scope: Option<String>,
         /// How many at most.
@@ -34,8 +34,8 @@ enum Action {
         #[arg(long, value_name = "MARK")]
         from: Option<String>,
     },
-    /// Show a record with its value.
-    Show { scope: String, key: String },
+    /// Find a record, and show it with its value.
+    Find { scope: String, key: String },
     /// Remove a record. The work is done again when it is asked for next.
     Forget { scope: String, key: String },
     /// Remove the records that are no longer needed. Programs that record results do this by themselves.
@@ -51,18 +51,18 @@ pub(crate) async fn run(results: Results, session: &Session) -> Result<()> {
         .with_help("on Azure, results are in the object store that the programs name")
     })?;
     match results.action {
-        Action::Ls { scope, count, from } => {
+        Action::List { scope, count, from } => {
             let from = from.map(PageMark::new);
             list(&store, scope.as_deref(), count, from, session).await
         }
-        Action::Show { scope, key } => show(&store, &WorkKey::new(scope, key), session).await,
+        Action::Find { scope, key } => find(&store, &WorkKey::new(scope, key), session).await,
         Action::Forget { scope, key } => forget(&store, &WorkKey::new(scope, key), session).await,
         Action::Sweep => sweep(&store, session).await,
     }
 }
 
 async fn list(
-    store: &Arc<dyn IdempotencyStore>,
+    store: &Arc<dyn ResultStore>,
     scope: Option<&str>,
     mut left: u32,
     mut from: Option<PageMark>,
@@ -161,8 +161,8 @@ fn to_json(record: &Recorded, hides: bool) -> Value {
     })
 }
 
-async fn show(store: &Arc<dyn IdempotencyStore>, work: &WorkKey, session: &Session) -> Result<()> {
-    let record = store.look_up(work).await?.ok_or_else(missing)?;
+async fn find(store: &Arc<dyn ResultStore>, work: &WorkKey, session: &Session) -> Result<()> {
+    let record = store.find(work).await?.ok_or_else(missing)?;
     let output = &session.output;
     if output.json {
         return output.json(&to_json(&record, output.hides_payloads));
@@ -179,11 +179,7 @@ async fn show(store: &Arc<dyn IdempotencyStore>, work: &WorkKey, session: &Sessi
     Ok(())
 }
 
-async fn forget(
-    store: &Arc<dyn IdempotencyStore>,
-    work: &WorkKey,
-    session: &Session,
-) -> Result<()> {
+async fn forget(store: &Arc<dyn ResultStore>, work: &WorkKey, session: &Session) -> Result<()> {
     session.confirm("Forget the record? The work is done again when it is asked for next.")?;
     match store.forget(work).await? {
         Forgotten::Removed => {
@@ -208,10 +204,10 @@ async fn forget(
 
 fn missing() -> Failure {
     Failure::new(Exit::NotFound, "nothing is recorded under this key")
-        .with_help("`queues results ls SCOPE` lists the keys")
+        .with_help("`queues results list SCOPE` lists the keys")
 }
 
-async fn sweep(store: &Arc<dyn IdempotencyStore>, session: &Session) -> Result<()> {
+async fn sweep(store: &Arc<dyn ResultStore>, session: &Session) -> Result<()> {
     let mut removed = 0;
     loop {
         let swept = store

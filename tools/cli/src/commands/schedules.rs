@@ -21,7 +21,7 @@ pub(crate) struct Schedules {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List them, whether or not they run anywhere. This is the default.
-    Ls,
+    List,
     /// Let a schedule begin anew now, because its last tick was recorded by a clock that was ahead.
     Reset { name: String },
     /// Remove what is recorded of a schedule that no program starts any more.
@@ -30,8 +30,8 @@ enum Action {
 
 pub(crate) async fn run(schedules: Schedules, session: &Session) -> Result<()> {
     let service = &session.service;
-    match schedules.action.unwrap_or(Action::Ls) {
-        Action::Ls => list(session).await,
+    match schedules.action.unwrap_or(Action::List) {
+        Action::List => list(session).await,
         Action::Reset { name } => {
             session.confirm(&format!("Let schedule `{name}` begin anew now?"))?;
             let known = service.reset_schedule(&name).await?;

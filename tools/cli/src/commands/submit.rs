@@ -50,9 +50,9 @@ pub(crate) struct Submit {
     #[arg(long, value_parser = parse_id, conflicts_with_all = ["file", "bare"])]
     id: Option<MessageId>,
 
-    /// The request that the message belongs to. The default is a new one.
-    #[arg(long, value_parser = parse_request, conflicts_with = "bare")]
-    request: Option<RequestId>,
+    /// The id of the request that the message belongs to. The default is a new one.
+    #[arg(long, value_parser = parse_request_id, conflicts_with = "bare")]
+    request_id: Option<RequestId>,
 
     /// The version of the payload.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "bare")]
@@ -71,7 +71,7 @@ fn parse_id(text: &str) -> Result<MessageId, String> {
     MessageId::new(text).map_err(|error| error.to_string())
 }
 
-fn parse_request(text: &str) -> Result<RequestId, String> {
+fn parse_request_id(text: &str) -> Result<RequestId, String> {
     RequestId::new(text).map_err(|error| error.to_string())
 }
 
@@ -87,9 +87,9 @@ impl Submit {
             None => UntypedMessage::bare(payload.to_vec()),
             Some(kind) => {
                 let id = self.id(line)?;
-                let request = self.request.clone().unwrap_or_else(RequestId::random);
-                let client: ClientId = session.service.client().clone();
-                let mut envelope = Envelope::new(id, client, request, kind.as_str());
+                let request_id = self.request_id.clone().unwrap_or_else(RequestId::random);
+                let client_id: ClientId = session.service.client_id().clone();
+                let mut envelope = Envelope::new(id, client_id, request_id, kind.as_str());
                 envelope.version = self.payload_version;
                 UntypedMessage::event(envelope, Payload::Json(input::json(payload)?))
             }

@@ -9,8 +9,8 @@ use queue_runtime::QueueName;
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
-use crate::commands::ls::{AT_ONCE, names, state};
-use crate::commands::stat::{Figures, figures};
+use crate::commands::list::{AT_ONCE, names, state};
+use crate::commands::properties::{Figures, figures};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::table::{alarming, number, text};
 use crate::output::{NOT_KNOWN, Table, escape};

@@ -161,8 +161,8 @@ fn of_envelope(envelope: &Envelope, hides_payloads: bool, line: &mut impl FnMut(
         "kind",
         format!("{}, version {}", escape(&envelope.kind), envelope.version),
     );
-    line("request", escape(envelope.request.as_str()));
-    line("client", escape(envelope.client.as_str()));
+    line("request id", escape(envelope.request_id.as_str()));
+    line("client id", escape(envelope.client_id.as_str()));
     if let Some(time) = envelope.time {
         line("submitted", time.to_string());
     }

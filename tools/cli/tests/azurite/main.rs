@@ -33,15 +33,15 @@ fn queues_and_metadata(storage: &Storage) {
     assert_eq!(storage.json(&["create", "orders"])[0]["created"], "existed");
     storage.out(&["metadata", "orders", "poisonthreshold=1"]);
     storage.out(&["pause", "orders", "--reason", "stocktaking"]);
-    let stat = &storage.json(&["stat", "orders"])[0];
-    assert_eq!(stat["paused"]["reason"], "stocktaking");
+    let properties = &storage.json(&["properties", "orders"])[0];
+    assert_eq!(properties["paused"]["reason"], "stocktaking");
     assert_eq!(
-        (&stat["totals"], &stat["oldest"]),
+        (&properties["totals"], &properties["oldest"]),
         (&Value::Null, &Value::Null)
     );
     assert!(
         storage
-            .out(&["stat", "orders"])
+            .out(&["properties", "orders"])
             .contains("put        not known here")
     );
     storage.out(&["resume", "orders"]);
@@ -51,7 +51,9 @@ fn queues_and_metadata(storage: &Storage) {
         .run(&["delete", "spare"])
         .failed(5, "Delete queue `spare`");
     storage.out(&["delete", "spare", "--yes"]);
-    storage.run(&["stat", "spare"]).failed(3, "does not exist");
+    storage
+        .run(&["properties", "spare"])
+        .failed(3, "does not exist");
 }
 
 fn messages(storage: &Storage) {
@@ -70,7 +72,7 @@ fn messages(storage: &Storage) {
     let received = &storage.json(&["receive", "orders"])[0];
     assert_eq!(received["body"]["event"]["payload"]["number"], 1);
     storage.out(&["receive", "orders", "--complete", "--yes"]);
-    let listed = &storage.json(&["ls"])[0];
+    let listed = &storage.json(&["list"])[0];
     assert_eq!(
         (&listed["messages"], &listed["poison"]),
         (&json!(1), &json!(0))
@@ -83,7 +85,7 @@ fn messages(storage: &Storage) {
             .out(&["watch", "-n", "1"])
             .contains("not known here")
     );
-    storage.out(&["purge", "orders", "--yes"]);
+    storage.out(&["clear", "orders", "--yes"]);
     assert_eq!(storage.messages("orders"), 0);
 }
 
@@ -133,11 +135,11 @@ fn moved(storage: &Storage) {
 fn unsupported(storage: &Storage) {
     for arguments in [
         &["browse", "orders"][..],
-        &["show", "orders", "one"],
-        &["rm", "orders", "one"],
+        &["find", "orders", "one"],
+        &["delete-message", "orders", "one"],
         &["edit", "orders", "one", "{}"],
         &["schedules"],
-        &["results", "ls"],
+        &["results", "list"],
         &["payloads", "sweep"],
         &["backup", "copy.db"],
         &["check"],
@@ -149,7 +151,7 @@ fn unsupported(storage: &Storage) {
         );
         assert!(!ran.error.contains(KEY), "{ran:?}");
     }
-    let mut wrong = storage.command(&["ls"]);
+    let mut wrong = storage.command(&["list"]);
     let url = storage.url.replace(KEY, "c2VjcmV0c2VjcmV0");
     let ran = support::Ran::of(wrong.env("QUEUE_URL", url));
     assert!(ran.code == 1 && !ran.error.contains("c2VjcmV0"), "{ran:?}");

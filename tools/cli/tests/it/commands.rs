@@ -14,7 +14,7 @@ async fn queues_are_listed_with_what_is_known() {
     let storage = Storage::new();
     storage.submit(0..3).await;
     storage.reject("closed").await;
-    let listed = storage.json(&["ls"]);
+    let listed = storage.json(&["list"]);
     let names: Vec<_> = listed.iter().map(|queue| &queue["queue"]).collect();
     assert_eq!(names, ["orders", "orders-poison"]);
     assert_eq!(
@@ -22,17 +22,23 @@ async fn queues_are_listed_with_what_is_known() {
         (&json!(2), &json!(1))
     );
     assert_eq!(listed[0]["totals"], json!({ "put": 3, "deleted": 1 }));
-    let table = storage.out(&["ls"]);
+    let table = storage.out(&["list"]);
     assert!(
         table.starts_with("QUEUE") || table.starts_with(" QUEUE"),
         "{table}"
     );
-    assert_eq!(storage.json(&["ls", "orders-"]).len(), 1);
-    let stat = &storage.json(&["stat", "orders"])[0];
-    assert_eq!(stat["messages"], 2);
-    assert!(stat["oldest"]["age_ms"].is_u64(), "{stat}");
-    assert!(storage.out(&["stat", "orders"]).contains("deleted    1"));
-    storage.run(&["stat", "order"]).failed(3, "does not exist");
+    assert_eq!(storage.json(&["list", "orders-"]).len(), 1);
+    let properties = &storage.json(&["properties", "orders"])[0];
+    assert_eq!(properties["messages"], 2);
+    assert!(properties["oldest"]["age_ms"].is_u64(), "{properties}");
+    assert!(
+        storage
+            .out(&["properties", "orders"])
+            .contains("deleted    1")
+    );
+    storage
+        .run(&["properties", "order"])
+        .failed(3, "does not exist");
 }
 
 #[test]
@@ -65,9 +71,9 @@ fn a_queue_is_created_described_and_deleted() {
 #[test]
 fn a_path_with_a_mistake_creates_no_file() {
     let storage = Storage::new();
-    storage.run(&["ls"]).failed(3, "does not exist");
+    storage.run(&["list"]).failed(3, "does not exist");
     assert!(!storage.path("shop.db").exists());
-    let mut without = storage.command(&["ls"]);
+    let mut without = storage.command(&["list"]);
     Ran::of(without.env_remove("QUEUE_URL")).failed(2, "QUEUE_URL");
 }
 
@@ -112,13 +118,13 @@ async fn messages_are_submitted_looked_at_and_received() {
     let rest = storage.json(&["browse", "orders", "--from", &mark]);
     assert_eq!(rest, browsed[3..]);
 
-    let shown = storage.out(&["show", "orders", "first"]);
+    let shown = storage.out(&["find", "orders", "first"]);
     assert!(
         shown.contains("shop.order, version 1") && shown.contains("\"number\": 1"),
         "{shown}"
     );
     storage
-        .run(&["show", "orders", "second"])
+        .run(&["find", "orders", "second"])
         .failed(3, "no message with the id second");
 
     let received = storage.json(&["receive", "orders"]);
@@ -164,7 +170,7 @@ async fn a_file_of_lines_is_submitted_again_under_the_same_ids() {
         assert_eq!(storage.json(&submit)[0]["submitted"], 100);
     }
     assert_eq!(
-        storage.json(&["show", "orders", "today-199"]).len(),
+        storage.json(&["find", "orders", "today-199"]).len(),
         2,
         "copies"
     );
@@ -202,20 +208,20 @@ async fn messages_are_mended_and_deleted_by_their_id() {
         .run(&["edit", "orders", "a", "{", "--yes"])
         .failed(1, "JSON");
     storage.out(&["edit", "orders", "a", r#"{"number":2}"#, "--yes"]);
-    let edited = &storage.json(&["show", "orders", "a"])[0];
+    let edited = &storage.json(&["find", "orders", "a"])[0];
     assert_eq!(edited["body"]["event"]["payload"]["number"], 2);
     storage
-        .run(&["rm", "orders", "a", "c", "--yes"])
+        .run(&["delete-message", "orders", "a", "c", "--yes"])
         .failed(3, "id c");
     assert_eq!(
-        storage.json(&["rm", "orders", "a", "b", "--yes"])[0]["deleted_messages"],
+        storage.json(&["delete-message", "orders", "a", "b", "--yes"])[0]["deleted_messages"],
         2
     );
     storage.submit(0..5).await;
     storage
-        .run(&["purge", "orders"])
+        .run(&["clear", "orders"])
         .failed(5, "about 5 messages");
-    storage.out(&["purge", "orders", "--yes"]);
+    storage.out(&["clear", "orders", "--yes"]);
     assert_eq!(storage.messages("orders"), 0);
 }
 
@@ -283,9 +289,9 @@ fn a_queue_is_paused_for_everybody_and_resumed() {
         paused.contains("paused since") && paused.contains("stocktaking"),
         "{paused}"
     );
-    assert!(storage.out(&["ls"]).contains("stocktaking"));
+    assert!(storage.out(&["list"]).contains("stocktaking"));
     assert_eq!(
-        storage.json(&["stat", "orders"])[0]["paused"]["reason"],
+        storage.json(&["properties", "orders"])[0]["paused"]["reason"],
         "stocktaking"
     );
     storage.out(&["resume", "orders"]);
@@ -311,28 +317,28 @@ async fn schedules_and_results_are_listed_and_forgotten() {
     }
 
     assert_eq!(storage.json(&["schedules"])[0]["schedule"], "hourly");
-    assert!(storage.out(&["schedules", "ls"]).contains("hourly"));
+    assert!(storage.out(&["schedules", "list"]).contains("hourly"));
     storage.out(&["schedules", "reset", "hourly", "--yes"]);
     storage.out(&["schedules", "forget", "hourly", "--yes"]);
     storage
         .run(&["schedules", "forget", "hourly", "--yes"])
         .failed(3, "no schedule `hourly`");
 
-    let listed = storage.json(&["results", "ls", "once"]);
+    let listed = storage.json(&["results", "list", "once"]);
     assert_eq!(
         (&listed[0]["key"], &listed[0]["state"]),
         (&json!("order-7"), &json!("done"))
     );
-    let shown = &storage.json(&["results", "show", "once", "order-7"])[0];
+    let shown = &storage.json(&["results", "find", "once", "order-7"])[0];
     assert_eq!(shown["value"]["text"], "7");
-    let hidden = storage.out(&["--hide-payloads", "results", "ls"]);
+    let hidden = storage.out(&["--hide-payloads", "results", "list"]);
     assert!(!hidden.contains("order-7"), "{hidden}");
-    let page = storage.run(&["results", "ls", "-n", "1"]);
+    let page = storage.run(&["results", "list", "-n", "1"]);
     let (_, mark) = page.error.split_once("--from '").expect("there are more");
     let (mark, _) = mark.split_once('\'').expect("quoted");
-    let rest = storage.json(&["results", "ls", "--from", mark]);
+    let rest = storage.json(&["results", "list", "--from", mark]);
     assert_eq!((rest.len(), &rest[0]["key"]), (1, &json!("order-8")));
-    let page = storage.run(&["--hide-payloads", "results", "ls", "-n", "1"]);
+    let page = storage.run(&["--hide-payloads", "results", "list", "-n", "1"]);
     assert!(page.error.contains("larger --count"), "{page:?}");
     assert!(
         !page.error.contains(mark),
@@ -341,7 +347,7 @@ async fn schedules_and_results_are_listed_and_forgotten() {
     storage.out(&["results", "sweep"]);
     storage.out(&["results", "forget", "once", "order-7", "--yes"]);
     storage
-        .run(&["results", "show", "once", "order-7"])
+        .run(&["results", "find", "once", "order-7"])
         .failed(3, "nothing is recorded");
 }
 
@@ -356,7 +362,7 @@ async fn a_file_is_copied_and_checked() {
         .failed(1, "exist");
     let url = format!("sqlite:{}", copy.display());
     assert_eq!(
-        storage.json(&["--url", &url, "stat", "orders"])[0]["messages"],
+        storage.json(&["--url", &url, "properties", "orders"])[0]["messages"],
         10
     );
     let sound = &storage.json(&["--url", &url, "check"])[0];
@@ -473,12 +479,12 @@ fn what_only_some_storage_has_is_unsupported_elsewhere() {
     on_memory(&["check"]).failed(4, "only a SQLite file");
     on_memory(&["backup", "x.db"]).failed(4, "only a SQLite file");
     on_memory(&["payloads", "sweep"]).failed(4, "no store of payloads");
-    on_memory(&["ls"])
+    on_memory(&["list"])
         .code
         .eq(&0)
         .then_some(())
         .expect("it is empty");
     let secret = "https://shop.queue.core.windows.net/?sv=1&sig=c2VjcmV0";
-    let ran = storage.run(&["--url", &format!("ftp:{secret}"), "ls"]);
+    let ran = storage.run(&["--url", &format!("ftp:{secret}"), "list"]);
     assert!(ran.code == 2 && !ran.error.contains("c2VjcmV0"), "{ran:?}");
 }

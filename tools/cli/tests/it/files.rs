@@ -323,7 +323,7 @@ fn a_url_with_what_a_mistake_leaves_at_its_end_creates_no_file() {
         let url = format!("{}{end}", storage.url);
         for arguments in [
             &["--url", &url, "create", "orders"][..],
-            &["--url", &url, "ls"],
+            &["--url", &url, "list"],
             &["--url", &url, "check"],
             &["--url", &url, "backup", "copy.db"],
         ] {
@@ -333,7 +333,7 @@ fn a_url_with_what_a_mistake_leaves_at_its_end_creates_no_file() {
     let left = fs::read_dir(storage.folder.path()).expect("read").count();
     assert_eq!(left, 0);
     storage
-        .run(&["--url", "memory:shop\r", "ls"])
+        .run(&["--url", "memory:shop\r", "list"])
         .failed(2, "white space");
 }
 

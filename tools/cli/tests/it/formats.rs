@@ -131,7 +131,7 @@ async fn a_byte_order_mark_is_read() {
     let payload = [BOM, b"{\"number\": 4}"].concat();
     let ran = Ran::of(piped.write_stdin(payload));
     assert_eq!(ran.code, 0, "{ran:?}");
-    let shown = &storage.json(&["show", "lines", "7"])[0];
+    let shown = &storage.json(&["find", "lines", "7"])[0];
     assert_eq!(shown["body"]["event"]["payload"]["number"], 4);
 }
 

@@ -40,7 +40,7 @@ async fn payloads_kinds_ids_and_errors_are_escaped() {
         &["browse", "orders-poison"],
         &["--json", "browse", "orders"],
         &["--json", "browse", "orders-poison"],
-        &["show", "orders-poison", id.as_str()],
+        &["find", "orders-poison", id.as_str()],
         &["--json", "receive", "orders"],
         &["export", "orders"],
         &["export", "orders-poison"],
@@ -51,7 +51,7 @@ async fn payloads_kinds_ids_and_errors_are_escaped() {
         assert!(!out.is_empty());
         assert_harmless(&out);
     }
-    let unknown = storage.run(&["show", "orders", "no\u{202e}where"]);
+    let unknown = storage.run(&["find", "orders", "no\u{202e}where"]);
     assert_harmless(&unknown.error);
 }
 
@@ -81,8 +81,8 @@ async fn payloads_and_error_texts_are_left_out_when_they_are_to_be_hidden() {
         &["peek", "orders"][..],
         &["browse", "orders"],
         &["browse", "orders-poison"],
-        &["show", "orders", "7"],
-        &["show", "orders-poison", "7"],
+        &["find", "orders", "7"],
+        &["find", "orders-poison", "7"],
         &["receive", "orders", "-n", "5"],
         &["redrive", "orders-poison", "--dry-run"],
     ] {
@@ -140,7 +140,7 @@ async fn a_reader_that_goes_is_no_error_and_costs_no_message() {
             1
         );
     }
-    let rest = storage.json(&["stat", "orders"])[0]["messages"].as_u64();
+    let rest = storage.json(&["properties", "orders"])[0]["messages"].as_u64();
     assert!(
         rest > Some(0),
         "what nobody has read is still there: {rest:?}"

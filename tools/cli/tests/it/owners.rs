@@ -98,7 +98,7 @@ async fn a_file_of_another_user_is_named_with_what_helps() {
                 fs::write(&path, "").expect("written");
             }
             take_away(&path, mode);
-            service.refused(&["ls"], &path, mode);
+            service.refused(&["list"], &path, mode);
             service.refused(&["submit", "orders", "--kind", "order", "{}"], &path, mode);
         }
     }
@@ -124,7 +124,7 @@ async fn a_file_of_another_user_is_named_with_what_helps() {
         &["export", "orders", new][..],
         &["backup", new],
         &["--url", &format!("sqlite:{new}"), "create", "orders"],
-        &["--url", &format!("sqlite:{new}"), "ls"],
+        &["--url", &format!("sqlite:{new}"), "list"],
         &["--payload-folder", new, "export", "orders"],
     ] {
         service.refused(arguments, &folder, 0o700);

@@ -73,8 +73,8 @@ impl Storage {
 
     /// Returns the number of messages that a queue has.
     pub(crate) fn messages(&self, queue: &str) -> u64 {
-        let stat = self.json(&["stat", queue]);
-        stat[0]["messages"].as_u64().expect("a number")
+        let properties = self.json(&["properties", queue]);
+        properties[0]["messages"].as_u64().expect("a number")
     }
 
     pub(crate) async fn submit(&self, numbers: impl IntoIterator<Item = u32>) {

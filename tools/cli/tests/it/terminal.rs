@@ -98,7 +98,7 @@ fn submit(storage: &Storage, id: &str) {
 }
 
 fn number(storage: &Storage, id: &str) -> serde_json::Value {
-    let shown = storage.json(&["show", "orders", id]);
+    let shown = storage.json(&["find", "orders", id]);
     shown[0]["body"]["event"]["payload"]["number"].clone()
 }
 
@@ -107,7 +107,7 @@ fn only_a_yes_destroys_something() {
     let storage = Storage::new();
     submit(&storage, "a");
     for (answer, code, left) in [("", 5, 1), ("no", 5, 1), ("yes", 0, 0)] {
-        let mut session = Session::start(&storage, "", &["rm", "orders", "a"]);
+        let mut session = Session::start(&storage, "", &["delete-message", "orders", "a"]);
         session.expect("Delete 1 message of queue `orders`? [y/N]");
         session.answer(answer);
         let (ended, said) = session.end();
@@ -121,7 +121,7 @@ async fn a_message_that_was_received_since_the_question_stays() {
     let storage = Storage::new();
     submit(&storage, "a");
     submit(&storage, "b");
-    let mut session = Session::start(&storage, "", &["rm", "orders", "a", "b"]);
+    let mut session = Session::start(&storage, "", &["delete-message", "orders", "a", "b"]);
     session.expect("[y/N]");
     let service: QueueService = storage.service().await;
     let held: Option<Delivery<Order>> = service.accept().await.expect("no error");
@@ -133,7 +133,7 @@ async fn a_message_that_was_received_since_the_question_stays() {
         assert!(said.contains(text), "{said}");
     }
     held.complete().await.expect("it is still ours");
-    let mut session = Session::start(&storage, "", &["rm", "orders", "b"]);
+    let mut session = Session::start(&storage, "", &["delete-message", "orders", "b"]);
     session.expect("no message with the id b");
     assert_eq!(session.end().0, 3);
 }

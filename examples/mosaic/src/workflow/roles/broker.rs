@@ -48,7 +48,7 @@ impl Broker {
         loop {
             let accept = self.settings.accept::<ImageResponse>(&self.service);
             let accept = accept.wait(WAIT).on_poison(|poisoned| {
-                let request = &poisoned.envelope.request;
+                let request = &poisoned.envelope.request_id;
                 tracing::error!(%request, "failed to record a response; the client will time out");
                 None
             });
@@ -101,7 +101,7 @@ impl Broker {
 
     /// Records the first response to a request, and ignores all others.
     async fn record(&self, delivery: &Delivery<ImageResponse>) -> Result<(), Failure> {
-        let request = &delivery.envelope().request;
+        let request = &delivery.envelope().request_id;
         if self.records.is_answered(request).await? {
             return Ok(());
         }

@@ -10,7 +10,7 @@
 //! repeated, also concurrently in another process: every step writes the same bytes under the same
 //! name, or creates a record that only one handler can create. A slice is recorded before the records
 //! are counted, so the handler that records last counts all of them. Several handlers may count all: one
-//! of them makes the answer, by a claim in the store of results, and the answer names its message. Only the
+//! of them makes the answer, by a claim in the result store, and the answer names its message. Only the
 //! handler of that message responds, also if its process is killed after the answer was recorded and the message
 //! comes again. If it is killed before, another handler claims the answer when the lease ends.
 
@@ -87,7 +87,7 @@ impl Controller {
         self,
         received: Received<ImageRequest>,
     ) -> Result<Disposition, Failure> {
-        let request = received.envelope().request.clone();
+        let request = received.envelope().request_id.clone();
         let handled = self.request(received).await;
         self.records.unless_answered(&request, handled).await
     }
@@ -96,7 +96,7 @@ impl Controller {
         self,
         received: Received<SliceResponse>,
     ) -> Result<Disposition, Failure> {
-        let request = received.envelope().request.clone();
+        let request = received.envelope().request_id.clone();
         let handled = self.response(received).await;
         self.records.unless_answered(&request, handled).await
     }
@@ -104,7 +104,7 @@ impl Controller {
     /// Cuts the picture of an image request, and submits a request for each slice.
     async fn request(&self, received: Received<ImageRequest>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
-        let request = &received.envelope().request;
+        let request = &received.envelope().request_id;
         if self.records.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
@@ -171,7 +171,7 @@ impl Controller {
     /// Records the outcome of a slice, and answers the request if it was the last one or failed.
     async fn response(&self, received: Received<SliceResponse>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
-        let request = &received.envelope().request;
+        let request = &received.envelope().request_id;
         if self.records.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
@@ -285,7 +285,7 @@ fn cut_up(name: &str, source: &Bytes, layout: Layout) -> Result<Cut, Failure> {
 fn request_failed(poisoned: Poisoned<ImageRequest>) -> Option<FollowUp> {
     let reason = reason(&poisoned.record);
     Some(FollowUp::new(&ImageResponse::failed(
-        &poisoned.envelope.request,
+        &poisoned.envelope.request_id,
         reason,
     )))
 }
@@ -296,7 +296,7 @@ fn join_failed(poisoned: Poisoned<SliceResponse>) -> Option<FollowUp> {
         reason(&poisoned.record)
     );
     Some(FollowUp::new(&ImageResponse::failed(
-        &poisoned.envelope.request,
+        &poisoned.envelope.request_id,
         reason,
     )))
 }

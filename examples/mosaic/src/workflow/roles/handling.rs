@@ -11,7 +11,7 @@ pub(super) struct Handling {
 impl Handling {
     pub(super) fn of<M: Message>(received: &Received<M>) -> Self {
         let (queue, id) = (M::TYPE.queue(), received.envelope().id.clone());
-        let request = &received.envelope().request;
+        let request = &received.envelope().request_id;
         tracing::info!(%queue, %id, %request, attempt = received.attempt(), "handling");
         Self { queue, id }
     }

@@ -32,7 +32,7 @@ pub fn processor(
         records: Records::new(store.clone()),
         libraries: LibraryStore::new(store.clone()),
         settings: *settings,
-        client: service.client().to_string(),
+        client: service.client_id().to_string(),
     };
     let listener = service.listener_with(processor, Processor::handle);
     let listener = settings
@@ -53,7 +53,7 @@ struct Processor {
 
 impl Processor {
     async fn handle(self, received: Received<SliceRequest>) -> Result<Disposition, Failure> {
-        let request = received.envelope().request.clone();
+        let request = received.envelope().request_id.clone();
         let processed = self.process(received).await;
         self.records.unless_answered(&request, processed).await
     }
@@ -61,7 +61,7 @@ impl Processor {
     async fn process(&self, received: Received<SliceRequest>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let begun = Instant::now();
-        let blob = BlobName::rendered(&received.envelope().request, received.slice_sequence);
+        let blob = BlobName::rendered(&received.envelope().request_id, received.slice_sequence);
         let there = self.store.exists(&blob).await?;
         if !there {
             let rendered = self.render(&received).await?;
@@ -117,7 +117,10 @@ fn slice_failed(poisoned: Poisoned<SliceRequest>) -> Option<FollowUp> {
         }),
         None => {
             let reason = format!("a slice request could not be handled: {reason}");
-            FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason))
+            FollowUp::new(&ImageResponse::failed(
+                &poisoned.envelope.request_id,
+                reason,
+            ))
         }
     })
 }

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::idempotency::{IdempotencyStore, WorkKey};
+use queue_runtime::idempotency::{ResultStore, WorkKey};
 use queue_runtime::{Failure, OnceError, QueueService, RequestId, RetryAdvice, once};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ use crate::storage::store::Store;
 /// The recorded results of work that is done once for each request.
 #[derive(Debug, Clone)]
 pub(super) struct Results {
-    store: Arc<dyn IdempotencyStore>,
+    store: Arc<dyn ResultStore>,
     records: Records,
     lease: Duration,
 }
@@ -73,7 +73,7 @@ impl Results {
                 Ok(swept) if swept.more => SWEEP_STEP,
                 Ok(_) => SWEEP_INTERVAL,
                 Err(error) => {
-                    tracing::warn!(%error, "failed to sweep the store of results; will retry");
+                    tracing::warn!(%error, "failed to sweep the result store; will retry");
                     SWEEP_INTERVAL
                 }
             };

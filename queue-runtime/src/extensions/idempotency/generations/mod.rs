@@ -30,7 +30,7 @@ use protocol::{
 use queue_clock::SystemClock;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, Swept, WorkKey,
 };
 use queue_core::internal::{LockExt, debug_fields};
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
@@ -48,7 +48,7 @@ use crate::extensions::objects::{Folder, whole};
 ///
 /// # Cost
 /// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2 or 3; `begin` of finished work takes 2. A key leaves
-/// objects behind, which [`sweep`](IdempotencyStore::sweep) removes; a listener calls it.
+/// objects behind, which [`sweep`](ResultStore::sweep) removes; a listener calls it.
 ///
 /// # Durability
 /// As that of the object store. A [folder](Self::in_folder) survives the end of the process, but a power loss may undo
@@ -169,7 +169,7 @@ impl ObjectResults {
         loop {
             let at = self.clock.monotonic();
             let asked = self.ask(key, &ask);
-            let reply = Folder::guard(self.folder.as_ref(), Operation::Idempotency, asked).await?;
+            let reply = Folder::guard(self.folder.as_ref(), Operation::Results, asked).await?;
             let answered_at = self.clock.monotonic();
             match answer(&ask, reply, Asked { at, answered_at }) {
                 NextStep::Ask(next) => ask = next,
@@ -288,7 +288,7 @@ impl ObjectResults {
 }
 
 #[async_trait]
-impl IdempotencyStore for ObjectResults {
+impl ResultStore for ObjectResults {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
@@ -323,14 +323,14 @@ impl IdempotencyStore for ObjectResults {
     async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
         let end = Ask::End(claim.generation, EndObject::Over);
         let ended = self.ask(key, &end);
-        let ended = Folder::guard(self.folder.as_ref(), Operation::Idempotency, ended);
+        let ended = Folder::guard(self.folder.as_ref(), Operation::Results, ended);
         ended.await.map(drop)
     }
 
     async fn sweep(&self) -> Result<Swept> {
         let folder = self.folder.as_ref();
         let sweep = sweeping::sweep(&*self.objects, &self.prefix, folder);
-        Folder::guard(folder, Operation::Idempotency, sweep).await
+        Folder::guard(folder, Operation::Results, sweep).await
     }
 }
 
@@ -339,10 +339,10 @@ debug_fields!(ObjectResults { prefix });
 
 /// Converts an error of the object store.
 fn failed(error: object_store::Error) -> Error {
-    crate::extensions::objects::failed(error, Operation::Idempotency)
+    crate::extensions::objects::failed(error, Operation::Results)
 }
 
 /// Returns the error of an object that cannot be understood.
 fn corrupt(problem: String) -> Error {
-    Error::new(ErrorKind::Corrupt, Operation::Idempotency).with_detail(problem)
+    Error::new(ErrorKind::Corrupt, Operation::Results).with_detail(problem)
 }

@@ -9,9 +9,7 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use queue_core::ManualClock;
-use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore as _, Owner, WorkKey,
-};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore as _, WorkKey};
 
 use super::*;
 

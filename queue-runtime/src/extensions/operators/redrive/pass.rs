@@ -372,7 +372,7 @@ struct Identity {
 impl Identity {
     fn of(envelope: &Envelope, record: PoisonRecord) -> Self {
         Self {
-            client: (!record.raw).then(|| envelope.client.clone()),
+            client: (!record.raw).then(|| envelope.client_id.clone()),
             queue: record.queue,
             storage_id: record.storage_id,
             id: envelope.id.clone(),

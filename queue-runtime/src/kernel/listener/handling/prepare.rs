@@ -70,7 +70,7 @@ pub(super) async fn prepare(
     if consumer.options.idempotency.is_some() {
         let report = |error: &Error, after| {
             let error = error.clone();
-            core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
+            core.publish(|| ListenerEventKind::ResultStoreFailed { error, after });
         };
         let claimed = unless_stopping(core, claim(context, consumer, incoming, report)).await;
         match claimed {

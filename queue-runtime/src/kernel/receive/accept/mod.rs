@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
-use queue_core::idempotency::IdempotencyStore;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::error_chain;
 use queue_core::wire::Body;
 use queue_core::{InvalidName, Message, QueueName};
@@ -191,7 +191,7 @@ impl<M, Out> Accept<M, Out> {
         self
     }
 
-    /// Puts an idempotency store in front of the caller: a message whose work was done before is completed and skipped,
+    /// Puts a result store in front of the caller: a message whose work was done before is completed and skipped,
     /// and one whose work is in flight elsewhere is put back. See
     /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
     /// the work is done. If completing then fails, the work must not be undone: the next consumer of the message finds it
@@ -201,7 +201,7 @@ impl<M, Out> Accept<M, Out> {
     ///
     /// If the store fails, the message is handed back, and accepting returns [`AcceptError::Idempotency`]. The receive
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.
-    pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
+    pub fn idempotent(mut self, store: impl ResultStore) -> Self {
         self.options.idempotency = Some(Idempotency::new(Arc::new(store)));
         self
     }
@@ -294,7 +294,7 @@ pub enum AcceptError {
     /// The backend failed.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// The [idempotency store](crate::Accept::idempotent) failed. The message was handed back.
+    /// The [result store](crate::Accept::idempotent) failed. The message was handed back.
     #[error(transparent)]
     Idempotency(queue_core::Error),
     /// The data of a message is not in its body, and the storage or the [store of payloads](crate::payloads) that has it

@@ -222,7 +222,7 @@ fn a_date_outside_the_life_of_the_message_is_not_believed() {
     }
 }
 
-/// A copy that was taken out of a pack or restored from an archive has the counts of a new message.
+/// A copy that was taken out of a pack or imported from an export has the counts of a new message.
 #[test]
 fn a_time_before_which_it_is_not_due_is_believed_whatever_the_counts_are() {
     for forgiven in [0, 1, 2] {

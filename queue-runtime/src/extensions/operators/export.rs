@@ -24,10 +24,10 @@ use crate::kernel::notify::Announced;
 use crate::kernel::repeat::Repeats;
 use crate::service::AnyQueue;
 
-pub use self::file::ArchiveFile;
+pub use self::file::ExportFile;
 pub use self::take::{DeleteError, Taken, TakenOff};
 
-/// A message that was copied or taken from a queue: everything that [`AnyQueue::restore`] needs to put it on a queue again,
+/// A message that was copied or taken from a queue: everything that [`AnyQueue::import`] needs to put it on a queue again,
 /// of the same storage or another one.
 ///
 /// As JSON it takes one line. An event is in it as `event`, as it was on the wire: a CloudEvent with its ids, attempts and
@@ -36,7 +36,7 @@ pub use self::take::{DeleteError, Taken, TakenOff};
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-pub struct ArchivedMessage {
+pub struct ExportedMessage {
     /// The queue that it was on.
     pub queue: String,
     /// Its storage id there.
@@ -61,19 +61,19 @@ pub struct ArchivedMessage {
     attachment: Option<String>,
 }
 
-debug_fields!(ArchivedMessage {
+debug_fields!(ExportedMessage {
     queue,
     storage_id,
     inserted_at,
     dequeue_count
 });
 
-/// A part of a queue's messages, from [`AnyQueue::archive`].
+/// A part of a queue's messages, from [`AnyQueue::export`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct ArchivedPage {
+pub struct ExportedPage {
     /// The messages, in the order in which they become visible.
-    pub messages: Vec<ArchivedMessage>,
+    pub messages: Vec<ExportedMessage>,
     /// Those that could not be copied.
     pub left: Vec<Left>,
     /// Where the next page starts. `None` if there is none.
@@ -92,7 +92,7 @@ pub struct Left {
 
 /// What became of a message that was to be copied.
 enum Copied {
-    Whole(Box<ArchivedMessage>, Body),
+    Whole(Box<ExportedMessage>, Body),
     /// It cannot be, for this reason.
     Left(String),
     Gone,
@@ -117,13 +117,13 @@ impl AnyQueue {
     /// service.submit(Order { number: 7 }).await?;
     ///
     /// let orders = service.queue::<Order>().any();
-    /// let page = orders.archive(None, 100).await?;
+    /// let page = orders.export(None, 100).await?;
     /// let line = serde_json::to_string(&page.messages[0])?;
     ///
     /// let copies = service.any_queue("copies")?;
     /// copies.create().await?;
-    /// copies.restore(&[serde_json::from_str(&line)?]).await?;
-    /// let copy = copies.accept().await?.expect("just restored");
+    /// copies.import(&[serde_json::from_str(&line)?]).await?;
+    /// let copy = copies.accept().await?.expect("just imported");
     /// assert_eq!(copy.message().decode::<Order>()?.number, 7);
     /// # Ok(())
     /// # }
@@ -134,32 +134,32 @@ impl AnyQueue {
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
-    pub async fn archive(&self, from: Option<&PageMark>, max: u32) -> Result<ArchivedPage> {
+    pub async fn export(&self, from: Option<&PageMark>, max: u32) -> Result<ExportedPage> {
         let backend = &self.context.backend;
         let browse = || backend.browse(&self.name, from, max);
         let page = self.context.ask(browse).await?;
-        let mut archived = ArchivedPage {
+        let mut exported = ExportedPage {
             messages: Vec::with_capacity(page.messages.len()),
             left: Vec::new(),
             next: page.next,
         };
         for message in page.messages {
             let id = message.id.clone();
-            match self.archived(message, page.now).await? {
-                Copied::Whole(message, _) => archived.messages.push(*message),
-                Copied::Left(problem) => archived.left.push(Left::new(id, problem)),
+            match self.exported(message, page.now).await? {
+                Copied::Whole(message, _) => exported.messages.push(*message),
+                Copied::Left(problem) => exported.left.push(Left::new(id, problem)),
                 Copied::Gone => {}
             }
         }
-        Ok(archived)
+        Ok(exported)
     }
 
-    async fn archived(&self, message: BrowsedMessage, now: Timestamp) -> Result<Copied> {
+    async fn exported(&self, message: BrowsedMessage, now: Timestamp) -> Result<Copied> {
         if let Some(damage) = message.damage {
             return Ok(Copied::Left(damage.into()));
         }
         let body = Body::read(&message.body, usize::MAX);
-        let mut archived = ArchivedMessage {
+        let mut exported = ExportedMessage {
             queue: self.name.to_string(),
             storage_id: message.id.as_str().to_owned(),
             inserted_at: message.inserted_at,
@@ -180,7 +180,7 @@ impl AnyQueue {
                     let (context, id) = (&self.context, &message.id);
                     let read = read_attachment(context, &self.name, id, &body, attached).await;
                     match read {
-                        Ok(read) => archived.attachment = Some(to_base64(&read.stored)),
+                        Ok(read) => exported.attachment = Some(to_base64(&read.stored)),
                         // What this service lacks does not keep the others from being copied.
                         Err(Unread::Failed(error)) if error.kind() == ErrorKind::Unsupported => {
                             return Ok(Copied::Left(error_chain(&error)));
@@ -197,12 +197,12 @@ impl AnyQueue {
                     }
                 }
                 let event = event.detached();
-                // As text, it is restored as it is, whatever a reader makes of it.
+                // As text, it is imported as it is, whatever a reader makes of it.
                 let line = check_data(&body).ok().and_then(|()| event_line(&event));
                 match line {
                     Some(line) => {
-                        archived.event = Some(line);
-                        return Ok(Copied::Whole(Box::new(archived), body));
+                        exported.event = Some(line);
+                        return Ok(Copied::Whole(Box::new(exported), body));
                     }
                     None => event,
                 }
@@ -210,10 +210,10 @@ impl AnyQueue {
             Body::Bare(_) | Body::Malformed(_) => message.body,
         };
         match String::from_utf8(stored.into()) {
-            Ok(text) => archived.text = Some(text),
-            Err(bytes) => archived.base64 = Some(to_base64(bytes.as_bytes())),
+            Ok(text) => exported.text = Some(text),
+            Err(bytes) => exported.base64 = Some(to_base64(bytes.as_bytes())),
         }
-        Ok(Copied::Whole(Box::new(archived), body))
+        Ok(Copied::Whole(Box::new(exported), body))
     }
 }
 
@@ -248,7 +248,7 @@ impl Left {
     }
 }
 
-impl ArchivedMessage {
+impl ExportedMessage {
     /// Returns the message id, if it is an event.
     #[must_use]
     pub fn message_id(&self) -> Option<String> {
@@ -258,38 +258,38 @@ impl ArchivedMessage {
     }
 }
 
-/// The error of [`AnyQueue::restore`].
+/// The error of [`AnyQueue::import`].
 #[derive(Clone, thiserror::Error)]
-#[error("failed to restore message {}: {error}", restored + 1)]
+#[error("failed to import message {}: {error}", imported + 1)]
 #[non_exhaustive]
-pub struct RestoreError {
+pub struct ImportError {
     /// How many of the first messages were put on the queue. If the [outcome](Error::outcome) of the error is unknown, some
     /// of the next ones may have been too.
-    pub restored: usize,
+    pub imported: usize,
     /// The error.
     pub error: Error,
 }
 
-queue_core::debug_as_text!(RestoreError);
+queue_core::debug_as_text!(ImportError);
 
 impl AnyQueue {
-    /// Puts archived messages on this queue, with the ids, attempts and poison records that they had. The queue must exist.
+    /// Puts exported messages on this queue, with the ids, attempts and poison records that they had. The queue must exist.
     /// Those of an atomic storage are put together, as many as fit in one operation.
     ///
-    /// Restoring a message twice puts two messages with the same id: consumers that
+    /// Importing a message twice puts two messages with the same id: consumers that
     /// [recognise copies](crate::idempotency) handle it once. What the storage certainly did not do is tried again, as the
     /// [`StorageRetry`](crate::StorageRetry) of the service allows since the last message that was put.
     ///
     /// # Errors
-    /// [`RestoreError`]: [`ErrorKind::InvalidInput`] if a message is not what [`archive`](Self::archive) or
+    /// [`ImportError`]: [`ErrorKind::InvalidInput`] if a message is not what [`export`](Self::export) or
     /// [`take`](Self::take) have returned, [`ErrorKind::Unsupported`] if this service has no place for data that is attached
     /// to it; otherwise the backend's error.
     ///
     /// # Cancel safety
     /// If the future is dropped, some of the messages may have been put.
-    pub async fn restore(&self, messages: &[ArchivedMessage]) -> Result<(), RestoreError> {
+    pub async fn import(&self, messages: &[ExportedMessage]) -> Result<(), ImportError> {
         let context = &*self.context;
-        let failed = |restored, error| RestoreError { restored, error };
+        let failed = |imported, error| ImportError { imported, error };
         let mut ops = Vec::with_capacity(messages.len());
         let mut refused = Ok(());
         for message in messages {
@@ -306,7 +306,7 @@ impl AnyQueue {
         }
         // Those before one that is refused are put all the same.
         let put = self.put(ops).await;
-        put.map_err(|(restored, error)| failed(restored, error))?;
+        put.map_err(|(imported, error)| failed(imported, error))?;
         refused
     }
 
@@ -350,7 +350,7 @@ impl AnyQueue {
     }
 }
 
-impl ArchivedMessage {
+impl ExportedMessage {
     fn to_new(&self, context: &Context) -> Result<NewMessage> {
         let refused = |detail: &str| {
             let error = Error::new(ErrorKind::InvalidInput, Operation::Put).unsent();

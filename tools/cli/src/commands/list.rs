@@ -3,7 +3,7 @@ use comfy_table::Cell;
 use futures_util::{StreamExt as _, stream};
 use queue_runtime::QueueName;
 
-use crate::commands::stat::{Figures, figures};
+use crate::commands::properties::{Figures, figures};
 use crate::failure::Result;
 use crate::output::table::{alarming, number, text};
 use crate::output::{Table, escape};
@@ -14,7 +14,7 @@ pub(crate) const AT_ONCE: usize = 8;
 
 /// List the queues: how many messages each has, and its poison queue.
 #[derive(Debug, Args)]
-pub(crate) struct Ls {
+pub(crate) struct List {
     /// Only queues whose names begin with this.
     #[arg(default_value = "")]
     prefix: String,
@@ -24,8 +24,8 @@ pub(crate) struct Ls {
     all: bool,
 }
 
-pub(crate) async fn run(ls: &Ls, session: &Session) -> Result<()> {
-    let queues = names(session, &ls.prefix, ls.all).await?;
+pub(crate) async fn run(list: &List, session: &Session) -> Result<()> {
+    let queues = names(session, &list.prefix, list.all).await?;
     let mut read = stream::iter(queues)
         .map(|queue| figures(session, queue))
         .buffered(AT_ONCE);

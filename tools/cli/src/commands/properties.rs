@@ -10,9 +10,9 @@ use crate::failure::{Exit, Result};
 use crate::output::{NOT_KNOWN, age, escape};
 use crate::session::Session;
 
-/// Show what a storage knows about a queue.
+/// Show the properties of a queue: its figures and its metadata.
 #[derive(Debug, Args)]
-pub(crate) struct Stat {
+pub(crate) struct Properties {
     queue: String,
 }
 
@@ -107,8 +107,8 @@ async fn oldest(session: &Session, name: &QueueName) -> Result<Option<Oldest>> {
     }))
 }
 
-pub(crate) async fn run(stat: &Stat, session: &Session) -> Result<()> {
-    let queue = session.queue(&stat.queue)?;
+pub(crate) async fn run(of: &Properties, session: &Session) -> Result<()> {
+    let queue = session.queue(&of.queue)?;
     let figures = figures(session, queue.name().clone()).await?;
     let missing = Error::new(ErrorKind::QueueNotFound, Operation::Properties);
     let figures = figures.ok_or_else(|| missing.with_queue(queue.name()))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_runtime::envelope::{ClientId, Envelope};
 use queue_runtime::send::UntypedMessage;
-use queue_runtime::service::ArchivedMessage;
+use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
@@ -26,7 +26,7 @@ async fn sqlite(folder: &tempfile::TempDir) -> QueueService {
 }
 
 /// Through the text of a line.
-fn read(messages: &[ArchivedMessage]) -> Vec<ArchivedMessage> {
+fn read(messages: &[ExportedMessage]) -> Vec<ExportedMessage> {
     let read = |message| {
         let line = serde_json::to_string(message).expect("JSON");
         assert!(!line.contains('\n'), "{line}");
@@ -110,13 +110,13 @@ async fn copies_are_the_same_bytes_on_another_storage() {
         ),
     ] {
         let queue = of_all_kinds(&from).await;
-        let page = queue.archive(None, 100).await.expect("copied");
+        let page = queue.export(None, 100).await.expect("copied");
         assert_eq!((page.messages.len(), page.left.len()), (7, 0));
         let copies = created(&to, "orders-poison").await;
         copies
-            .restore(&read(&page.messages))
+            .import(&read(&page.messages))
             .await
-            .expect("restored");
+            .expect("imported");
         assert_eq!(stored(&to, &copies).await, stored(&from, &queue).await);
         // The record is the one that a consumer wrote.
         assert_eq!(copies.redrive().run().await.expect("redriven").redriven, 1);
@@ -132,12 +132,12 @@ async fn attached_data_goes_along() {
     large.note = incompressible(300_000);
     from.submit(large.clone()).await.expect("submitted");
     let queue = from.any_queue("orders").expect("a name");
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     let copies = created(&to, "orders").await;
     copies
-        .restore(&read(&page.messages))
+        .import(&read(&page.messages))
         .await
-        .expect("restored");
+        .expect("imported");
     assert_eq!(*accepted::<Order>(&to).await.message(), large);
 }
 
@@ -148,16 +148,16 @@ async fn what_is_left_of_a_delay_and_of_a_life_is_kept() {
     delayed.await.expect("submitted");
     tokio::time::advance(HOUR / 2).await;
     let queue = service.any_queue("orders").expect("a name");
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     let message = &page.messages[0];
     assert_eq!(message.delay_ms, 1_800_000);
     assert_eq!(message.time_to_live_ms, Some(5_400_000));
 
     let copies = created(&service, "copies").await;
     copies
-        .restore(&read(&page.messages))
+        .import(&read(&page.messages))
         .await
-        .expect("restored");
+        .expect("imported");
     assert!(copies.peek(10).await.expect("peeked").is_empty());
     tokio::time::advance(HOUR / 2 + Duration::from_secs(1)).await;
     assert_eq!(copies.peek(10).await.expect("peeked").len(), 1);
@@ -234,14 +234,14 @@ async fn items_of_a_pack_that_are_done_stay_done() {
         done.push(order.number);
         order.complete().await.expect("completed");
     }
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     assert_eq!(page.messages.len(), 2, "the others");
     let other = memory().await;
     let copies = created(&other, "orders").await;
     copies
-        .restore(&read(&page.messages))
+        .import(&read(&page.messages))
         .await
-        .expect("restored");
+        .expect("imported");
     let mut numbers = Vec::new();
     while let Some(order) = other.accept::<Order>().await.expect("no error") {
         numbers.push(order.number);
@@ -271,7 +271,7 @@ async fn a_pack_is_taken_as_the_messages_in_it() {
         assert_eq!((off.deleted, off.lost), (taken_here, 0));
     }
     assert_eq!((lines.len(), count(&service, "orders").await), (4, 0));
-    queue.restore(&lines).await.expect("restored");
+    queue.import(&lines).await.expect("imported");
     let mut numbers = Vec::new();
     while let Some(order) = service.accept::<Order>().await.expect("accepted") {
         numbers.push(order.number);
@@ -282,11 +282,11 @@ async fn a_pack_is_taken_as_the_messages_in_it() {
 }
 
 #[tokio::test]
-async fn a_line_that_no_archive_holds_is_refused_and_those_before_it_are_restored() {
+async fn a_line_that_no_export_holds_is_refused_and_those_before_it_are_imported() {
     let service = memory().await;
     service.submit(order(1)).await.expect("submitted");
     let queue = service.any_queue("orders").expect("a name");
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     let sound = serde_json::to_value(&page.messages[0]).expect("JSON");
     let with = |name: &str, value: Value| {
         let mut line = sound.clone();
@@ -304,16 +304,16 @@ async fn a_line_that_no_archive_holds_is_refused_and_those_before_it_are_restore
         (with("event", elsewhere), "store of payloads"),
         (with("attachment", json!("AAAA")), "does not say so"),
     ] {
-        let read: ArchivedMessage = serde_json::from_value(line).expect("of the right form");
+        let read: ExportedMessage = serde_json::from_value(line).expect("of the right form");
         let copies = created(&service, "copies").await;
-        let refused = copies.restore(&[page.messages[0].clone(), read]).await;
+        let refused = copies.import(&[page.messages[0].clone(), read]).await;
         let refused = refused.expect_err(problem);
         assert_eq!(refused.error.kind(), ErrorKind::InvalidInput, "{refused}");
         assert!(refused.to_string().contains(problem), "{refused}");
-        assert_eq!((refused.restored, count(&service, "copies").await), (1, 1));
+        assert_eq!((refused.imported, count(&service, "copies").await), (1, 1));
         copies.clear().await.expect("cleared");
     }
-    let unknown = serde_json::from_value::<ArchivedMessage>(with("priority", json!(1)));
+    let unknown = serde_json::from_value::<ExportedMessage>(with("priority", json!(1)));
     unknown.expect_err("a member that would be lost");
 }
 
@@ -325,15 +325,15 @@ async fn puts_that_fail_are_repeated_and_those_that_cannot_be_are_counted() {
         .await
         .expect("submitted");
     let queue = service.any_queue("orders").expect("a name");
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     let copies = created(&service, "copies").await;
     faults.fail_next(2, Operation::Apply, Fault::Refused(ErrorKind::Throttled));
-    copies.restore(&page.messages).await.expect("in the end");
+    copies.import(&page.messages).await.expect("in the end");
     assert_eq!(count(&service, "copies").await, 3);
     faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
-    let refused = copies.restore(&page.messages).await.expect_err("denied");
+    let refused = copies.import(&page.messages).await.expect_err("denied");
     assert_eq!(
-        (refused.restored, refused.error.kind()),
+        (refused.imported, refused.error.kind()),
         (0, ErrorKind::Denied)
     );
 }
@@ -347,10 +347,10 @@ async fn puts_that_may_be_done_are_not_repeated() {
         .await
         .expect("submitted");
     let queue = service.any_queue("orders").expect("a name");
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     let copies = created(&service, "copies").await;
     faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
-    let lost = copies.restore(&page.messages).await.expect_err("unknown");
+    let lost = copies.import(&page.messages).await.expect_err("unknown");
     assert_eq!(lost.error.outcome(), Outcome::Unknown);
     assert_eq!(count(&service, "copies").await, 3);
 }
@@ -368,7 +368,7 @@ async fn a_damaged_message_is_left_and_hides_no_other() {
     let damage = "UPDATE queue_messages SET body = x'00' WHERE seq = 2";
     assert_eq!(file.execute(damage, []).expect("damaged"), 1);
     let queue = service.any_queue("orders").expect("a name");
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     assert_eq!((page.messages.len(), page.left.len()), (2, 1));
     let taken = queue.take(10, LEASE).await.expect("taken");
     assert_eq!((taken.messages.len(), taken.left.len()), (2, 1));

@@ -1,4 +1,4 @@
-//! Files of archived messages that something happens to, and storage that fails while messages are taken or restored.
+//! Files of exported messages that something happens to, and storage that fails while messages are taken or imported.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind as ErrorKindOfFile;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::payloads::MemoryPayloads;
-use queue_runtime::service::{ArchiveFile, Taken};
+use queue_runtime::service::{ExportFile, Taken};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{AnyQueue, ErrorKind, Operation, Outcome, QueueService};
 use queue_tests::incompressible;
@@ -84,19 +84,19 @@ async fn what_was_deleted_before_a_failure_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restored_messages_renew_the_tries_and_are_not_put_again() {
+async fn imported_messages_renew_the_tries_and_are_not_put_again() {
     let (service, faults, queue) = remote(20).await;
     let messages = taken(&queue).await.messages;
     let copies = service.any_queue("copies").expect("a name");
     copies.create().await.expect("created");
     throttle_each(&faults, Operation::Put, 20);
-    copies.restore(&messages).await.expect("in the end");
+    copies.import(&messages).await.expect("in the end");
     assert_eq!(count(&service, "copies").await, 20);
 
     faults.fail_next(4, Operation::Put, Fault::Delayed(Duration::ZERO));
     faults.fail_next(1, Operation::Put, Fault::AnswerLost);
-    let stopped = copies.restore(&messages).await.expect_err("not answered");
-    assert_eq!(stopped.restored, 4);
+    let stopped = copies.import(&messages).await.expect_err("not answered");
+    assert_eq!(stopped.imported, 4);
     assert_eq!(stopped.error.outcome(), Outcome::Unknown);
     assert_eq!(count(&service, "copies").await, 25, "it was put once");
 }
@@ -121,7 +121,7 @@ async fn what_this_service_cannot_read_is_left_and_hides_no_other() {
         with.submit(order).await.expect("submitted");
     }
     let queue = without.any_queue("orders").expect("a name");
-    let page = queue.archive(None, 10).await.expect("copied");
+    let page = queue.export(None, 10).await.expect("copied");
     assert_eq!((page.messages.len(), page.left.len()), (2, 1));
     let problem = &page.left[0].problem;
     assert!(problem.contains("store of payloads"), "{problem}");
@@ -133,7 +133,7 @@ async fn what_this_service_cannot_read_is_left_and_hides_no_other() {
     let page = with
         .any_queue("orders")
         .expect("a name")
-        .archive(None, 10)
+        .export(None, 10)
         .await;
     assert_eq!(page.expect("copied").messages.len(), 1);
 }
@@ -157,7 +157,7 @@ async fn nothing_is_kept_that_is_not_at_the_path() {
     ];
     // Windows refuses them.
     for (said, harm) in harms.iter().filter(|_| cfg!(unix)) {
-        let mut file = ArchiveFile::create(&path).expect("created");
+        let mut file = ExportFile::create(&path).expect("created");
         file.write(&messages[..2]).expect("written");
         file.keep().expect("it is there");
         harm(&path);
@@ -180,22 +180,22 @@ async fn one_at_a_time_has_the_file() {
     let messages = taken(&queue).await.messages;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("orders.jsonl");
-    let mut file = ArchiveFile::create(&path).expect("created");
+    let mut file = ExportFile::create(&path).expect("created");
     file.write(&messages[..1]).expect("written");
-    let second = ArchiveFile::append(&path).expect_err("it is locked");
+    let second = ExportFile::append(&path).expect_err("it is locked");
     assert_eq!(second.kind(), ErrorKindOfFile::ResourceBusy);
-    let exists = ArchiveFile::create(&path).expect_err("it exists");
+    let exists = ExportFile::create(&path).expect_err("it exists");
     assert_eq!(exists.kind(), ErrorKindOfFile::AlreadyExists);
     drop(file);
     let torn = OpenOptions::new().append(true).open(&path);
     std::io::Write::write_all(&mut torn.expect("opened"), b"{\"queue\":\"ord").expect("written");
-    let mut second = ArchiveFile::append(&path).expect("nobody has it");
+    let mut second = ExportFile::append(&path).expect("nobody has it");
     assert_eq!(second.cut(), 13);
     second.write(&messages[1..]).expect("written");
     second.keep().expect("it is there");
     let text = fs::read_to_string(&path).expect("read");
     let ids = text.lines().map(|line| {
-        let message: queue_runtime::service::ArchivedMessage =
+        let message: queue_runtime::service::ExportedMessage =
             serde_json::from_str(line).expect("a message");
         message.storage_id
     });

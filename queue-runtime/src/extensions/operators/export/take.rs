@@ -11,7 +11,7 @@ use queue_core::{Error, ErrorKind, Outcome, Result};
 use serde::Serialize;
 
 use super::super::browse::hand_back;
-use super::{ArchivedMessage, Copied, Left};
+use super::{Copied, ExportedMessage, Left};
 use crate::kernel::notify::Announced;
 use crate::kernel::repeat::Repeats;
 use crate::service::AnyQueue;
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 32;
 pub struct Taken {
     /// The messages. Write them to where they are to be kept, and prove that they are there, before
     /// [`delete`](Self::delete).
-    pub messages: Vec<ArchivedMessage>,
+    pub messages: Vec<ExportedMessage>,
     /// Those that could not be taken. They stay on the queue, invisible until the lease ends.
     pub left: Vec<Left>,
     queue: AnyQueue,
@@ -76,7 +76,7 @@ impl AnyQueue {
     /// `visibility`.
     ///
     /// The order of what follows is up to the caller: to write the messages, to prove that they are kept, and then to
-    /// [delete](Taken::delete) them. An [`ArchiveFile`](super::ArchiveFile) does the first two for a file. If that is
+    /// [delete](Taken::delete) them. An [`ExportFile`](super::ExportFile) does the first two for a file. If that is
     /// interrupted, the messages become visible again when `visibility` is over, and
     /// a copy of each is where it was written, with the same id. This receive counts as an attempt then, unless the
     /// messages are [handed back](Taken::hand_back).
@@ -107,7 +107,7 @@ impl AnyQueue {
             let mut seen = message.clone();
             // Nobody else had it when it was received.
             seen.visible_at = now;
-            let copied = match self.archived(seen.into(), now).await {
+            let copied = match self.exported(seen.into(), now).await {
                 Ok(copied) => copied,
                 Err(error) => {
                     if let Err(error) = self.give_back(&received).await {
@@ -118,8 +118,8 @@ impl AnyQueue {
                 }
             };
             match copied {
-                Copied::Whole(archived, body) => {
-                    taken.messages.push(*archived);
+                Copied::Whole(exported, body) => {
+                    taken.messages.push(*exported);
                     let message = message.clone();
                     taken.held.push(Held { message, body });
                 }
@@ -161,7 +161,7 @@ impl Taken {
     ///
     /// Nobody has the messages then but the caller, who must have proven before that they are where they will be read: that
     /// all that was written is there, at the place that is named for it and not only in what is open here, and that it
-    /// survives a loss of power. [`ArchiveFile::keep`](super::ArchiveFile::keep) proves that of a file, a commit of a
+    /// survives a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that of a file, a commit of a
     /// database.
     ///
     /// What the storage refuses for now is asked again, as the [`StorageRetry`](crate::StorageRetry) of the service allows

@@ -1,4 +1,4 @@
-//! A file of archived messages, and the proof that must precede their deletion.
+//! A file of exported messages, and the proof that must precede their deletion.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use queue_core::internal::file_access;
 
-use super::ArchivedMessage;
+use super::ExportedMessage;
 
 /// The bytes of lines that are written at once.
 const AT_ONCE: usize = 1024 * 1024;
@@ -14,9 +14,9 @@ const AT_ONCE: usize = 1024 * 1024;
 /// How each line begins.
 const BEGIN: &[u8] = b"{\"queue\":";
 
-/// A file of archived messages, a line of JSON each.
+/// A file of exported messages, a line of JSON each.
 ///
-/// One process writes a file at a time: the file is locked while an `ArchiveFile` is open, and a second one is refused. The
+/// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second one is refused. The
 /// lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask for it. On Windows, no
 /// other program can write, move or delete the file meanwhile.
 ///
@@ -24,7 +24,7 @@ const BEGIN: &[u8] = b"{\"queue\":";
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::service::ArchiveFile;
+/// use queue_runtime::service::ExportFile;
 /// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -40,7 +40,7 @@ const BEGIN: &[u8] = b"{\"queue\":";
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("orders.jsonl");
 /// let orders = service.any_queue("order")?;
-/// let mut file = ArchiveFile::create(&path)?;
+/// let mut file = ExportFile::create(&path)?;
 /// loop {
 ///     let taken = orders.take(32, Duration::from_secs(300)).await?;
 ///     if taken.is_empty() {
@@ -55,7 +55,7 @@ const BEGIN: &[u8] = b"{\"queue\":";
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct ArchiveFile {
+pub struct ExportFile {
     path: PathBuf,
     file: File,
     /// The bytes of whole lines.
@@ -63,7 +63,7 @@ pub struct ArchiveFile {
     cut: u64,
 }
 
-impl ArchiveFile {
+impl ExportFile {
     /// Creates a file, which must not exist. Its name is synced to the disk.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl ArchiveFile {
         Self::open(path.into(), OpenOptions::new().create_new(true))
     }
 
-    /// Opens a file that another `ArchiveFile` has written, to add to it, or creates it. A torn last line, which an
+    /// Opens a file that another `ExportFile` has written, to add to it, or creates it. A torn last line, which an
     /// interrupted process leaves, is [cut off](Self::cut). A whole one without its line end gets one.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl ArchiveFile {
     ///
     /// # Errors
     /// The file system's error.
-    pub fn write(&mut self, messages: &[ArchivedMessage]) -> io::Result<u64> {
+    pub fn write(&mut self, messages: &[ExportedMessage]) -> io::Result<u64> {
         let (mut lines, mut written) = (Vec::new(), 0);
         for message in messages {
             serde_json::to_writer(&mut lines, message)
@@ -206,7 +206,7 @@ impl ArchiveFile {
     #[must_use]
     pub fn is_torn(line: &[u8]) -> bool {
         let begins = line.starts_with(BEGIN) || BEGIN.starts_with(line);
-        begins && serde_json::from_slice::<ArchivedMessage>(line).is_err_and(|error| error.is_eof())
+        begins && serde_json::from_slice::<ExportedMessage>(line).is_err_and(|error| error.is_eof())
     }
 
     /// Returns the bytes of a torn last line that [`append`](Self::append) has cut off.
@@ -293,7 +293,7 @@ impl ArchiveFile {
 }
 
 fn is_message(line: &[u8]) -> bool {
-    serde_json::from_slice::<ArchivedMessage>(line).is_ok()
+    serde_json::from_slice::<ExportedMessage>(line).is_ok()
 }
 
 /// Makes the name of a file durable.
