@@ -12,18 +12,18 @@ use queue_core::{ClientId, EncodeError, Error, QueueName};
 use queue_sharded::ShardedBackend;
 use tokio::sync::Semaphore;
 
-use crate::extensions::idempotency::CompletedIds;
-use crate::extensions::meter::Meter;
-use crate::extensions::packs::Packs;
 use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
 use crate::kernel::background::Background;
 use crate::kernel::clock::KnownTimer;
 use crate::kernel::lease::Renewals;
 use crate::kernel::notify::{Notifier, Notifiers, Unannounced, Wakeups};
+use crate::kernel::observe::Meter;
+use crate::kernel::packs::Packs;
 use crate::kernel::policy::{Outage, StorageRetry};
 use crate::kernel::repeat::{Creations, Repeats};
 use crate::kernel::served::ServedKinds;
 use crate::kernel::settings::{ConsumerConfig, Settings, SettingsCache};
+use crate::kernel::settlement::CompletedIds;
 
 /// The state of one service.
 #[derive(Debug)]

@@ -13,13 +13,13 @@ use queue_core::{ClientId, Error, ErrorKind, Operation};
 use super::connect::ConnectError;
 use super::queue_service::QueueService;
 use super::target::{Account, Opened, Target};
-use crate::extensions::meter::Meter;
 use crate::extensions::payloads::PayloadStore;
 use crate::extensions::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::extensions::storage_limit::StorageLimit;
 use crate::kernel::background::Background;
 use crate::kernel::context::{Context, Storage};
 use crate::kernel::notify::Notifier;
+use crate::kernel::observe::Meter;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::settings::{InvalidSetting, reads_are_cheap};
 
