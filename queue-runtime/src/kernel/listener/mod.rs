@@ -52,8 +52,8 @@ pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{
     Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveFailure,
 };
-pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
+pub(crate) use listeners::{Listeners, ShuttingDown};
 pub use phase::{DrainEnd, DrainReport, ListenerPhase};
 pub use router::{Route, Router, Several};
 pub use start::StartError;
