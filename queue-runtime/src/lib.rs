@@ -8,7 +8,13 @@ pub mod service;
 pub mod testing;
 
 pub use extensions::{idempotency, meter, payloads, recurring, request};
-pub use kernel::{clock, listener, notify, panic, policy, send, settings, tower};
+pub use kernel::{clock, notify, panic, policy, send, settings, tower};
+
+/// The listener: dequeue tasks that feed a handler.
+pub mod listener {
+    pub use crate::extensions::lanes::{Lanes, LanesHandle};
+    pub use crate::kernel::listener::*;
+}
 
 /// Receiving: `backend → wire → envelope → message → handler → disposition → backend`.
 pub mod receive {

@@ -1,5 +1,7 @@
 //! Data that is stored with a message and is not in its body: reading it, and keeping it when the message is moved.
 
+use std::fmt;
+
 use bytes::Bytes;
 use queue_core::backend::{self, AttachmentPart, Attachments, NewMessage, StorageId};
 use queue_core::internal::error_chain;
@@ -19,6 +21,12 @@ pub(crate) enum Unread {
     /// It is a copy of a message that is done.
     Done,
     Failed(Error),
+}
+
+/// What identifies a store of payloads.
+pub(crate) trait PayloadIdentity: fmt::Debug + Send + Sync {
+    /// Has it be read again before it is believed.
+    fn doubt(&self);
 }
 
 /// What is attached to a message.
@@ -55,10 +63,10 @@ pub(crate) async fn read_attachment(
         Err(problem @ Unread::Damaged(_)) => problem,
         read => return read,
     };
-    let Some(place) = context.payloads.as_ref().filter(|_| stored.is_some()) else {
+    let Some(identity) = context.payloads.as_ref().filter(|_| stored.is_some()) else {
         return Err(problem);
     };
-    place.doubt();
+    identity.doubt();
     let again = read().await?;
     if again == bytes {
         return Err(problem);

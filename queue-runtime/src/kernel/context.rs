@@ -12,18 +12,18 @@ use queue_core::{ClientId, EncodeError, Error, QueueName};
 use queue_sharded::ShardedBackend;
 use tokio::sync::Semaphore;
 
-use crate::extensions::idempotency::CompletedIds;
-use crate::extensions::meter::Meter;
-use crate::extensions::packs::Packs;
-use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
+use crate::kernel::attachment::PayloadIdentity;
 use crate::kernel::background::Background;
 use crate::kernel::clock::KnownTimer;
 use crate::kernel::lease::Renewals;
 use crate::kernel::notify::{Notifier, Notifiers, Unannounced, Wakeups};
+use crate::kernel::observe::Meter;
+use crate::kernel::packs::Packs;
 use crate::kernel::policy::{Outage, StorageRetry};
 use crate::kernel::repeat::{Creations, Repeats};
 use crate::kernel::served::ServedKinds;
 use crate::kernel::settings::{ConsumerConfig, Settings, SettingsCache};
+use crate::kernel::settlement::CompletedIds;
 
 /// The state of one service.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ pub(crate) struct Context {
     pub(crate) served: ServedKinds,
     /// The failures in a row of reading attachments.
     pub(crate) attachments: Outage,
-    /// The store of payloads, if there is one beside the storage.
-    pub(crate) payloads: Option<Arc<PayloadPlace>>,
+    /// That of the store of payloads, if there is one beside the storage.
+    pub(crate) payloads: Option<Arc<dyn PayloadIdentity>>,
     /// What receives from `backend`, item by item.
     pub(crate) packs: Arc<Packs>,
     /// Held by the handler that is in a transaction.
@@ -64,7 +64,7 @@ pub(crate) struct Context {
     pub(crate) reads_back: bool,
 }
 
-/// Where messages are stored, and payloads that do not fit them, if that is elsewhere.
+/// Where messages are stored.
 #[derive(Debug)]
 pub(crate) struct Storage {
     /// Whose requests `meter` counts.
@@ -73,7 +73,8 @@ pub(crate) struct Storage {
     pub(crate) is_limited: bool,
     /// The backend, if it spreads queues over shards.
     pub(crate) shards: Option<Arc<ShardedBackend>>,
-    pub(crate) payloads: Option<Arc<dyn PayloadStore>>,
+    /// That of the store in which the backend puts payloads, if it does.
+    pub(crate) payloads: Option<Arc<dyn PayloadIdentity>>,
 }
 
 impl Context {
@@ -97,18 +98,12 @@ impl Context {
         background: Background,
     ) -> Self {
         let Storage {
-            mut backend,
+            backend,
             meter,
             is_limited,
             shards,
             payloads,
         } = storage;
-        let payloads = payloads.map(|store| Arc::new(PayloadPlace::new(store, Arc::clone(&clock))));
-        if let Some(place) = &payloads {
-            let encoder = Encoder::new(backend.capabilities(), encoding);
-            let (place, clock) = (Arc::clone(place), Arc::clone(&clock));
-            backend = Arc::new(WithPayloads::new(backend, place, encoder, clock));
-        }
         let renewals = |backend: &Arc<dyn Backend>, name| {
             let renewals = Renewals::new(Arc::clone(backend), Arc::clone(&clock));
             let tasks = renewals.clone();

@@ -13,24 +13,28 @@
 //! | `settings` | timeouts and thresholds, and their precedence |
 //! | `served` | the kind of message that the listeners of each queue handle |
 //! | `lease/` | the lease, its transitions (`machine`), its renewal, what a stale receipt proves (`proof`), and the storage's time |
+//! | `claim` | a claim of an idempotency store, renewed while its work goes on |
+//! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
 //! | `background`, `delay_queue` | the background thread, and guards of what runs; items by due time |
 //! | `bucket` | tokens that come at a rate |
 //! | `processor` | the processor time of this process |
 //! | `policy/` | when to poll again, when to handle a message again, when to repeat a storage operation |
-//! | `observe/` | metrics and spans for the application's monitoring |
+//! | `observe/` | metrics and spans for the application's monitoring, and the counts of storage transactions |
 //! | `notify/` | wake-ups: notifiers, and when a consumer heeds them |
 //! | `clock`, `panic` | waiting until a deadline, and a minimum time between steps; caught panics |
 
 pub(crate) mod attachment;
 pub(crate) mod background;
 pub(crate) mod bucket;
+pub(crate) mod claim;
 pub mod clock;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod lease;
-pub mod listener;
+pub(crate) mod listener;
 pub mod notify;
 pub(crate) mod observe;
+pub(crate) mod packs;
 pub mod panic;
 pub mod policy;
 pub(crate) mod processor;

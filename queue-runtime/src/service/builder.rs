@@ -6,20 +6,21 @@ use std::time::Duration;
 use queue_clock::SystemClock;
 use queue_core::backend::{Attachments, Backend};
 use queue_core::clock::Clock;
-use queue_core::encoder::MessageEncoding;
+use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
 use queue_core::{ClientId, Error, ErrorKind, Operation};
 
 use super::connect::ConnectError;
 use super::queue_service::QueueService;
 use super::target::{Account, Opened, Target};
-use crate::extensions::meter::Meter;
-use crate::extensions::payloads::PayloadStore;
+use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
 use crate::extensions::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::extensions::storage_limit::StorageLimit;
+use crate::kernel::attachment::PayloadIdentity;
 use crate::kernel::background::Background;
 use crate::kernel::context::{Context, Storage};
 use crate::kernel::notify::Notifier;
+use crate::kernel::observe::Meter;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::settings::{InvalidSetting, reads_are_cheap};
 
@@ -370,7 +371,10 @@ impl ServiceBuilder {
         let client_id = client_id.map_err(|source| ConnectError::Client { source })?;
         let meter = Arc::new(Meter::new());
         let (limit, retry) = (self.storage_limit, &self.storage_retry);
-        let Opened { backend, shards } = self.target.open(&clock, &meter, limit, retry).await?;
+        let Opened {
+            mut backend,
+            shards,
+        } = self.target.open(&clock, &meter, limit, retry).await?;
         let background = (self.background)();
         let background = background.map_err(|source| ConnectError::Background { source })?;
         let costs_little = reads_are_cheap(backend.capabilities());
@@ -382,12 +386,20 @@ impl ServiceBuilder {
             Some(Payloads::Store(store)) => Some(store),
             Some(Payloads::Container(name)) => beside(&*backend, &name)?,
         };
+        let payloads = payloads.map(|store| Arc::new(PayloadPlace::new(store, Arc::clone(&clock))));
+        if let Some(place) = &payloads {
+            let encoder = Encoder::new(backend.capabilities(), self.encoding);
+            let (place, clock) = (Arc::clone(place), Arc::clone(&clock));
+            backend = Arc::new(WithPayloads::new(backend, place, encoder, clock));
+        }
         let storage = Storage {
             backend,
             meter,
             is_limited: limit.is_some(),
             shards,
-            payloads,
+            payloads: payloads
+                .clone()
+                .map(|place| place as Arc<dyn PayloadIdentity>),
         };
         let mut context = Context::new(
             storage,
@@ -401,7 +413,8 @@ impl ServiceBuilder {
         context.depth_interval = depth_interval;
         context.reads_back = self.reads_back;
         context.encoder = context.encoder.with_max_payload(self.max_payload);
-        Ok(QueueService::new(Arc::new(context), self.reply_lease))
+        let context = Arc::new(context);
+        Ok(QueueService::new(context, self.reply_lease, payloads))
     }
 }
 

@@ -9,7 +9,7 @@ use queue_sharded::ShardedBackend;
 
 use super::queue::{AnyQueue, Queue};
 use crate::extensions::meter::MeterReading;
-use crate::extensions::payloads::Payloads;
+use crate::extensions::payloads::{PayloadPlace, Payloads};
 use crate::extensions::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules};
 use crate::extensions::request::{NoReplyType, Replies, Request};
 use crate::kernel::context::Context;
@@ -51,6 +51,8 @@ pub struct QueueService {
     pub(crate) context: Arc<Context>,
     pub(super) running: Arc<Running>,
     pub(crate) replies: Arc<Replies>,
+    /// The store of payloads, if there is one beside the storage.
+    payloads: Option<Arc<PayloadPlace>>,
 }
 
 /// What runs on a service. Only [`QueueService`]s own it.
@@ -61,12 +63,17 @@ pub(super) struct Running {
 }
 
 impl QueueService {
-    pub(super) fn new(context: Arc<Context>, reply_lease: Duration) -> Self {
+    pub(super) fn new(
+        context: Arc<Context>,
+        reply_lease: Duration,
+        payloads: Option<Arc<PayloadPlace>>,
+    ) -> Self {
         let replies = Arc::new(Replies::new(Arc::clone(&context), reply_lease));
         Self {
             context,
             running: Arc::default(),
             replies,
+            payloads,
         }
     }
 
@@ -401,13 +408,8 @@ impl QueueService {
     /// Returns the store of payloads, if the service has [one](crate::ServiceBuilder::payloads).
     #[must_use]
     pub fn payloads(&self) -> Option<Payloads> {
-        let Context {
-            payloads,
-            backend,
-            clock,
-            ..
-        } = &*self.context;
-        let place = Arc::clone(payloads.as_ref()?);
+        let Context { backend, clock, .. } = &*self.context;
+        let place = Arc::clone(self.payloads.as_ref()?);
         Some(Payloads::new(place, Arc::clone(backend), Arc::clone(clock)))
     }
 

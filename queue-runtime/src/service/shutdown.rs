@@ -64,9 +64,8 @@ impl QueueService {
     /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) has shut down.
     pub async fn shutdown(&self, grace: Duration) -> ServiceShutdown {
         let (context, running) = (self.context(), &self.running);
-        let shutdown = running
-            .listeners
-            .shutdown(context, &running.schedules, grace);
+        let stop_schedules = |shutdown| running.schedules.shut_down(shutdown);
+        let shutdown = running.listeners.shutdown(context, grace, stop_schedules);
         shutdown.await
     }
 

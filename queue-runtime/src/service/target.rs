@@ -8,8 +8,9 @@ use queue_core::clock::Clock;
 use queue_sharded::{ShardedBackend, Shards};
 
 use super::connect::{ConnectError, is_there, open};
-use crate::extensions::meter::{Meter, Metered, Queues};
+use crate::extensions::meter::{Metered, Queues};
 use crate::extensions::storage_limit::StorageLimit;
+use crate::kernel::observe::Meter;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::repeat::Repeats;
 

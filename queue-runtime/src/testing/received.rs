@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 
 use super::TokioClock;
 use crate::backend::MemoryBackend;
-use crate::extensions::meter::Meter;
 use crate::kernel::background::Background;
 use crate::kernel::context::{Context, Storage};
 use crate::kernel::lease::{Cancellation, Cause};
+use crate::kernel::observe::Meter;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::receive::{Meta, Received};
 

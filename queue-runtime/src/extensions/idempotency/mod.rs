@@ -46,18 +46,14 @@
 //! # }
 //! ```
 
-mod completed_ids;
 #[cfg(feature = "object-store")]
 mod generations;
-mod held;
 mod once;
 
 pub use crate::backend::memory::MemoryResults;
 pub(crate) use crate::kernel::settings::DEFAULT_RETENTION;
-pub(crate) use completed_ids::CompletedIds;
 #[cfg(feature = "object-store")]
 pub use generations::ObjectResults;
-pub(crate) use held::{HeldClaim, finish_within, no_answer};
 pub use once::{Once, OnceError, once};
 pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{

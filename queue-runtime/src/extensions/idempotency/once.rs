@@ -12,7 +12,7 @@ use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::held::{HeldClaim, finish_within};
+use crate::kernel::claim::{HeldClaim, finish_within};
 use crate::kernel::policy::jitter;
 
 /// Does some work once: returns its recorded result if it was done before.

@@ -14,10 +14,9 @@ use queue_core::internal::forward_backend;
 use queue_core::{MessageId, QueueName, Result};
 use queue_sharded::shard_of;
 
-use super::table::{Meter, QueueCounters};
-use super::transactions::TransactionKind;
 use crate::extensions::storage_limit::Limiter;
-use crate::kernel::observe::Measures;
+use crate::kernel::observe::transactions::TransactionKind;
+use crate::kernel::observe::{Measures, Meter, QueueCounters};
 
 /// The most messages that one request to Azure Queue Storage returns.
 const RECEIVE_PAGE: usize = 32;

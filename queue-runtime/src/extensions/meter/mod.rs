@@ -18,10 +18,7 @@
 //! application does in its own transaction on a SQLite file.
 
 mod metered;
-mod table;
-mod transactions;
 
-pub use transactions::{MeterReading, TransactionCounts, TransactionKind};
+pub use crate::kernel::observe::transactions::{MeterReading, TransactionCounts, TransactionKind};
 
 pub(crate) use metered::{Metered, Queues};
-pub(crate) use table::Meter;

@@ -18,6 +18,8 @@ use queue_core::payload_store::PayloadStore;
 use queue_core::wire::StoredPayload;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
 
+use crate::kernel::attachment::PayloadIdentity;
+
 /// The bytes that are read at once.
 const PART: usize = 4 * 1024 * 1024;
 
@@ -100,13 +102,6 @@ impl PayloadPlace {
         })?;
         *self.known.hold() = Some(Known { identity, until });
         Ok(Some(identity))
-    }
-
-    /// Has the identity be read again before it is believed.
-    pub(crate) fn doubt(&self) {
-        if let Some(known) = &mut *self.known.hold() {
-            known.until = Duration::ZERO;
-        }
     }
 
     fn noted<T>(&self, answer: Result<T>) -> Result<T> {
@@ -245,6 +240,14 @@ impl PayloadPlace {
         let name = data_of(payload);
         if let Err(error) = self.noted(self.store.delete(&name).await) {
             tracing::warn!(name, %error, "failed to delete a payload; a sweep will");
+        }
+    }
+}
+
+impl PayloadIdentity for PayloadPlace {
+    fn doubt(&self) {
+        if let Some(known) = &mut *self.known.hold() {
+            known.until = Duration::ZERO;
         }
     }
 }

@@ -12,6 +12,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
 use super::backend::{PayloadReceipt, WithPayloads};
 use super::place::PayloadPlace;
+use crate::kernel::attachment::PayloadIdentity as _;
 
 impl WithPayloads {
     /// Puts a message and stores its data.

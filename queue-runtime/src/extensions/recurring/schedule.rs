@@ -4,8 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
+use futures_util::future::join_all;
 use queue_core::backend::ConditionalPuts;
-use queue_core::clock::Timestamp;
+use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::{Message, QueueName};
@@ -19,6 +20,7 @@ use super::run::Runner;
 use crate::kernel::background::StopOnDrop;
 use crate::kernel::clock::has_timer;
 use crate::kernel::context::Context;
+use crate::kernel::listener::ShuttingDown;
 use crate::kernel::panic::log_caught;
 
 /// The longest name of a schedule, in bytes.
@@ -286,7 +288,7 @@ impl ScheduleHandle {
     }
 
     /// Stops the schedule, and abandons a submission that is under way when the grace period is over. Returns the name.
-    pub(crate) async fn end(self, grace_over: impl Future<Output = ()>) -> String {
+    async fn end(self, grace_over: impl Future<Output = ()>) -> String {
         tokio::select! {
             biased;
             () = self.clone().stop() => {}
@@ -340,12 +342,16 @@ impl Schedules {
         schedules
     }
 
-    /// Has all schedules submit no further tick, and lets none start any more. Returns those that ran.
-    pub(crate) fn shut_down(&self) -> Vec<ScheduleHandle> {
+    /// Has all schedules submit no further tick, and lets none start any more. Returns a future that waits for those that
+    /// ran, abandons the submissions that are under way when the grace period is over, and returns the names.
+    pub(crate) fn shut_down(&self, shutdown: ShuttingDown) -> BoxFuture<'static, Vec<String>> {
         self.0.hold().is_shut_down = true;
         let schedules = self.running();
         schedules.iter().for_each(ScheduleHandle::cancel);
-        schedules
+        Box::pin(async move {
+            let end = |one: ScheduleHandle| one.end(shutdown.grace_over());
+            join_all(schedules.into_iter().map(end)).await
+        })
     }
 }
 

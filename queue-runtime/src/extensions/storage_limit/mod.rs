@@ -22,5 +22,5 @@
 mod limited;
 mod turns;
 
+pub(crate) use limited::Limiter;
 pub use limited::StorageLimit;
-pub(crate) use limited::{Limiter, SendTime};

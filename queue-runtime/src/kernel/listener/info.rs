@@ -7,11 +7,11 @@ use queue_core::internal::{LockExt as _, error_chain};
 use queue_core::{Error, Failure, QueueName, Timestamp};
 use serde::{Serialize as _, Serializer};
 
+use super::flow::breaker::CircuitState;
 use super::phase::ListenerPhase;
-use crate::extensions::flow::breaker::CircuitState;
-use crate::extensions::meter::TransactionCounts;
 use crate::kernel::lease::OverdueRenewal;
 use crate::kernel::observe::Outcome;
+use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::settings::Paused;
 

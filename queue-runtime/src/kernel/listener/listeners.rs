@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::Error;
-use queue_core::clock::Clock;
+use queue_core::clock::{BoxFuture, Clock};
 use queue_core::internal::LockExt as _;
 use tokio::sync::watch;
 
 use super::handle::{Listener, ListenerHandle, ShutdownReport, Stopping};
 use super::info::Health;
 use super::phase::ListenerPhase;
-use crate::extensions::recurring::{ScheduleHandle, Schedules};
 use crate::kernel::context::Context;
 use crate::kernel::lease::OverdueRenewal;
 
@@ -79,7 +78,8 @@ struct Registry {
 
 /// A shutdown, in progress or completed.
 #[derive(Clone)]
-struct ShuttingDown {
+pub(crate) struct ShuttingDown {
+    clock: Arc<dyn Clock>,
     /// The end of the grace period, on the monotonic clock. It is never put off.
     grace_over: Arc<watch::Sender<Duration>>,
     report: watch::Receiver<Option<ServiceShutdown>>,
@@ -125,16 +125,19 @@ impl Listeners {
     /// Stops all listeners and schedules, and waits for the handlers for up to `grace`. If that has begun before, takes
     /// part in it, and ends its grace period after `grace` if it would end later.
     ///
+    /// `stop_schedules` is called when it begins. It stops the schedules, and returns a future that waits for them and
+    /// returns their names.
+    ///
     /// # Cancel safety
     /// The shutdown goes on in the background.
     pub(crate) async fn shutdown(
         &self,
         context: &Arc<Context>,
-        schedules: &Schedules,
         grace: Duration,
+        stop_schedules: impl FnOnce(ShuttingDown) -> BoxFuture<'static, Vec<String>>,
     ) -> ServiceShutdown {
         let until = context.clock.monotonic().saturating_add(grace);
-        let mut report = self.begin_shutdown(context, schedules, until).report;
+        let mut report = self.begin_shutdown(context, until, stop_schedules).report;
         let reported = report.wait_for(Option::is_some).await;
         let reported =
             reported.expect("the background runs as long as the context is borrowed here");
@@ -144,8 +147,8 @@ impl Listeners {
     fn begin_shutdown(
         &self,
         context: &Arc<Context>,
-        schedules: &Schedules,
         until: Duration,
+        stop_schedules: impl FnOnce(ShuttingDown) -> BoxFuture<'static, Vec<String>>,
     ) -> ShuttingDown {
         let mut state = self.0.hold();
         if let Some(begun) = &state.shutdown {
@@ -154,23 +157,21 @@ impl Listeners {
         }
         let (reports, report) = watch::channel(None);
         let begun = ShuttingDown {
+            clock: Arc::clone(&context.clock),
             grace_over: Arc::new(watch::Sender::new(until)),
             report,
         };
         state.shutdown = Some(begun.clone());
         let handles = state.handles();
         drop(state);
-        let schedules = schedules.shut_down();
+        let schedules = stop_schedules(begun.clone());
         let listeners = running(handles);
         let stopping: Vec<_> = listeners.iter().map(ListenerHandle::begin_stop).collect();
-        let (shutdown, clock) = (begun.clone(), Arc::clone(&context.clock));
-        let packs = Arc::clone(&context.packs);
+        let (shutdown, packs) = (begun.clone(), Arc::clone(&context.packs));
         context.background.spawn(async move {
-            let finish = |one: Stopping| one.finish(shutdown.grace_over(&*clock));
+            let finish = |one: Stopping| one.finish(shutdown.grace_over());
             let listeners = join_all(stopping.into_iter().map(finish));
-            let end = |one: &ScheduleHandle| one.clone().end(shutdown.grace_over(&*clock));
-            let (listeners, schedules) =
-                tokio::join!(listeners, join_all(schedules.iter().map(end)));
+            let (listeners, schedules) = tokio::join!(listeners, schedules);
             packs.give_back_all().await;
             reports.send_replace(Some(ServiceShutdown {
                 graceful: listeners.iter().all(|listener| listener.graceful),
@@ -206,12 +207,16 @@ impl ShuttingDown {
         });
     }
 
-    async fn grace_over(&self, clock: &dyn Clock) {
+    /// Waits for the end of the grace period.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn grace_over(&self) {
         let mut until = self.grace_over.subscribe();
         loop {
             let current = *until.borrow_and_update();
             tokio::select! {
-                () = clock.sleep_until(current) => return,
+                () = self.clock.sleep_until(current) => return,
                 changed = until.changed() => changed.expect("the sender is borrowed here"),
             }
         }

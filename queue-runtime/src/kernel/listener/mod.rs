@@ -18,6 +18,7 @@
 //! | `handle` | the parts, as one listener, and the handles to it |
 //! | `intake` | the dequeue tasks: when they receive, how many there are, when none needs to poll |
 //! | `capacity` | how many messages may be received: messages and bytes in flight, threads, throttling, and what flow control allows |
+//! | `flow/` | how fast and in which order messages are handled, beyond the room: keys, rates, the circuit breaker, shared room |
 //! | `builder`, `router`, `start` | nothing: they build a listener, also one of several types, and start it |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
@@ -32,6 +33,7 @@ mod builder;
 mod capacity;
 mod core;
 mod event;
+pub(crate) mod flow;
 mod handle;
 mod handling;
 mod info;
@@ -42,17 +44,16 @@ mod phase;
 mod router;
 mod start;
 
-pub use crate::extensions::flow::breaker::CircuitState;
-pub use crate::extensions::flow::lanes::{Lanes, LanesHandle};
 pub use crate::kernel::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
 pub use event::{ListenerEvent, ListenerEventKind};
+pub use flow::breaker::CircuitState;
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{
     Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveFailure,
 };
-pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
+pub(crate) use listeners::{Listeners, ShuttingDown};
 pub use phase::{DrainEnd, DrainReport, ListenerPhase};
 pub use router::{Route, Router, Several};
 pub use start::StartError;

@@ -1,9 +1,13 @@
-//! What an application's monitoring sees: metrics through the facade of the crate `metrics`, and spans.
+//! What an application's monitoring sees: metrics through the facade of the crate `metrics`, and spans. Counts of
+//! storage transactions.
 //!
 //! `docs/observability.md` lists all of them, and a test compares the names.
 
 mod measures;
+mod meter;
 mod span;
+pub(crate) mod transactions;
 
-pub(crate) use measures::{KindMeasures, Measures, OTHER_KIND, Outcome, describe};
+pub(crate) use measures::{KindMeasures, Measures, OTHER_KIND, Outcome};
+pub(crate) use meter::{Meter, QueueCounters};
 pub(crate) use span::{current_trace, process, record_id, record_outcome, send, within};

@@ -14,7 +14,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
 use super::consumer::{Consumer, MissingQueue};
 use super::incoming::{Fetched, Incoming};
-use crate::extensions::storage_limit::SendTime;
+use super::send_time::SendTime;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, Receive};

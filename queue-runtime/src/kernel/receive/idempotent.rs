@@ -22,7 +22,7 @@ use super::admission::{Refusal, postponed};
 use super::consumer::{Consumer, Idempotency};
 use super::incoming::Incoming;
 use super::waiting::{WaitingMessage, can_wait_outside};
-use crate::extensions::idempotency::{HeldClaim, no_answer};
+use crate::kernel::claim::{HeldClaim, no_answer};
 use crate::kernel::context::Context;
 use crate::kernel::lease::Cause;
 use crate::kernel::policy::jitter;

@@ -14,7 +14,7 @@ use queue_core::{
 use super::attempts::{AttemptVerdict, believe, judge, judge_bare};
 use super::consumer::Consumer;
 use super::progress::Progress;
-use crate::extensions::idempotency::HeldClaim;
+use crate::kernel::claim::HeldClaim;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, MARGIN};
 use crate::kernel::settings::Settings;

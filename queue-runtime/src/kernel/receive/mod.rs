@@ -3,6 +3,7 @@
 //! | file | does | next |
 //! |---|---|---|
 //! | `fetch` | receives messages and starts to renew their leases | `incoming` |
+//! | `send_time` | when a receive was sent, from which the leases of what it returns count | |
 //! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
 //! | `admission` | decides whether the message gets an attempt, and decodes it | `idempotent` |
 //! | `data` | in between, fetches the data of an event that is attached to its message | |
@@ -29,6 +30,7 @@ mod idempotent;
 mod incoming;
 mod progress;
 mod received;
+mod send_time;
 mod waiting;
 
 pub use crate::kernel::served::KindMismatch;
@@ -61,4 +63,5 @@ pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;
+pub(crate) use send_time::SendTime;
 pub(crate) use waiting::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};

@@ -15,7 +15,7 @@ use super::LOG;
 use super::carry_out::{FollowUps, Settling};
 use super::end::{End, SettleProblem, Settled};
 use super::write::{Unsettled, fingerprint};
-use crate::extensions::idempotency::finish_within;
+use crate::kernel::claim::finish_within;
 use crate::kernel::lease::Purpose;
 use crate::kernel::receive::Caller;
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups};

@@ -11,12 +11,14 @@
 //! | `plan` | what becomes of it: a pure function of what is known; every row is in `docs/settlement.md` |
 //! | `carry_out` | the order of the steps of a plan, and what follows from those that fail; the update that makes a message visible again |
 //! | `complete` | the follow-ups and replies of a message that is completed, and the record of its work |
+//! | `completed_ids` | which messages were completed and not deleted, so that they are not handled again |
 //! | `poison` | the copy for the poison queue, and what the sender of a request is told |
 //! | `write` | the last operation on the message, its repeats, and what an answer proves |
 
 mod callbacks;
 mod carry_out;
 mod complete;
+mod completed_ids;
 mod end;
 mod plan;
 mod poison;
@@ -26,6 +28,7 @@ pub(crate) use callbacks::{Classifiers, OnPoison};
 pub use callbacks::{OnError, Poisoned};
 pub(crate) use carry_out::{Handled, Settling, body_unhandled, transaction_outcome};
 pub(crate) use complete::RecordedFollowUps;
+pub(crate) use completed_ids::CompletedIds;
 pub(crate) use end::{End, outcome};
 pub use end::{SettleProblem, Settled};
 pub(crate) use write::{fingerprint, leave_out_replies, lost};

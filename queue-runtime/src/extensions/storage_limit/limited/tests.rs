@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,7 +10,8 @@ use queue_core::internal::forward_backend;
 
 use super::*;
 use crate::backend::MemoryBackend;
-use crate::extensions::meter::{Meter, Metered, Queues};
+use crate::extensions::meter::{Metered, Queues};
+use crate::kernel::observe::Meter;
 
 const SECOND: Duration = Duration::from_secs(1);
 static QUEUE: QueueName = QueueName::from_static("orders");

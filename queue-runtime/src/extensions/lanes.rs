@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use super::shared_room::SharedRoom;
 use crate::kernel::background::StopOnDrop;
+use crate::kernel::listener::flow::shared_room::SharedRoom;
 use crate::kernel::listener::{ListenerBuilder, ListenerHandle, ShutdownReport, StartError};
 use crate::kernel::settings::InvalidSetting;
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use metrics::Counter;
 use queue_core::{Error, QueueName};
 
+use super::measures::{Measures, describe};
 use super::transactions::{KINDS, MeterReading, TransactionCounts, TransactionKind};
-use crate::kernel::observe::{Measures, describe};
 
 /// The most queues that are counted one by one.
 const SLOTS: usize = 1024;
@@ -52,7 +52,7 @@ impl Meter {
     }
 
     /// Returns the counters of a queue: for a reply queue, those of all reply queues.
-    pub(super) fn queue(&self, queue: &QueueName) -> &QueueCounters {
+    pub(crate) fn queue(&self, queue: &QueueName) -> &QueueCounters {
         if queue.is_reply_queue() {
             return &self.replies;
         }
@@ -76,7 +76,7 @@ impl Meter {
     }
 
     /// Notes a failed call.
-    pub(super) fn failed(&self, error: &Error) {
+    pub(crate) fn failed(&self, error: &Error) {
         if error.needs_restart() {
             self.broken.get_or_init(|| error.clone());
         }
@@ -87,7 +87,7 @@ impl Meter {
         self.broken.get()
     }
 
-    pub(super) fn account(&self) -> &QueueCounters {
+    pub(crate) fn account(&self) -> &QueueCounters {
         &self.account
     }
 
@@ -132,17 +132,17 @@ fn hash(name: &str) -> u64 {
 
 /// The counters of one queue.
 #[derive(Debug)]
-pub(super) struct QueueCounters {
+pub(crate) struct QueueCounters {
     counts: [AtomicU64; KINDS],
     /// The same for the application's metrics, each registered when it is first needed.
     exported: [OnceLock<Counter>; KINDS],
     /// The other metrics of the queue.
-    pub(super) measures: Arc<Measures>,
+    pub(crate) measures: Arc<Measures>,
 }
 
 impl QueueCounters {
     /// Creates the counters of a queue, with the label that its metrics have.
-    pub(super) fn new(label: &str) -> Self {
+    pub(crate) fn new(label: &str) -> Self {
         Self {
             counts: Default::default(),
             exported: Default::default(),
@@ -150,14 +150,14 @@ impl QueueCounters {
         }
     }
 
-    pub(super) fn add(&self, kind: TransactionKind, transactions: u64) {
+    pub(crate) fn add(&self, kind: TransactionKind, transactions: u64) {
         self.counts[kind as usize].fetch_add(transactions, Ordering::Relaxed);
         let exported = &self.exported[kind as usize];
         let exported = exported.get_or_init(|| self.measures.transactions(kind.as_str()));
         exported.increment(transactions);
     }
 
-    pub(super) fn read(&self) -> TransactionCounts {
+    pub(crate) fn read(&self) -> TransactionCounts {
         TransactionCounts::new(|kind| self.counts[kind as usize].load(Ordering::Relaxed))
     }
 }

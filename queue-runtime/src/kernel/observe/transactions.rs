@@ -87,7 +87,7 @@ impl fmt::Display for TransactionKind {
     }
 }
 
-/// Numbers of storage transactions by kind. The [module](super) says what counts as one.
+/// Numbers of storage transactions by kind. The module [`meter`](crate::meter) says what counts as one.
 ///
 /// ```
 /// use queue_runtime::meter::TransactionKind;

@@ -10,8 +10,8 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::backend::Packs;
 use super::open::{OpenPack, item_id};
-use crate::extensions::storage_limit::SendTime;
 use crate::kernel::lease::{Lease, Receive};
+use crate::kernel::receive::SendTime;
 
 /// How many times the visibility timeout a pack is held at most, unless it is set.
 const MAX_HOLD: u32 = 10;

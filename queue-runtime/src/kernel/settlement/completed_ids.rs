@@ -1,8 +1,7 @@
 //! The ids of messages whose handlers succeeded, but whose deletion failed or got no answer. If such a message
 //! is delivered again, it is deleted without running the handler: only messages whose follow-ups are all
-//! stored may be inserted. `kernel::settlement` is the one place that inserts, `receive::admission` the one
-//! that asks. The ids are storage ids, which duplicates and
-//! redriven messages do not share.
+//! stored may be inserted. `complete` is the one place that inserts, `receive::admission` the one that asks. The ids are
+//! storage ids, which duplicates and redriven messages do not share.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
