@@ -8,6 +8,9 @@
 #[doc = include_str!("docs/guide/readme.md")]
 pub mod readme {}
 
+#[doc = include_str!("docs/guide/when_not.md")]
+pub mod when_not {}
+
 #[doc = include_str!("docs/guide/which_once.md")]
 pub mod which_once {}
 

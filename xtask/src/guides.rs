@@ -11,9 +11,10 @@ use std::process::ExitCode;
 pub(crate) const COPIES: &str = "queue-runtime/src/docs/guide/";
 
 /// The pages that are copied, by their paths from the root, with the modules that show them.
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 14] = [
     (INDEX, "index"),
     ("README.md", "readme"),
+    ("docs/when-not.md", "when_not"),
     ("docs/which-once.md", "which_once"),
     ("docs/recipes.md", "recipes"),
     ("docs/listener.md", "listener"),
