@@ -128,7 +128,7 @@ pub enum RetryAdvice {
 /// let error = Error::new(ErrorKind::Timeout, Operation::Put).with_outcome(Outcome::Unknown);
 /// assert_eq!(
 ///     error.to_string(),
-///     "failed to put a message: the operation timed out; it may have been carried out"
+///     "failed to put a message: the operation timed out; the operation may have been carried out"
 /// );
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -382,7 +382,7 @@ impl fmt::Display for Error {
             write!(f, " ({detail})")?;
         }
         if *outcome == Outcome::Unknown && !operation.only_reads() {
-            f.write_str("; it may have been carried out")?;
+            f.write_str("; the operation may have been carried out")?;
         }
         Ok(())
     }

@@ -145,7 +145,7 @@ pub enum OnceError<T, E> {
         key: WorkKey,
     },
     /// The claim was lost while the work was running, so another process may have started it. The work was dropped.
-    #[error("lost the claim of `{key}`; another may have taken the work over")]
+    #[error("lost the claim of `{key}`; another process may have taken over the work")]
     Lost {
         /// The key.
         key: WorkKey,

@@ -188,7 +188,7 @@ impl AnyQueue {
                         Err(Unread::Failed(error)) => return Err(error),
                         Err(Unread::Gone) => return Ok(Copied::Gone),
                         Err(Unread::Done) => {
-                            let problem = "it is a copy of a message that is done";
+                            let problem = "this copy is of a message that was handled";
                             return Ok(Copied::Left(problem.to_owned()));
                         }
                         Err(Unread::Damaged(problem) | Unread::Unusable(problem)) => {

@@ -357,12 +357,12 @@ impl AnyQueue {
         };
         if self.context.packs.settles_together(&message.id) {
             return Err(refused(
-                "it is an item of a pack, which cannot be changed by itself",
+                "the message is in a pack, and cannot be changed by itself",
             ));
         }
         if message.state == MessageState::Hidden {
             return Err(refused(
-                "a consumer holds it, or has put it back to be received later; wait until it is visible",
+                "a consumer holds the message, or has put the message back for later; wait until it is visible",
             ));
         }
         check_present(&event.payload)?;
@@ -408,7 +408,7 @@ fn check_present(payload: &Payload) -> Result<()> {
     match payload {
         Payload::Pack(_) => Err(refused("it is a pack of several messages")),
         Payload::Attached(_) => Err(refused(
-            "its data is attached to it; accept it, and submit another one",
+            "the data is attached to the message; accept the message, and submit another message",
         )),
         Payload::Elsewhere(_) => Err(refused("its data is elsewhere, where `dataref` says")),
         _ => Ok(()),

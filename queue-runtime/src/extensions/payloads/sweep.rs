@@ -244,7 +244,9 @@ impl Pass {
                 };
                 if messages > 0 {
                     let error = Error::new(ErrorKind::InvalidInput, Operation::ListData);
-                    let detail = format!("it has about {messages} messages, and is not cleared");
+                    let detail = format!(
+                        "a cleared queue has to be empty; approximate number of messages: {messages}"
+                    );
                     return Err(error.with_queue(queue).with_detail(detail));
                 }
             }

@@ -371,7 +371,7 @@ impl ListenerEventKind {
                 tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
             }
             Self::TransactionSlow { id } => {
-                tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all others that write to the file");
+                tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all other writers of the file");
             }
             Self::QueueMissing => {
                 tracing::warn!(%queue, "the queue does not exist; waiting for it")
@@ -386,7 +386,7 @@ impl ListenerEventKind {
             Self::ReceiveFailed { error, after } => {
                 let text = error_chain(error);
                 if error.retry() == RetryAdvice::Permanent {
-                    tracing::error!(%queue, error = text, ?after, "failed to receive, until somebody mends it");
+                    tracing::error!(%queue, error = text, ?after, "failed to receive; the cause has to be mended by hand");
                 } else {
                     tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
                 }

@@ -429,7 +429,7 @@ impl ListenerHealth {
             let remark = match self.stuck_transactions {
                 0 if self.is_blocked() => ", so nothing is received",
                 0 => "",
-                _ => "; one is in a transaction, so nothing else can be written to the file",
+                _ => "; one of these handlers is in a transaction, so nothing else can be written to the file",
             };
             format!("{stuck} handlers of queue `{queue}` block their threads after they were told to stop, and {limit} messages may be in flight{remark}")
         });
@@ -446,7 +446,7 @@ impl ListenerHealth {
         });
         let shards = self.shards.iter().map(|error| {
             let error = error_chain(error);
-            format!("a shard is not received from: {error}")
+            format!("failed to receive from a shard: {error}")
         });
         let problems = [failure, paused, stuck, circuit, objective];
         problems.into_iter().flatten().chain(shards)
