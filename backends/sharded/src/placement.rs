@@ -103,7 +103,7 @@ pub(crate) fn shard_name(queue: &QueueName, shard: u32, operation: Operation) ->
     })
 }
 
-/// Returns the queue of which this one is a shard, and the shard's number. `None` if it is no shard.
+/// Returns the logical queue that a shard belongs to, and the shard's number; `None` if `name` is no shard.
 ///
 /// ```
 /// use queue_core::QueueName;
