@@ -2,6 +2,8 @@
 //!
 //! They need Tokio's timer and the operating system, which `queue-core` does without.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod system;
 mod tokio_time;
 

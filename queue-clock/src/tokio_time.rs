@@ -11,7 +11,7 @@ use queue_core::internal::LockExt as _;
 use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
-/// A clock that follows Tokio's time, also while that is paused.
+/// A clock that follows Tokio's time, also while Tokio's time is paused.
 ///
 /// The wall clock starts at 2026-01-01T00:00:00Z, so that test runs are reproducible, and advances with the
 /// monotonic clock. Clones share the same time. A test without a runtime uses a

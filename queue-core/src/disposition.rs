@@ -196,7 +196,7 @@ impl Disposition {
         self.then_follow_up(FollowUp::new(message))
     }
 
-    /// Submits a [`FollowUp`] as [`then`](Self::then) submits a message.
+    /// Submits a [`FollowUp`] together with the completion.
     pub fn then_follow_up(mut self, follow_up: FollowUp) -> Self {
         if let Self::Complete(follow_ups) = &mut self {
             follow_ups.push(follow_up);

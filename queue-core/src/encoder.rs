@@ -40,7 +40,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Encodes a message.
+    /// Encodes a message without an envelope.
     ///
     /// # Errors
     /// [`EncodeError`] if a key field or the payload cannot be encoded.

@@ -49,7 +49,7 @@ pub struct Envelope {
     /// The idempotency key, if the type declares one.
     #[serde(skip)]
     pub subject: Option<String>,
-    /// The URI of the queue that it was submitted to, without query or user information. For
+    /// The URI of the queue that the message was submitted to, without query or user information. For
     /// information only: a message stays readable when its queue moves.
     pub queue_uri: Option<String>,
     /// The payload's media type.
@@ -121,9 +121,9 @@ pub struct PoisonRecord {
     pub first: Timestamp,
     /// When it was moved to the poison queue.
     pub last: Timestamp,
-    /// The queue that it was on.
+    /// The queue that the message was moved from.
     pub queue: String,
-    /// Its storage id on that queue.
+    /// The storage id of the message on the queue that it was moved from.
     pub storage_id: String,
     /// Whether the payload is the original body, wrapped because it was not an event or had a poison record already.
     pub raw: bool,
@@ -133,23 +133,24 @@ pub struct PoisonRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoisonReason {
-    /// All its attempts failed.
+    /// All attempts of the message failed.
     Failed,
-    /// The handler rejected it.
+    /// The handler rejected the message.
     Rejected,
-    /// Its body does not decode as the queue's type.
+    /// The body does not decode as the queue's type.
     Undecodable,
-    /// Its version is too new, and no program that supports it received it in time.
+    /// The version of the payload is too new, and no program that supports that version received the message in time.
     NewerVersion,
-    /// No handler of a router takes its kind, and no program with one received it in time.
+    /// No handler of a router takes the kind of the message, and no program with such a handler received the message in
+    /// time.
     UnhandledKind,
-    /// It would have expired before the next attempt.
+    /// The message would have expired before the next attempt.
     Expiring,
-    /// Its attempts ended without a record, as when a process is killed.
+    /// Attempts of the message ended without a record, as when a process is killed.
     Crashed,
-    /// The storage found its body damaged.
+    /// The storage found the body of the message damaged.
     Damaged,
-    /// A reason recorded by a newer program, unknown to this one.
+    /// A reason that a newer program has recorded, and that this program does not know.
     Unknown,
 }
 

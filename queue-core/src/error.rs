@@ -87,7 +87,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The backend has been closed.
     Closed,
-    /// The storage that was opened is not the one at its place any more: its file was deleted, moved or replaced.
+    /// The opened storage is no longer at its place: its file was deleted, moved or replaced.
     Replaced,
     /// The transaction that contained the operation was not committed.
     NotCommitted,
@@ -112,11 +112,12 @@ pub enum ErrorKind {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAdvice {
-    /// No: it will fail again.
+    /// A retry is useless: the operation will fail again.
     Permanent,
-    /// Yes, later.
+    /// A later retry may succeed.
     Temporary,
-    /// Yes, but the service is overloaded: wait first, at least this long if it said how long.
+    /// A later retry may succeed, but the service is overloaded: wait first, at least for the time that the service has
+    /// named, if any.
     Throttled(Option<Duration>),
 }
 
@@ -128,14 +129,14 @@ pub enum RetryAdvice {
 /// let error = Error::new(ErrorKind::Timeout, Operation::Put).with_outcome(Outcome::Unknown);
 /// assert_eq!(
 ///     error.to_string(),
-///     "failed to put a message: the operation timed out; it may have been carried out"
+///     "failed to put a message: the operation timed out; the operation may have been carried out"
 /// );
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was not carried out.
+    /// The operation was certainly not carried out.
     NotDone,
-    /// It may have been carried out.
+    /// The operation may have been carried out.
     Unknown,
 }
 
@@ -170,7 +171,7 @@ pub enum Operation {
     Results,
     /// A read of an attachment, or of a [`PayloadStore`](crate::payload_store::PayloadStore).
     FetchData,
-    /// A call of a [`PayloadStore`](crate::payload_store::PayloadStore) that changes it.
+    /// A call that changes a [`PayloadStore`](crate::payload_store::PayloadStore).
     StoreData,
     /// A listing of a [`PayloadStore`](crate::payload_store::PayloadStore).
     ListData,
@@ -282,7 +283,7 @@ impl Error {
         self.inner.operation
     }
 
-    /// The queue that the operation was on, if it was on one.
+    /// The queue of the operation, if the operation was on a queue.
     #[must_use]
     pub fn queue(&self) -> Option<&QueueName> {
         self.inner.queue.as_ref()
@@ -382,7 +383,7 @@ impl fmt::Display for Error {
             write!(f, " ({detail})")?;
         }
         if *outcome == Outcome::Unknown && !operation.only_reads() {
-            f.write_str("; it may have been carried out")?;
+            f.write_str("; the operation may have been carried out")?;
         }
         Ok(())
     }
@@ -430,7 +431,7 @@ impl ErrorKind {
 }
 
 impl Operation {
-    /// Whether it changes nothing, so that it may be repeated whether or not it was carried out.
+    /// Whether the operation changes nothing, so that a repetition is always safe.
     ///
     /// ```
     /// use queue_core::Operation;

@@ -160,7 +160,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// If the store is not available. Nothing is known about the key then, and the work must not be done.
     async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome>;
 
-    /// Renews a claim: its lease begins anew.
+    /// Renews a claim: the lease of the claim begins anew.
     ///
     /// # Errors
     /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
@@ -179,8 +179,8 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
         retention: Duration,
     ) -> Result<ClaimStatus>;
 
-    /// Gives up a claim without a result, so that another can begin at once. Has no effect on a claim that is
-    /// finished or lost.
+    /// Gives up a claim without a result, so that another consumer can begin the work at once. Has no effect on a claim
+    /// that is finished or lost.
     ///
     /// # Errors
     /// If the store is not available. The claim then ends with its lease.
@@ -200,8 +200,8 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one of
     /// them. One that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide the others.
     ///
-    /// The storage's own records may be among those of the application: see the store. The default is for stores that
-    /// cannot do this.
+    /// A list may contain the storage's own records, such as those of schedules, beside the application's. The default
+    /// implementation is for stores that cannot list.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput)
@@ -331,9 +331,9 @@ pub struct Claim {
 /// The answer to [`begin`](ResultStore::begin).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimOutcome {
-    /// Nobody else holds the work: the caller does it, and finishes or releases the claim.
+    /// No other consumer holds the work: the caller does the work, and finishes or releases the claim.
     Fresh(Claim),
-    /// Another has begun the work and not finished it.
+    /// Another consumer has begun the work and has not finished it.
     InFlight {
         /// When to ask again, unless the other finishes before: its lease ends then, if it is not renewed.
         remaining: Duration,
@@ -346,9 +346,9 @@ pub enum ClaimOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum ClaimStatus {
-    /// It was, and the operation was carried out.
+    /// The claim was held, and the operation was carried out.
     Held,
-    /// Another has taken the work over, or it was removed. The operation was not carried out.
+    /// Another consumer has taken over the work, or the claim was removed. The operation was not carried out.
     Lost,
 }
 
@@ -430,7 +430,7 @@ impl From<IdempotencyKey> for WorkKey {
 }
 
 impl Owner {
-    /// Creates a random identity, different from those of all other attempts.
+    /// Creates a random identity, different from the identities of all other attempts.
     #[must_use]
     pub fn random() -> Self {
         // The keys of a `RandomState` are random in each process, and differ between two states of a process.

@@ -21,6 +21,8 @@
 //! Data flows `message → encoder → wire → backend` on sending, and back on receiving. No module does I/O
 //! (except `golden`, which reads files in tests, and the error of a file that may not be used, which asks whose it is), waits, or depends on a runtime.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod backend;
 pub mod clock;
 // Beside the contracts, because a reader of the library needs none of it.

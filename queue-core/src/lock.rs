@@ -82,7 +82,7 @@ impl Lock {
         Err(held(queue))
     }
 
-    /// Holds it for its time again, from now on.
+    /// Renews the lock: holds the lock for its full time from now on.
     ///
     /// # Errors
     /// Those of the storage; [`ErrorKind::ReceiptMismatch`] and [`ErrorKind::MessageNotFound`] if it was lost, and
@@ -103,7 +103,7 @@ impl Lock {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Errors
     /// Those of the storage. The lock is free when its time is over.

@@ -149,7 +149,7 @@ impl<K: Ord> Pending<K> {
         self.0.is_empty()
     }
 
-    /// Takes what waits.
+    /// Takes the waiting notifications.
     #[must_use]
     pub fn take(&mut self) -> BTreeMap<K, Count> {
         std::mem::take(&mut self.0)

@@ -30,9 +30,9 @@ use crate::error::Result;
 /// An operation whose future was dropped may still be carried out.
 #[async_trait]
 pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
-    /// Creates the place for objects, such as the container, if that does not exist. It is called before the first payload
-    /// is stored, unless the place has been seen before: one that is gone then is an error of every operation. A
-    /// store without such a place does nothing, and one around another calls it there.
+    /// Creates the place for objects, such as the container, if the place does not exist. It is called before the first
+    /// payload is stored, unless the place has been seen before: one that is gone then is an error of every operation.
+    /// A store without such a place does nothing, and one around another calls it there.
     async fn prepare(&self) -> Result<()>;
 
     /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a part
@@ -43,7 +43,7 @@ pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
     /// there is certainly no object of this name.
     async fn read(&self, name: &str, from: u64, max: usize) -> Result<Option<Bytes>>;
 
-    /// Deletes an object, if there is one of this name.
+    /// Deletes the object of this name, if it exists.
     async fn delete(&self, name: &str) -> Result<()>;
 
     /// Lists objects whose names begin with `prefix`, which is empty or ends with `/`: the first page, or the one at
@@ -70,10 +70,10 @@ pub struct ObjectPage {
 /// An object of a [`PayloadStore`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredObject {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its size, in bytes.
+    /// The size of the object, in bytes.
     pub size: u64,
-    /// When it was created, in the store's time.
+    /// The time when the object was created, by the store's clock.
     pub created: Timestamp,
 }

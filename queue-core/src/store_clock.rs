@@ -34,7 +34,7 @@ pub struct StoreClock {
     anchor: Mutex<Anchor>,
 }
 
-/// A store time and the moment at which it was that time. All others follow from it.
+/// A store time, and the moment of the machine's clocks that belongs to the store time. All others follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The moment.

@@ -9,6 +9,8 @@
 //! `problem` holds every error text; `names` makes the default kind and queue, and finds the name of a variant as serde
 //! writes it and the known name that a misspelled one is closest to.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod ast;
 mod attr;
 mod expand;

@@ -1,7 +1,9 @@
 #![doc = include_str!("docs/crate.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod backend;
 mod extensions;
+pub mod guide;
 mod kernel;
 pub mod service;
 #[cfg(feature = "testing")]
@@ -60,33 +62,3 @@ pub use queue_nats as nats;
 pub use queue_sharded as sharded;
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite as sqlite;
-
-/// The README's programs compile.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
-
-/// The programs in the guide to testing run.
-#[cfg(all(doctest, feature = "sqlite"))]
-#[doc = include_str!("../../docs/testing.md")]
-struct TestingGuide;
-
-/// The recipes run.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/recipes.md")]
-struct Recipes;
-
-/// The programs in the guide to listeners compile.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/listener.md")]
-struct ListenerGuide;
-
-/// The programs in the guide to Azure compile.
-#[cfg(all(doctest, feature = "azure", feature = "object-store"))]
-#[doc = include_str!("../../docs/azure.md")]
-struct AzureGuide;
-
-/// The programs in the guide to metrics and traces compile.
-#[cfg(all(doctest, feature = "opentelemetry"))]
-#[doc = include_str!("../../docs/observability.md")]
-struct ObservabilityGuide;

@@ -12,6 +12,7 @@
 //! | `bench` | `cargo xtask bench` |
 //! | `crash` | `cargo xtask crash` |
 //! | `weigh/` | `cargo xtask weigh` |
+//! | `guides` | `cargo xtask guides` |
 //! | `preload` | whether tests can record a program's writes |
 //! | `deny` | installs what checks the dependencies |
 //! | `mount` | whether tests can mount a file system of their own |
@@ -24,6 +25,7 @@ mod browser;
 mod cargo;
 mod crash;
 mod deny;
+mod guides;
 mod mount;
 mod npm;
 mod preload;
@@ -58,6 +60,8 @@ enum Task {
     },
     /// Counts code, names, words and what should not be, and fails if that is more than `docs/weight.md` says.
     Weigh(weigh::Then),
+    /// Copies the guides into the package `queue-runtime`, whose documentation shows them.
+    Guides,
     /// Kills processes, loses power, fills a disk and harms requests for longer than `test` does, and looks for growth
     /// over more messages.
     Crash {
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Weigh(then) => weigh::run(then),
+        Task::Guides => guides::run(),
         Task::Crash { only, seed, times } => crash::run(only.as_deref(), seed, times),
     }
 }

@@ -16,6 +16,8 @@
 //! The pipeline of the Azure SDK logs URLs and headers and keeps them in its errors. Therefore no module
 //! above `transport` handles a key, a signature or a pop receipt in a request.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod account;
 mod backend;
 mod blobs;

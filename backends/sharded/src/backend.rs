@@ -185,7 +185,7 @@ impl ShardedBackend {
 fn unsupported(queue: &QueueName, operation: Operation) -> Error {
     Error::new(ErrorKind::Unsupported, operation)
         .with_queue(queue)
-        .with_detail("shards on several accounts have no such thing")
+        .with_detail("shards on several accounts do not support this operation")
         .unsent()
 }
 

@@ -47,6 +47,8 @@
 //! | `topology`, `descriptor` | which shards there are, and for how long a program believes that |
 //! | `placement` | which shard a message is put on; the names of shards, the ids of their messages, and errors that name the shard |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod apply;
 mod backend;
 mod descriptor;

@@ -103,7 +103,7 @@ pub(crate) fn shard_name(queue: &QueueName, shard: u32, operation: Operation) ->
     })
 }
 
-/// Returns the queue of which this one is a shard, and the shard's number. `None` if it is no shard.
+/// Returns the logical queue that a shard belongs to, and the shard's number; `None` if `name` is no shard.
 ///
 /// ```
 /// use queue_core::QueueName;
@@ -160,13 +160,13 @@ pub(crate) fn own_receipt(
 ) -> Result<PopReceipt> {
     receipt_of(shard, receipt).ok_or_else(|| {
         let error = Error::new(ErrorKind::ReceiptMismatch, operation).with_queue(queue);
-        error.with_detail("it is none of a message of this shard")
+        error.with_detail("the receipt is not that of a message on this shard")
     })
 }
 
 pub(crate) fn no_such_id(queue: &QueueName, operation: Operation) -> Error {
     let error = Error::new(ErrorKind::MessageNotFound, operation).with_queue(queue);
-    error.with_detail("no shard has such ids")
+    error.with_detail("the id has not the form of any shard's ids")
 }
 
 /// Returns the error of the first shard as that of its queue, which exists if and only if this shard does.
@@ -179,7 +179,8 @@ pub(crate) fn of_queue(error: Error, queue: &QueueName) -> Error {
 
 /// Returns the error of a shard that has to be there, and is not.
 pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operation) -> Error {
-    let detail = "it is missing, and in use; a resize to the same number of shards creates it";
+    let detail =
+        "the shard is missing, and in use; a resize to the same number of shards creates it";
     let error = Error::new(ErrorKind::Storage, operation)
         .with_detail(detail)
         .of_shard(queue, shard);
@@ -193,7 +194,7 @@ pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operati
 /// Returns the error of a queue without its first shard whose other shards have messages: put by a program that did not create
 /// the queue, before its creator has come to the first shard, which it creates last.
 pub(crate) fn first_is_missing(queue: &QueueName) -> Error {
-    let detail = "it is missing, and others have messages: the queue is being created or deleted, or was not to the end";
+    let detail = "the first shard is missing, and other shards have messages: the queue is being created or deleted, or its creation or deletion was interrupted";
     Error::new(ErrorKind::Storage, Operation::Properties)
         .with_detail(detail)
         .of_shard(queue, 0)

@@ -302,7 +302,8 @@ impl Asked {
         let mut round = self.known.round.hold();
         for shard in missing {
             let error = Error::new(ErrorKind::Timeout, Operation::Receive);
-            let error = error.with_detail("it does not answer, and the others have no message");
+            let error = error
+                .with_detail("the shard does not answer, and the other shards have no message");
             let error = error.of_shard(&self.learning.queue, shard);
             round.fails(shard, now, None, Some(error));
         }
@@ -316,7 +317,7 @@ impl Drop for Asked {
         }
         let Ok(runtime) = Handle::try_current() else {
             let (queue, shards) = (&self.learning.queue, &self.shards);
-            tracing::warn!(%queue, ?shards, "requests to shards are dropped outside of a Tokio runtime; what they have received is leased for a while");
+            tracing::warn!(%queue, ?shards, "requests to shards are dropped outside of a Tokio runtime; the messages that they have received stay leased for a while");
             return;
         };
         let mut requests = std::mem::take(&mut self.requests);

@@ -41,7 +41,7 @@ impl Shards {
         }
     }
 
-    /// Sets the name of the queue on the first account that keeps which shards there are. The default is `shards`.
+    /// Sets the name of the queue, on the first account, whose metadata records the shards. The default is `shards`.
     pub fn name(mut self, name: QueueName) -> Self {
         self.name = name;
         self
@@ -54,8 +54,8 @@ impl Shards {
         self
     }
 
-    /// Checks what is there before the rest is created: the accounts in their order, `None` for one that does not exist yet,
-    /// such as a file.
+    /// Checks the record of the shards before missing accounts are created. `accounts` are in their order, `None` for
+    /// an account that does not exist yet, such as a file.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if one is missing that has shards, or the one that keeps which shards there are, and if the
@@ -65,7 +65,7 @@ impl Shards {
         Topology::check(&found, &NAME).await.map(drop)
     }
 
-    /// Connects them: reads which shards there are, or records it if this is the first program.
+    /// Connects the shards: reads the recorded number of shards, or records it if no program has done so before.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] without an account, for a number outside 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), and if
@@ -102,7 +102,7 @@ pub struct Resized {
     pub before: u32,
     /// The number of shards that messages are put on now.
     pub shards: u32,
-    /// The version of what all programs read, within a minute.
+    /// The version of the record of the shards, which all programs read within a minute.
     pub epoch: u64,
     /// The number of shards that have only what was put on them before. They are received from as long as they exist.
     pub retired: u32,
@@ -112,13 +112,13 @@ pub struct Resized {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetiredShard {
-    /// The queue of which it is a shard.
+    /// The logical queue that the shard belongs to.
     pub queue: QueueName,
-    /// Its own name.
+    /// The name of the shard's own queue.
     pub name: QueueName,
-    /// The URI of the account that has it.
+    /// The URI of the account that has the shard.
     pub account: String,
-    /// The approximate number of its messages, invisible ones included, at the last look.
+    /// The approximate number of messages on the shard, invisible messages included, at the last look.
     pub messages: u64,
     /// Whether it was empty at each look for longer than any program puts messages on it. Then it can be deleted.
     pub is_drained: bool,

@@ -195,7 +195,7 @@ impl Topology {
         if self.age() >= FRESH
             && let Err(error) = self.read_unless_read().await
         {
-            tracing::debug!(%error, "failed to read which shards are in use; receiving from those that are known");
+            tracing::debug!(%error, "failed to read which shards are in use; receiving from the known shards");
         }
         self.known()
     }
@@ -266,7 +266,7 @@ impl Topology {
             tracing::warn!(
                 found,
                 known = epoch,
-                "the storage has an older version of which shards are in use; it is not heeded"
+                "ignored an older record of which shards are in use"
             );
         } else if *known.descriptor != descriptor {
             tracing::info!(

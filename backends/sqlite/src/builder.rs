@@ -70,7 +70,7 @@ impl SqliteBackend {
 }
 
 impl SqliteBuilder {
-    /// The path that it was created with, which need not exist: for [`FileCheck`](crate::FileCheck) and
+    /// The path that the builder was created with, which need not exist: for [`FileCheck`](crate::FileCheck) and
     /// [`salvage`](crate::salvage) of the file that a URL names.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -201,7 +201,7 @@ impl Failure {
             Self::Conflict => bare(ErrorKind::Conflict),
             Self::NotStaged => error(
                 ErrorKind::Timeout,
-                format!("more than an hour passed between two parts of its attachment, in `{file}`"),
+                format!("more than an hour passed between two parts of the attachment of a message, in `{file}`"),
             ),
             Self::Unfit(why) => error(ErrorKind::InvalidInput, why),
             Self::Writes(refusal) => *refusal,

@@ -10,6 +10,8 @@
 //! | `rows/` | the tables, and the statements on them, the writer's and those in the application's transactions | `failure` |
 //! | `failure` | errors | nothing |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod backend;
 mod batch;
 mod builder;

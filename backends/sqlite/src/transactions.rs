@@ -215,12 +215,12 @@ impl Transactions for SqliteTransactions {
     fn encode(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<String> {
         if queue.is_reply_queue() {
             // The trigger would create it for ever if its owner is gone.
-            let why = "the outbox takes no replies: `complete_within` and dispositions do";
+            let why = "the outbox takes no replies: use `complete_within`, or a disposition";
             return Err(self.error(Failure::Unfit(why.to_owned()), Some(queue)));
         }
         if message.attachment.is_some() {
             let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
-            let why = "its payload does not fit the body, and the outbox takes no attachments: `submit_within` does";
+            let why = "the payload does not fit the body of a message, and the outbox takes no attachments: use `submit_within`";
             return Err(too_large.unsent().with_detail(why));
         }
         let Step::Put { parcel, .. } = self.step_of(queue, message)? else {
@@ -362,7 +362,7 @@ fn engine(backend: &dyn Backend) -> queue_core::Result<Arc<SqliteTransactions>> 
         .and_then(<dyn Transactions>::downcast);
     engine.ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, Operation::Open)
-            .with_detail("the queues are not in a SQLite file; those of `sqlite:PATH` are")
+            .with_detail("the queues are not in a SQLite file; connect to `sqlite:PATH`")
     })
 }
 

@@ -1,6 +1,8 @@
 //! The rules of queue names and message types that are checked at compile time: by `queue-core`, which re-exports what
 //! applications see of them, and by its derive, which would otherwise be built with all of `queue-core`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 use std::fmt;
 
 /// The suffix of a poison queue's name, as in Azure Functions.

@@ -23,7 +23,7 @@ pub struct Capabilities {
     /// The shortest visibility timeout of a receive. A backend may round longer ones up, as Azure does to whole
     /// seconds.
     pub min_visibility: Duration,
-    /// The longest visibility timeout of a receive. An update may ask for as much as it or a delay.
+    /// The longest visibility timeout of a receive. An update may ask for the longer of this timeout and `max_delay`.
     pub max_visibility: Duration,
     /// The longest delay of a message that is put, or put back.
     pub max_delay: Duration,
@@ -52,11 +52,11 @@ pub struct Capabilities {
     pub max_apply_bytes: usize,
 }
 
-/// What a body may contain.
+/// The bytes that a body may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BodyForm {
-    /// Any bytes.
+    /// A body may contain any bytes.
     Bytes,
     /// Text that XML can carry. Other bodies must be encoded as Base64.
     Text,
@@ -66,11 +66,13 @@ pub enum BodyForm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Attachments {
-    /// Yes: message and attachment are stored in one step.
+    /// Attachments are supported: message and attachment are stored in one step.
     Supported,
-    /// Yes, in a store of payloads beside the messages, as their [references](crate::wire::PayloadRef) say.
+    /// Attachments are stored in a store of payloads beside the messages, as their
+    /// [references](crate::wire::PayloadRef) say.
     InStore,
-    /// No: a put with one fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+    /// Attachments are not supported: a put with an attachment fails with
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
     Unsupported,
 }
 
@@ -78,9 +80,9 @@ pub enum Attachments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomicity {
-    /// All or none of them happen. [`Op::DeleteItems`] is supported.
+    /// All operations happen, or no operation happens. [`Op::DeleteItems`] is supported.
     Atomic,
-    /// They happen in order until one fails.
+    /// The operations happen in order until an operation fails.
     InOrder,
 }
 
@@ -95,13 +97,13 @@ pub enum StaleReceipts {
     Ambiguous,
 }
 
-/// Whether a message that is handed back, because nobody has handled it, keeps its place among the others.
+/// Whether a message that is handed back without having been handled keeps its place in the order of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Places {
     /// [`Op::PutBack`] is supported.
     Kept,
-    /// A message that is made visible again is received after all that are visible then.
+    /// A message that is handed back is received after all messages that are visible then.
     Lost,
 }
 
@@ -232,7 +234,7 @@ pub fn parse_max_delay(text: &str) -> Result<Duration> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
-    /// What the backend can do.
+    /// The limits and guarantees of the backend.
     pub capabilities: &'a Capabilities,
     /// The operation, for the error.
     pub operation: Operation,

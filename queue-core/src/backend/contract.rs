@@ -36,7 +36,7 @@ use crate::wire::{Body, StoredPayload};
 /// Dropping a future leaves the outcome unknown: the operation may still be carried out.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// The backend's limits and guarantees. They never change.
+    /// The backend's limits and guarantees, which never change.
     fn capabilities(&self) -> &Capabilities;
 
     /// The URI of a queue, without query, user information or secrets. It ends in the queue's name, and is the same for

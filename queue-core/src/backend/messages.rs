@@ -58,21 +58,21 @@ pub enum Attachment {
 /// What a read of an [attachment](super::Backend::attachment) returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttachmentPart {
-    /// Bytes of the data: none at its end.
+    /// Bytes of the data; no bytes at the end of the data.
     Data(Bytes),
     /// The message has no attachment.
     Missing,
-    /// The message is done: it is a copy of one that was deleted, and is to be deleted too.
+    /// The message is a copy of a message that was deleted, and is to be deleted too.
     Done,
 }
 
 /// A message's time to live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeToLive {
-    /// It never expires.
+    /// The message never expires.
     #[default]
     Never,
-    /// It expires this long after the put, which must exceed its delay.
+    /// The message expires this long after the put; the time must exceed the delay of the message.
     After(Duration),
 }
 
@@ -84,11 +84,11 @@ pub struct PutReceipt {
     pub id: StorageId,
     /// A receipt that can update and delete the message.
     pub receipt: PopReceipt,
-    /// When it was put.
+    /// The time when the message was put.
     pub inserted_at: Timestamp,
-    /// When it becomes visible.
+    /// The time when the message becomes visible.
     pub visible_at: Timestamp,
-    /// When it expires, if ever.
+    /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -99,25 +99,25 @@ pub struct PutReceipt {
 pub struct ReceivedMessage {
     /// The message's storage id.
     pub id: StorageId,
-    /// Its pop receipt.
+    /// The pop receipt of the message.
     pub receipt: PopReceipt,
     /// The body. On a [`Text`](super::BodyForm::Text) backend it is the literal text.
     pub body: Bytes,
-    /// The number of receives, including this one.
+    /// The number of receives of the message, including the current receive.
     pub dequeue_count: u32,
-    /// When it was put.
+    /// The time when the message was put.
     pub inserted_at: Timestamp,
-    /// When it expires, if ever.
+    /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// When it was received: the storage's time when it carried out the receive.
+    /// The storage's time when the storage carried out the receive.
     pub received_at: Timestamp,
-    /// When it becomes visible again.
+    /// The time when the message becomes visible again.
     pub visible_at: Timestamp,
-    /// For how long it is leased, from the receive on, if that is less than was asked for.
+    /// The length of the lease, from the receive on, if shorter than requested.
     pub leased_for: Option<Duration>,
     /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
-    /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
+    /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
 }
 
@@ -131,13 +131,13 @@ pub struct PeekedMessage {
     pub body: Bytes,
     /// The number of receives.
     pub dequeue_count: u32,
-    /// When it was put.
+    /// The time when the message was put.
     pub inserted_at: Timestamp,
-    /// When it expires, if ever.
+    /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
     /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
-    /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
+    /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
 }
 
@@ -205,21 +205,21 @@ impl NewMessage {
         }
     }
 
-    /// Sets how long it stays invisible.
+    /// Sets how long the message stays invisible after the put.
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Sets its time to live.
+    /// Sets the time to live of the message.
     #[must_use]
     pub fn with_time_to_live(mut self, time_to_live: TimeToLive) -> Self {
         self.time_to_live = time_to_live;
         self
     }
 
-    /// Sets its partition key.
+    /// Sets the partition key of the message.
     #[must_use]
     pub fn with_partition_key(mut self, key: Option<&str>) -> Self {
         self.partition_key = key.map(Box::from);
@@ -329,7 +329,7 @@ impl fmt::Debug for PopReceipt {
 /// The most items that a [pack](crate::wire::Pack) has.
 pub const MAX_ITEMS: u32 = 1_000;
 
-/// A set of items of a [pack](crate::wire::Pack), which are numbered from 0.
+/// A set of items of a [pack](crate::wire::Pack), by their numbers from 0.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct ItemSet {
     /// A bit for each item, the lowest one of a byte first. The last byte is not zero.

@@ -13,14 +13,14 @@ use crate::name::QueueName;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
-    /// Put a message.
+    /// Put a message on the queue.
     Put {
         /// The queue.
         queue: QueueName,
         /// The message.
         message: NewMessage,
     },
-    /// Set a message's visibility timeout, and replace its body if one is given.
+    /// Set a message's visibility timeout, and replace the body if a new body is given.
     Update {
         /// The queue.
         queue: QueueName,
@@ -100,7 +100,7 @@ pub enum OpOutcome {
     Put(PutReceipt),
     /// The result of an update or a put-back.
     Updated(Lease),
-    /// The message was deleted, or its items.
+    /// The message, or the items of a pack, were deleted.
     Deleted,
     /// The value was recorded.
     Swapped,
@@ -152,12 +152,12 @@ pub enum PutIf {
 #[error("failed to apply operation {index}: {error}")]
 #[non_exhaustive]
 pub struct ApplyError {
-    /// The outcomes of the operations before it. Empty if the backend is
+    /// The outcomes of the operations before the failed operation. Empty if the backend is
     /// [`Atomic`](super::Atomicity::Atomic), because then nothing happened.
     pub completed: Vec<OpOutcome>,
     /// The index of the operation that failed.
     pub index: usize,
-    /// Its error.
+    /// The error of the failed operation.
     pub error: Error,
 }
 

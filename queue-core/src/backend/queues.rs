@@ -61,7 +61,7 @@ impl Metadata {
         Self::default()
     }
 
-    /// Sets a value, replacing one of the same name.
+    /// Sets a value, replacing the value of the same name.
     ///
     /// # Errors
     /// [`InvalidMetadata`] if the name or the value is invalid.
@@ -149,9 +149,9 @@ impl Metadata {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Created {
-    /// It was created.
+    /// The queue was created.
     New,
-    /// It already existed with the same metadata.
+    /// The queue already existed with the same metadata.
     Existed,
 }
 
@@ -159,7 +159,7 @@ pub enum Created {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct QueueProperties {
-    /// Its metadata.
+    /// The metadata of the queue.
     pub metadata: Metadata,
     /// The approximate number of messages, including invisible ones; never below the actual number.
     pub approximate_count: u64,
@@ -167,8 +167,8 @@ pub struct QueueProperties {
     pub totals: Option<QueueTotals>,
 }
 
-/// How many messages were ever put on a queue, and how many of them are gone: what two readings differ by is the number in
-/// between.
+/// The numbers of messages that were ever put on a queue, and that are gone from the queue. The difference between two
+/// readings is the number of messages between the readings.
 ///
 /// Neither number decreases as long as the queue exists, whether the queue is cleared or the storage is opened again; but
 /// those of a queue that is spread over shards do by what was on a shard that a resize removes. What is undone, as by a transaction that is rolled back, is not counted. A message that is moved to another queue is
@@ -178,8 +178,8 @@ pub struct QueueProperties {
 pub struct QueueTotals {
     /// The number of messages that were put since the queue was created.
     pub put: u64,
-    /// The number of them that are gone: deleted, expired or cleared. An expired message is counted once the storage has
-    /// removed it.
+    /// The number of messages that are gone: deleted, expired or cleared. An expired message is counted once the
+    /// storage has removed it.
     pub deleted: u64,
 }
 
@@ -216,26 +216,26 @@ impl QueueTotals {
 pub struct BrowsedMessage {
     /// The message's storage id.
     pub id: StorageId,
-    /// Its current pop receipt, which can delete and update it until the message is next received or updated. It does
+    /// The current pop receipt, which can delete and update the message until the next receive or update. It does
     /// so even while a consumer holds the message, which then loses it.
     pub receipt: PopReceipt,
     /// The body.
     pub body: Bytes,
     /// The number of receives.
     pub dequeue_count: u32,
-    /// When it was put.
+    /// The time when the message was put.
     pub inserted_at: Timestamp,
-    /// When it was read: the storage's time.
+    /// The storage's time when the message was read.
     pub read_at: Timestamp,
-    /// When it becomes visible, or became so.
+    /// The time when the message becomes or became visible.
     pub visible_at: Timestamp,
-    /// When it expires, if ever.
+    /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// Whether it can be received.
+    /// Whether the message can be received, and why not.
     pub state: MessageState,
     /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
-    /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
+    /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
 }
 
@@ -244,11 +244,11 @@ pub struct BrowsedMessage {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MessageState {
-    /// It can be received.
+    /// The message can be received.
     Visible,
-    /// It was put with a delay that is not over, and never received.
+    /// The message was put with a delay that is not over, and was never received.
     Delayed,
-    /// It was received: a consumer holds it, or has put it back to be received later.
+    /// The message was received: a consumer holds the message, or has put it back for later.
     Hidden,
 }
 
@@ -256,7 +256,7 @@ pub enum MessageState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page {
-    /// The messages, in the order in which they become visible, then in that of the puts.
+    /// The messages, sorted by the time of becoming visible, then by the order of the puts.
     pub messages: Vec<BrowsedMessage>,
     /// The storage's time.
     pub now: Timestamp,

@@ -166,7 +166,7 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     fn ready<T: Send + 'static>(value: T) -> Self::Output<T>;
 }
 
-/// What the framework writes within a [`StorageTransaction`].
+/// The writes of the framework within a [`StorageTransaction`].
 pub trait Writes: Sized + Send + 'static {
     /// What the caller gets in the end.
     type Output: Send + 'static;
@@ -208,7 +208,7 @@ pub trait Writes: Sized + Send + 'static {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Completion<'a> {
-    /// The message's queue.
+    /// The queue of the message to complete.
     pub queue: &'a QueueName,
     /// The message.
     pub id: &'a StorageId,
@@ -232,7 +232,7 @@ pub struct Completion<'a> {
 /// An item of a [pack](crate::wire::Pack).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackItem {
-    /// Its number, from 0.
+    /// The number of the item, from 0.
     pub number: u32,
     /// The number of items that the pack has.
     pub of: u32,
@@ -252,7 +252,7 @@ pub struct Finish {
     pub retention: Duration,
 }
 
-/// Identifies a completion: different for each.
+/// Identifies a completion, by a different token for each completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(u64);
 

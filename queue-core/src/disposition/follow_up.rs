@@ -7,7 +7,7 @@ use crate::encoder::Encoded;
 use crate::message::{DecodeError, EncodeError, Message, MessageType};
 use crate::name::QueueName;
 
-/// A message to submit together with the completion of the one that caused it.
+/// A message to submit together with the completion of the message that caused it.
 ///
 /// It inherits client id, request id and trace context. Its id is derived from the parent's id, its kind,
 /// its key (or its position) and its queue, so that a repeated attempt submits the same ids.

@@ -402,7 +402,8 @@ impl TooLarge {
         self.size
     }
 
-    /// The limit, in bytes: that of payloads, or that of the backend, less the space reserved for attempt records.
+    /// The limit, in bytes: the limit of payloads, or the limit of the backend less the space that is reserved for
+    /// attempt records.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit

@@ -23,7 +23,7 @@ pub const MAX_RECORDS: u32 = 1000;
 pub struct Recorded {
     /// The key.
     pub key: WorkKey,
-    /// What is recorded.
+    /// The state of the record.
     pub state: RecordState,
     /// The end of the lease, or of the retention, in the store's time. A claim whose lease has ended may still be
     /// finished.
@@ -32,7 +32,7 @@ pub struct Recorded {
     pub value: Option<Bytes>,
 }
 
-/// What is recorded under a key.
+/// The state of the record of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordState {
@@ -93,7 +93,7 @@ impl Recorded {
         }
     }
 
-    /// Adds the value.
+    /// Adds the recorded value.
     #[must_use]
     pub fn with_value(mut self, value: impl Into<Bytes>) -> Self {
         self.value = Some(value.into());

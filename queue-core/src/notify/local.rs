@@ -69,7 +69,7 @@ pub struct LocalNotifier {
 pub enum Writers {
     /// Only this process, with this notifier. Its subscriptions are armed.
     ThisProcess,
-    /// Others too, whose messages this notifier does not announce. Its subscriptions are never armed.
+    /// Other processes put messages, too, which the notifier does not announce. Its subscriptions are never armed.
     OtherProcesses,
 }
 

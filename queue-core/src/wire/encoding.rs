@@ -82,13 +82,13 @@ pub fn hex(digits: &str) -> Option<u128> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotXmlText {
-    /// It is not UTF-8.
+    /// The body is not UTF-8.
     #[error("the body is not UTF-8 at byte {at}")]
     NotUtf8 {
         /// The offset of the first byte that is not.
         at: usize,
     },
-    /// It contains a character that XML forbids or changes.
+    /// The body contains a character that XML forbids or changes.
     #[error("the body contains {character:?} at byte {at}, which XML cannot carry")]
     Character {
         /// The first such character.

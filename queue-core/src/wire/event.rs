@@ -33,7 +33,7 @@ pub enum Payload {
     Json(Bytes),
     /// `data_base64`: any bytes.
     Binary(Bytes),
-    /// `data_base64` with `dataencoding`: either of these, compressed.
+    /// `data_base64` with `dataencoding`: JSON or bytes, compressed.
     Compressed(Compressed),
     /// `data_base64` with `dataencoding` and `packitems`: several events, compressed.
     Pack(Pack),
@@ -42,7 +42,7 @@ pub enum Payload {
     Attached(Attached),
     /// `dataref`, of an event without data: a URI reference to where the data is. Whoever put the event wrote it.
     Elsewhere(String),
-    /// None of these.
+    /// The event has no data.
     Absent,
 }
 

@@ -24,10 +24,10 @@ pub struct Pack {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
-    /// Its data cannot be expanded.
+    /// The data of the pack cannot be expanded.
     #[error("it is a pack, but {0}")]
     Expand(#[from] ExpandError),
-    /// Its data is not what the event says.
+    /// The data of the pack is not what the event declares.
     #[error("it is said to be a pack of {items} events, and its data is no such batch: {problem}")]
     Damaged {
         /// The number of items that the event declares.

@@ -38,7 +38,7 @@ pub enum ExpandError {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// It is not compressed data, or does not expand to the size that the event declares.
+    /// The data is not compressed data, or does not expand to the size that the event declares.
     #[error("its data does not expand to the {size} bytes that the event declares: {problem}")]
     Damaged {
         /// The declared size, in bytes.
@@ -123,7 +123,7 @@ fn expand(_: &[u8], _: u32) -> Result<Vec<u8>, ExpandError> {
 /// The value of `dataref` of an event whose data is [attached](crate::backend::Attachment) to its message.
 pub(super) const ATTACHED: &str = "urn:queue:attachment";
 
-/// What an event says about its data, which is attached to its message.
+/// The description, in an event, of data that is attached to the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
     /// Of the data once it is expanded.
@@ -227,7 +227,7 @@ const PREFIX: &str = "urn:queue:payload:";
 /// Its text is a URN: `urn:queue:payload:STORE:QUEUE:SECONDS:RANDOM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadRef {
-    /// What identifies the store.
+    /// The identity of the store.
     store: u128,
     /// The queue that the message was submitted to.
     pub(super) queue: QueueName,
@@ -241,11 +241,11 @@ pub struct PayloadRef {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredPayload {
-    /// What identifies the store.
+    /// The identity of the store.
     pub store: u128,
     /// The name of the payload. Those of the marks that belong to it end in the same way.
     pub name: String,
-    /// The time to live of the message that it was stored for, unless that is unlimited.
+    /// The time to live of the message that the payload was stored for, unless unlimited.
     pub lifetime: Option<Duration>,
 }
 

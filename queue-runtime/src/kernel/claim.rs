@@ -154,7 +154,7 @@ async fn keep(work: &Work, asked_at: Duration, on_lost: impl FnOnce()) {
         clock.sleep_until(next.min(end)).await;
         let now = clock.monotonic();
         if now >= end {
-            return lost(work, "it was not renewed in time", on_lost).await;
+            return lost(work, "the claim was not renewed in time", on_lost).await;
         }
         let renew = work.store.renew(&work.key, work.claim, work.lease);
         match ready_by(&*clock, end, renew).await {
@@ -163,7 +163,7 @@ async fn keep(work: &Work, asked_at: Duration, on_lost: impl FnOnce()) {
                 next = end.saturating_sub(work.lease / 2);
             }
             Some(Ok(ClaimStatus::Lost)) => {
-                return lost(work, "another has taken it over", on_lost).await;
+                return lost(work, "another consumer has taken over the claim", on_lost).await;
             }
             Some(Err(error)) => {
                 let (key, error) = (&work.key, error_chain(&error));

@@ -428,8 +428,9 @@ fn beside(
         .map_err(ConnectError::Storage)?;
     if store.is_none() && backend.capabilities().attachments == Attachments::Unsupported {
         let refused = Error::new(ErrorKind::Unsupported, Operation::Open);
-        let detail =
-            format!("it has no container `{container}` for payloads: use a store of your own");
+        let detail = format!(
+            "this storage has no container `{container}` for payloads: use a payload store of your own"
+        );
         return Err(ConnectError::Storage(refused.with_detail(detail)));
     }
     Ok(store)

@@ -19,7 +19,7 @@ type Open = dyn Fn(String, Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<dyn 
 
 static SCHEMES: LazyLock<RwLock<HashMap<String, Arc<Open>>>> = LazyLock::new(RwLock::default);
 
-/// Opens the storage that a URL names, without a service on it.
+/// Opens the storage that a URL names, without a service.
 /// [`QueueService::builder`](crate::QueueService::builder) lists the URLs; [`register`] adds a scheme.
 ///
 /// ```

@@ -239,15 +239,15 @@ pub struct Peeked {
     pub body: Body,
     /// The number of times that the message has been received.
     pub dequeue_count: u32,
-    /// When it was put, in the storage's time.
+    /// The time when the message was put, by the storage's clock.
     pub inserted_at: Timestamp,
-    /// When it expires, in the storage's time. `None` if never.
+    /// The time when the message expires, by the storage's clock. `None` if never.
     pub expires_at: Option<Timestamp>,
 }
 
 impl Peeked {
-    /// The message's poison record, if it has one: why it was moved to the poison queue. Trust it only on a poison
-    /// queue: elsewhere, the sender wrote it.
+    /// The poison record, if the message has one: why the message was moved to the poison queue. Trust it only on a
+    /// poison queue: elsewhere, the sender wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
         self.body.poison()

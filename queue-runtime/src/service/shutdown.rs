@@ -69,9 +69,11 @@ impl QueueService {
         shutdown.await
     }
 
-    /// [Shuts down](Self::shutdown) on the first [signal to stop](StopSignals), such as SIGTERM, or SIGINT by Ctrl-C. The next
-    /// one ends the grace period, so that handlers are cancelled and their messages handed back at once; the process is ended
-    /// 11 seconds later if it has not ended by then.
+    /// [Shuts down](Self::shutdown) on the first [signal to stop](StopSignals), such as SIGTERM, or SIGINT by Ctrl-C
+    /// (feature `signal`).
+    ///
+    /// A second signal ends the grace period, so that handlers are cancelled and their messages handed back at once; the
+    /// process is ended 11 seconds later if it still runs.
     ///
     /// From this call on, the first signal does not end the process; once the future has completed or is dropped, each does
     /// again. The future has to be awaited for the first to have an effect: call this before the first listener starts, and

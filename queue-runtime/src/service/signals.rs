@@ -40,7 +40,7 @@ static NOTICED: AtomicU64 = AtomicU64::new(0);
 static NOW_NOTICED: Notify = Notify::const_new();
 
 /// The signals that ask a process to stop: SIGTERM, SIGINT, SIGHUP, SIGQUIT, and SIGPWR on Linux; on Windows, the console's
-/// Ctrl-C, Ctrl-Break, close, logoff and shutdown.
+/// Ctrl-C, Ctrl-Break, close, logoff and shutdown. Requires the feature `signal`.
 ///
 /// While one of these exists, the first signal does not end the process. The second one does: after 11 seconds at the latest,
 /// and after 2 if [`next`](Self::next) has not returned it. Once the last of these is dropped, each signal has its default

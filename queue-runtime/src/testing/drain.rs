@@ -130,7 +130,7 @@ pub struct Drain<'l> {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Drained {
-    /// How long it took, on Tokio's clock.
+    /// The duration of the drain, on Tokio's clock.
     pub elapsed: Duration,
     /// The figures of each listener since its start, in the order in which the listeners were given.
     pub listeners: Vec<ListenerInfo>,
@@ -208,11 +208,11 @@ pub struct NotDrained {
 pub struct NotEmpty {
     /// The queue.
     pub queue: QueueName,
-    /// The number of its messages, or why the storage did not count them.
+    /// The number of messages on the queue, or the error of counting them.
     pub depth: Result<u64, queue_core::Error>,
-    /// The number of messages that its listener has received and not settled.
+    /// The number of messages that the queue's listener has received and not settled.
     pub in_flight: usize,
-    /// The phase of its listener. One that is paused or stopped empties no queue.
+    /// The phase of the queue's listener. One that is paused or stopped empties no queue.
     pub phase: ListenerPhase,
 }
 

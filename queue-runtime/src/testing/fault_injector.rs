@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::fault::{Fault, Skew};
 
-/// A [`Backend`] that forwards calls to another one and injects faults into some of them.
+/// A [`Backend`] that forwards calls to another backend, and injects faults into some calls.
 ///
 /// Faults are scripted ([`fail_next`](Self::fail_next), [`fail_every`](Self::fail_every)) or random
 /// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one; these methods have precedence in this

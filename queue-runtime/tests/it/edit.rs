@@ -97,7 +97,11 @@ async fn what_a_consumer_holds_is_refused(service: &QueueService, _: &ManualCloc
     let queue = service.queue::<Order>().any();
     let held = only(&queue).await;
     let edited = queue.edit(&held, json("{}")).await;
-    assert_refused(edited, ErrorKind::InvalidInput, "a consumer holds it");
+    assert_refused(
+        edited,
+        ErrorKind::InvalidInput,
+        "a consumer holds the message",
+    );
     order.complete().await.expect("it is still held");
 }
 

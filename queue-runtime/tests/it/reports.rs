@@ -220,7 +220,7 @@ async fn a_reply_queue_without_an_answer_in_time_is_logged_as_a_timeout() {
         assert!(log.count(text) > 1, "{text}");
         let line = log.line(text);
         assert!(line.starts_with("WARN"), "{line}");
-        let expected = "the operation timed out; it may have been carried out";
+        let expected = "the operation timed out; the operation may have been carried out";
         assert!(line.contains(expected), "{line}");
         assert!(line.contains("queue=queue-replies-"), "{line}");
     }

@@ -74,7 +74,10 @@ async fn payloads_of_a_cleared_queue_are_deleted_when_it_is_empty() {
     tokio::time::sleep(2 * HOUR).await;
     let cleared = || sweep(&service).cleared([FILMS, POISON]);
     let error = cleared().run().await.expect_err("it has a message").error;
-    assert!(error.to_string().contains("about 1 messages"), "{error}");
+    assert!(
+        error.to_string().contains("number of messages: 1"),
+        "{error}"
+    );
 
     world.storage.clear(&FILMS).await.expect("cleared");
     // By itself a sweep cannot know it.

@@ -334,7 +334,9 @@ async fn a_transaction_that_is_stuck_needs_a_restart() {
     assert!(health.needs_restart() && !health.is_healthy());
     let text = health.to_string();
     assert!(
-        text.contains("one is in a transaction, so nothing else can be written to the file"),
+        text.contains(
+            "one of these handlers is in a transaction, so nothing else can be written to the file"
+        ),
         "{text}"
     );
     drop(release);

@@ -95,21 +95,6 @@ fn every_file_on_a_message_s_way_exists() {
 }
 
 #[test]
-fn what_each_storage_can_do_is_the_same_on_both_pages() {
-    let table = |page: &str| {
-        let text = read(Path::new(page)).replace("](docs/", "](");
-        let lines = text
-            .lines()
-            .skip_while(|line| !line.starts_with("| | memory |"));
-        let rows = lines.take_while(|line| line.starts_with('|'));
-        rows.map(str::to_owned).collect::<Vec<_>>()
-    };
-    let rows = table("README.md");
-    assert_eq!(rows.len(), 2 + 5);
-    assert_eq!(rows, table("docs/which-once.md"));
-}
-
-#[test]
 fn what_is_broken_is_noticed() {
     let page = "# A title: of `two` parts\n[a](b.md#c) ![d](e.jpg) [web](https://example.com)\n\
                 ```rust\nlet x = [f](g);\n# not a title\n```\n`queue-core/src/lib.rs`, `submit`\n";

@@ -445,7 +445,7 @@ impl AgentEventKind {
     fn log(&self, queue: &QueueName) {
         match self {
             Self::Waiting => {
-                tracing::info!(%queue, "another agent of the queue is at work; waiting for its end")
+                tracing::info!(%queue, "another agent of the queue holds the lock; waiting until that agent ends")
             }
             Self::Working => tracing::info!(%queue, "the agent is at work"),
             Self::Replaced => {

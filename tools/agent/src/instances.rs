@@ -361,7 +361,7 @@ impl Process {
         if let Some((at, report)) = &*self.report.hold() {
             let mut report = report.clone();
             if at.elapsed() > SILENCE {
-                let silence = format!("it has not reported for {:.0?}", at.elapsed());
+                let silence = format!("the instance has not reported for {:.0?}", at.elapsed());
                 report.needs_restart.get_or_insert(silence);
             }
             instance.report = Some(report);
@@ -405,7 +405,7 @@ fn read(mut output: impl BufRead, process: u32, latest: &Latest, passed_on: &Syn
                 Ok(_) => {}
                 // Perhaps it is from another release.
                 Err(error) => {
-                    tracing::warn!(process, %error, "an instance has reported what cannot be read");
+                    tracing::warn!(process, %error, "failed to read the report of an instance");
                 }
             }
             line.truncate(at);

@@ -118,7 +118,7 @@ impl Keeper {
             && let Err(error) = self.answer(lock.release()).await
         {
             let error = chain(error);
-            tracing::warn!(queue = %self.queue, error, "failed to give back the lock of an agent; another one waits until it expires");
+            tracing::warn!(queue = %self.queue, error, "failed to give back the lock of an agent; another agent waits until the lock expires");
         }
     }
 

@@ -20,6 +20,8 @@
 //! | `instances` | what starts, stops and lists instances |
 //! | `attach` | in an instance: its reports, and the end that its agent asks for |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod agent;
 mod attach;
 mod control;

@@ -118,7 +118,7 @@ pub trait InstancePolicy: fmt::Debug + Send + 'static {
 ///
 /// let mut target = InstanceTarget::new(0..=10, Duration::from_secs(120));
 /// let mut load = FleetLoad::new(1_000, 1);
-/// assert_eq!(target.instances(&load).instances, 1, "what one handles is not known yet");
+/// assert_eq!(target.instances(&load).instances, 1, "the rate of an instance is not known yet");
 ///
 /// load.rate = Some(2.0);
 /// let wanted = target.instances(&load);
@@ -210,11 +210,11 @@ impl InstancePolicy for InstanceTarget {
                 0 => wanted(0, seen.to_string()),
                 _ if is_late && load.starting == 0 => wanted(
                     now.saturating_mul(2).max(1),
-                    format!("{seen}: late, and what an instance handles is not known"),
+                    format!("{seen}: late, and the rate of an instance is not known"),
                 ),
                 _ => wanted(
                     now.max(1),
-                    format!("{seen}: what an instance handles is not known"),
+                    format!("{seen}: the rate of an instance is not known"),
                 ),
             };
         };

@@ -7,7 +7,7 @@ use crate::commands::{
     payloads, peek, properties, queue, receive, redrive, results, schedules, submit, watch,
 };
 
-/// Looks into queues on any storage, and mends what is wrong with their messages.
+/// Shows the queues of a storage, and repairs, moves, copies and deletes their messages.
 #[derive(Debug, Parser)]
 #[command(name = "queues", version, disable_help_subcommand = true)]
 #[command(after_help = EXIT_CODES)]
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not supported by this storage, \
-    5 not confirmed, 6 done in part or something found, 128 and its number stopped by a signal, 141 the reader of the output has gone.";
+    5 not confirmed, 6 done in part or damage found, 128 + N stopped by signal N, 141 the reader of the output has ended.";
 
 /// What every command takes.
 #[derive(Debug, Clone, Args)]
@@ -40,7 +40,7 @@ pub(crate) struct General {
     )]
     pub(crate) payload_container: Option<String>,
 
-    /// The folder with the payloads that programs store beside their messages, if they do.
+    /// The folder in which the programs store payloads beside their messages.
     #[arg(
         long,
         env = "QUEUE_PAYLOAD_FOLDER",
@@ -51,11 +51,11 @@ pub(crate) struct General {
     )]
     pub(crate) payload_folder: Option<PathBuf>,
 
-    /// Write JSON for programs: one value a line.
+    /// Write JSON instead of text: one value on each line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Leave out payloads, and error texts, which may quote them.
+    /// Leave out payloads, and error texts, which may quote payloads.
     #[arg(long, global = true)]
     pub(crate) hide_payloads: bool,
 

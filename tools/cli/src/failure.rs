@@ -59,7 +59,10 @@ impl Failure {
     /// That of a file of an export, which names the file.
     pub(crate) fn of_export(error: io::Error) -> Self {
         let (exit, help) = match error.kind() {
-            io::ErrorKind::AlreadyExists => (Exit::Failed, "name another one, or --append to it"),
+            io::ErrorKind::AlreadyExists => (
+                Exit::Failed,
+                "name another file, or append to the file by --append",
+            ),
             io::ErrorKind::InvalidData => (Exit::Usage, "name another file"),
             io::ErrorKind::NotFound => (Exit::NotFound, "check the folder"),
             _ => return Self::new(Exit::Failed, error.to_string()),
@@ -164,11 +167,13 @@ fn advice(kind: ErrorKind) -> (Exit, Option<&'static str>) {
         ),
         ErrorKind::MessageNotFound => (
             Exit::NotFound,
-            Some("it was deleted, completed or moved, or has expired"),
+            Some("the message was deleted, completed or moved, or has expired"),
         ),
         ErrorKind::ReceiptMismatch => (
             Exit::Partial,
-            Some("it has changed since it was read: somebody received it; run the command again"),
+            Some(
+                "the message has changed since it was read: a consumer has received it; run the command again",
+            ),
         ),
         ErrorKind::Unsupported => (Exit::Unsupported, None),
         ErrorKind::Throttled => (

@@ -28,7 +28,7 @@ pub(crate) async fn open(general: &General, missing: Missing) -> Result<QueueSer
         check_exists(file.path())?;
     }
     if url.starts_with("memory:") {
-        note("`memory:` is this program's own memory: nothing is in it, and nothing stays there");
+        note("`memory:` is empty in each new process, and is lost when the process ends");
     }
     let mut builder = QueueService::builder(url).client_id(client());
     if let Some(container) = &general.payload_container {

@@ -9,6 +9,8 @@
 //!
 //! `queues cost`, of the command line in `tools/cli`, prints the tables.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod listeners;
 mod prices;
 mod traffic;

@@ -35,6 +35,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod headers;
 mod refusal;
 mod serve;

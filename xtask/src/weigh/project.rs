@@ -8,6 +8,7 @@ use super::packages::{Group, Package, Role, SourceFile, packages};
 use super::page::{Entry, List, Page, Row};
 use super::rules;
 use super::source::Source;
+use crate::guides::COPIES;
 
 /// The page with the table.
 pub(crate) const PAGE: &str = "docs/weight.md";
@@ -219,7 +220,8 @@ fn others(texts: &BTreeMap<String, String>) -> Result<Vec<Row>, String> {
     };
     let pages = texts
         .iter()
-        .filter(|(path, _)| path.ends_with(".md") && *path != PAGE);
+        .filter(|(path, _)| path.ends_with(".md") && *path != PAGE)
+        .filter(|(path, _)| !path.starts_with(COPIES));
     let (changes, pages): (Vec<_>, Vec<_>) =
         pages.partition(|(path, _)| path.ends_with("CHANGELOG.md"));
     let words = |pages: &[(&String, &String)]| {

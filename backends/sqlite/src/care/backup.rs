@@ -21,7 +21,7 @@ use crate::threads;
 const CHECK_INTERVAL: i32 = 10_000;
 
 impl SqliteBackend {
-    /// Copies the file to a new one at `to`, while this and other processes use it.
+    /// Copies the file to a new file at `to`, while this and other processes use it.
     ///
     /// The copy contains everything that was committed before the call. It is consistent, even if there are
     /// changes meanwhile: all of it was committed at one moment. It is one file without a log, compact, synced

@@ -75,7 +75,7 @@ pub struct FileCheck {
 pub struct CheckProgress {
     /// The rows that were examined.
     pub rows: u64,
-    /// The rows that will be, as far as it is known: an estimate until the end.
+    /// The rows to examine in all: an estimate until the end.
     pub of: u64,
 }
 
@@ -89,14 +89,14 @@ impl FileCheck {
         }
     }
 
-    /// Leaves out what takes longest: comparing indexes with their tables, and checksums of bodies, attachments and
+    /// Leaves out the slowest checks: comparing indexes with their tables, and checksums of bodies, attachments and
     /// results.
     pub fn quick(mut self) -> Self {
         self.is_quick = true;
         self
     }
 
-    /// Sets what is called every few thousand rows, and at the end.
+    /// Sets a callback that is called every few thousand rows, and at the end.
     pub fn progress(mut self, progress: impl FnMut(CheckProgress) + Send + 'static) -> Self {
         self.progress = Box::new(progress);
         self
@@ -281,23 +281,23 @@ pub struct CheckReport {
     pub attachments: u64,
     /// The number of recorded results and values.
     pub results: u64,
-    /// What is wrong, by kind, in the order in which it was found. Empty if nothing is.
+    /// The problems, by kind, in the order in which they were found. Empty for a sound file.
     pub problems: Vec<Problem>,
 }
 
-/// All that is wrong in one way.
+/// The problems of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// In which way.
+    /// The kind of the problems.
     pub kind: ProblemKind,
-    /// How often it was found.
+    /// The number of problems of this kind.
     pub count: u64,
-    /// The first five of them: message ids, names of queues, or what SQLite says. No keys and no payloads.
+    /// The first five problems: message ids, names of queues, or SQLite's own messages. No keys and no payloads.
     pub examples: Vec<String>,
 }
 
-/// What can be wrong with a file.
+/// The kinds of problems of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProblemKind {
@@ -315,7 +315,7 @@ pub enum ProblemKind {
     NoQueue,
     /// A message is not in the schedule, so it is never received.
     NotScheduled,
-    /// The schedule names a message that is not there. It is received as damaged.
+    /// The schedule names a message that is missing. Consumers receive the message as damaged.
     NoMessage,
     /// The schedule names a message twice, or with another queue or expiry than its own.
     Schedule,

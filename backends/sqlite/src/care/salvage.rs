@@ -51,8 +51,8 @@ pub struct Salvaged {
     pub lost: u64,
 }
 
-/// Copies what is readable of a damaged file to a new one. No program should use the damaged file meanwhile;
-/// it is not changed. If salvaging fails, no new file remains.
+/// Copies all readable contents of a damaged file to a new file. No program should use the damaged file meanwhile;
+/// the damaged file is not changed. If salvaging fails, no new file remains.
 ///
 /// Messages keep their ids and, unless they are [rescheduled](Salvaged::rescheduled), their leases. A body that was altered is copied as it is: it is received as
 /// [damaged](queue_core::backend::ReceivedMessage::damage), as from the old file. The application's own tables and

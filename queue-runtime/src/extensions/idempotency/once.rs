@@ -144,13 +144,14 @@ pub enum OnceError<T, E> {
         /// The key.
         key: WorkKey,
     },
-    /// The claim was lost while the work was running, so another process may have started it. The work was dropped.
-    #[error("lost the claim of `{key}`; another may have taken the work over")]
+    /// The claim was lost while the work was running, so another process may have started the work. The work was
+    /// dropped.
+    #[error("lost the claim of `{key}`; another process may have taken over the work")]
     Lost {
         /// The key.
         key: WorkKey,
     },
-    /// The work was done, and its result could not be recorded: it may be done again. With a `source` of
+    /// The work was done, and its result could not be recorded: the work may be done again. With a `source` of
     /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does the
     /// work again: record where it is instead, such as the name of a file. With one of [`ErrorKind::InvalidInput`], the
     /// type does not read the result from JSON as it writes it. If it writes JSON at all, that is recorded: later calls
@@ -165,7 +166,7 @@ pub enum OnceError<T, E> {
         #[source]
         source: Option<Error>,
     },
-    /// The work was done before, and its recorded result is not of this type, or would be read as another one.
+    /// The work was done before, and the recorded result is not of this type, or would be read as another value.
     #[error("failed to read the result of `{key}`")]
     Result {
         /// The key.
@@ -190,7 +191,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(2);
 const OTHERWISE_READ: &[u8] = b"\n(read as another value)";
 
 impl<F> Once<'_, F> {
-    /// Sets the length of the lease, which is how long other processes wait for this one if it dies. It is renewed at
+    /// Sets the length of the lease, which is how long other processes wait if this process dies. It is renewed at
     /// half its length. The default is 30 seconds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.task.lease = lease;

@@ -82,15 +82,15 @@ pub struct Browsed {
     pub id: StorageId,
     /// The body.
     pub body: Body,
-    /// Whether it can be received.
+    /// Whether the message can be received, and why not.
     pub state: MessageState,
     /// The number of times that the message has been received.
     pub dequeue_count: u32,
-    /// When it was put, in the storage's time.
+    /// The time when the message was put, by the storage's clock.
     pub inserted_at: Timestamp,
-    /// When it becomes visible, or became so, in the storage's time.
+    /// The time when the message becomes or became visible, by the storage's clock.
     pub visible_at: Timestamp,
-    /// When it expires, in the storage's time. `None` if never.
+    /// The time when the message expires, by the storage's clock. `None` if never.
     pub expires_at: Option<Timestamp>,
     #[serde(skip)]
     pub(super) receipt: PopReceipt,
@@ -116,8 +116,8 @@ impl Browsed {
         }
     }
 
-    /// The message's poison record, if it has one: why it was moved to the poison queue. Trust it only on a poison
-    /// queue: elsewhere, the sender wrote it.
+    /// The poison record, if the message has one: why the message was moved to the poison queue. Trust it only on a
+    /// poison queue: elsewhere, the sender wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
         self.body.poison()
@@ -357,12 +357,12 @@ impl AnyQueue {
         };
         if self.context.packs.settles_together(&message.id) {
             return Err(refused(
-                "it is an item of a pack, which cannot be changed by itself",
+                "the message is in a pack, and cannot be changed by itself",
             ));
         }
         if message.state == MessageState::Hidden {
             return Err(refused(
-                "a consumer holds it, or has put it back to be received later; wait until it is visible",
+                "a consumer holds the message, or has put the message back for later; wait until it is visible",
             ));
         }
         check_present(&event.payload)?;
@@ -408,7 +408,7 @@ fn check_present(payload: &Payload) -> Result<()> {
     match payload {
         Payload::Pack(_) => Err(refused("it is a pack of several messages")),
         Payload::Attached(_) => Err(refused(
-            "its data is attached to it; accept it, and submit another one",
+            "the data is attached to the message; accept the message, and submit another message",
         )),
         Payload::Elsewhere(_) => Err(refused("its data is elsewhere, where `dataref` says")),
         _ => Ok(()),

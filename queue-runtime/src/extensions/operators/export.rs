@@ -37,15 +37,16 @@ pub use self::take::{DeleteError, Taken, TakenOff};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ExportedMessage {
-    /// The queue that it was on.
+    /// The queue that the message was on.
     pub queue: String,
-    /// Its storage id there.
+    /// The storage id of the message on its queue.
     pub storage_id: String,
-    /// When it was put there, in that storage's time.
+    /// The time when the message was put on its queue, by the storage's clock.
     pub inserted_at: Timestamp,
     /// The number of receives there.
     pub dequeue_count: u32,
-    /// For how long it was to stay invisible, in milliseconds. 0 if it was visible, and if it had been received.
+    /// The time for which the message was to stay invisible, in milliseconds. 0 if it was visible, and if it had been
+    /// received.
     #[serde(default)]
     pub delay_ms: u64,
     /// For how long it was to be kept, in milliseconds. `None` if it never expires.
@@ -74,7 +75,7 @@ debug_fields!(ExportedMessage {
 pub struct ExportedPage {
     /// The messages, in the order in which they become visible.
     pub messages: Vec<ExportedMessage>,
-    /// Those that could not be copied.
+    /// The messages that could not be copied.
     pub left: Vec<Left>,
     /// Where the next page starts. `None` if there is none.
     pub next: Option<PageMark>,
@@ -84,9 +85,9 @@ pub struct ExportedPage {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Left {
-    /// Its storage id.
+    /// The storage id of the message.
     pub storage_id: StorageId,
-    /// Why.
+    /// The reason why the message could not be copied or taken.
     pub problem: String,
 }
 
@@ -188,7 +189,7 @@ impl AnyQueue {
                         Err(Unread::Failed(error)) => return Err(error),
                         Err(Unread::Gone) => return Ok(Copied::Gone),
                         Err(Unread::Done) => {
-                            let problem = "it is a copy of a message that is done";
+                            let problem = "this copy is of a message that was handled";
                             return Ok(Copied::Left(problem.to_owned()));
                         }
                         Err(Unread::Damaged(problem) | Unread::Unusable(problem)) => {
@@ -249,7 +250,7 @@ impl Left {
 }
 
 impl ExportedMessage {
-    /// Returns the message id, if it is an event.
+    /// Returns the message id, if the body is an event.
     #[must_use]
     pub fn message_id(&self) -> Option<String> {
         let body = Bytes::copy_from_slice(self.event.as_ref()?.get().as_bytes());
@@ -266,7 +267,7 @@ pub struct ImportError {
     /// How many of the first messages were put on the queue. If the [outcome](Error::outcome) of the error is unknown, some
     /// of the next ones may have been too.
     pub imported: usize,
-    /// The error.
+    /// The error of the storage.
     pub error: Error,
 }
 

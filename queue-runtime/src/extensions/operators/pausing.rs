@@ -128,7 +128,7 @@ impl AnyQueue {
                 return Ok((before.unwrap_or_else(|| is.clone()), is));
             }
             if writes == WRITES {
-                let why = "others have overwritten it each time";
+                let why = "other programs have overwritten the metadata each time";
                 return Err(refused(ErrorKind::Conflict).with_detail(why));
             }
             before.get_or_insert(is);

@@ -85,7 +85,7 @@ impl WithPayloads {
             Ok(true) => self.place.discard(&payload).await,
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(%queue, name = payload.name, %error, "failed to look whether a payload is needed; a sweep will")
+                tracing::warn!(%queue, name = payload.name, %error, "failed to find out whether a payload is needed; a sweep will find out")
             }
         }
         Ok(())
@@ -106,7 +106,7 @@ impl WithPayloads {
                 tracing::debug!(%queue, name = payload.name, "deleted a message that was never submitted: its payload was not stored in time")
             }
             Err(error) => {
-                tracing::warn!(%queue, id = message.id.as_str(), %error, "failed to delete a message that was never submitted; it comes again")
+                tracing::warn!(%queue, id = message.id.as_str(), %error, "failed to delete a message that was never submitted; the message is received again")
             }
         }
     }

@@ -176,7 +176,7 @@ impl PayloadPlace {
         }
         let wanted = payload.store;
         Err(wrong_store(format!(
-            "the payload is in the store `{wanted:032x}`, and this one is `{identity:032x}`"
+            "the payload is in the payload store `{wanted:032x}`, and this service has the payload store `{identity:032x}`"
         )))
     }
 
@@ -239,7 +239,7 @@ impl PayloadPlace {
     pub(super) async fn discard(&self, payload: &StoredPayload) {
         let name = data_of(payload);
         if let Err(error) = self.noted(self.store.delete(&name).await) {
-            tracing::warn!(name, %error, "failed to delete a payload; a sweep will");
+            tracing::warn!(name, %error, "failed to delete a payload; a sweep will delete the payload");
         }
     }
 }

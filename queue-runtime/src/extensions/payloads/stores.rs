@@ -123,9 +123,9 @@ pub(super) mod objects {
 
     use super::*;
 
-    /// Payloads in an object store: a folder, a container of Azure blobs, a bucket, or memory.
+    /// Payloads in an object store: a folder, a container of Azure blobs, a bucket, or memory (feature `object-store`).
     ///
-    /// It needs *create unless it exists* ([`PutMode::Create`]), and listings that show what was created before. A listing of
+    /// The object store needs to offer *create unless it exists* ([`PutMode::Create`]), and listings that show what was created before. A listing of
     /// all objects is held in memory, as in a [sweep](crate::payloads::Sweep): some 200 bytes for each.
     ///
     /// A payload must be as durable as the message that refers to it: one that is lost makes its message poison.

@@ -230,7 +230,7 @@ impl Pending<'_> {
         match storage.delete(queue, &self.id, &self.receipt).await {
             Ok(()) => self.place.discard(self.payload).await,
             Err(error) => {
-                tracing::debug!(%queue, %error, "failed to delete a pending message; whoever receives it will");
+                tracing::debug!(%queue, %error, "failed to delete a pending message; the consumer that receives the message will delete it");
             }
         }
     }
@@ -267,7 +267,7 @@ pub(super) fn failed(error: &Error, operation: Operation, queue: &QueueName) -> 
 
 fn abandoned() -> Error {
     Error::new(ErrorKind::Timeout, Operation::StoreData)
-        .with_detail("its receipt is stale: another took the message for one that is not submitted, because its payload was not stored in time, or the submission was carried out twice")
+        .with_detail("the receipt of the pending message is stale: a consumer has deleted the message, because its payload was not stored in time, or the submission was carried out twice")
 }
 
 fn not_attached(queue: &QueueName) -> Error {

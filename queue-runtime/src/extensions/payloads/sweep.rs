@@ -26,7 +26,7 @@ const SETTLEMENT: Duration = Duration::from_secs(60);
 /// Under which a sweep learns the store's time.
 const CLOCK: &str = "clock/";
 
-/// A sweep of the payloads that nobody needs, from [`Payloads::sweep`].
+/// A deletion of payloads that no message needs, from [`Payloads::sweep`].
 /// Configure it, then [`run`](Self::run) it or do a [`dry_run`](Self::dry_run).
 ///
 /// A payload is deleted with its message. What is left was interrupted in between, by a process that was killed or a store
@@ -86,7 +86,7 @@ impl Payloads {
         }
     }
 
-    /// Deletes the payloads that nobody needs. Configure the [`Sweep`], then [`run`](Sweep::run) it.
+    /// Deletes the payloads that no message needs. Configure the [`Sweep`], then [`run`](Sweep::run) it.
     pub fn sweep(&self) -> Sweep {
         Sweep {
             payloads: self.clone(),
@@ -131,7 +131,7 @@ impl Sweep {
         self
     }
 
-    /// Deletes what nobody needs.
+    /// Deletes the payloads and marks that no message needs.
     ///
     /// # Errors
     /// [`SweepError`] with what was deleted before the error. Repeat the sweep. On Azure, a
@@ -244,7 +244,9 @@ impl Pass {
                 };
                 if messages > 0 {
                     let error = Error::new(ErrorKind::InvalidInput, Operation::ListData);
-                    let detail = format!("it has about {messages} messages, and is not cleared");
+                    let detail = format!(
+                        "a cleared queue has to be empty; approximate number of messages: {messages}"
+                    );
                     return Err(error.with_queue(queue).with_detail(detail));
                 }
             }
@@ -388,7 +390,7 @@ fn age(object: &StoredObject, now: Timestamp) -> Duration {
     Duration::try_from(age).unwrap_or_default()
 }
 
-/// What a sweep did, or would do.
+/// The numbers of objects that a sweep deleted, or would delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct SweepReport {
@@ -412,11 +414,11 @@ pub struct SweepReport {
 pub struct SweepStep<'a> {
     /// The object.
     pub object: &'a StoredObject,
-    /// Why nobody needs it.
+    /// The reason why no message needs the object.
     pub reason: SweepReason,
 }
 
-/// Why nobody needs an object.
+/// The reason why no message needs an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -427,18 +429,18 @@ pub enum SweepReason {
     Expired,
     /// The queue of the payload is empty.
     Cleared,
-    /// It is a mark whose retention is over.
+    /// The object is a mark whose retention is over.
     OldMark,
-    /// It is the temporary file of a process that was killed.
+    /// The object is the temporary file of a process that was killed.
     Partial,
 }
 
-/// A sweep that ended before its end.
+/// A sweep that failed before its end.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the sweep stopped after {} payloads: {error}", so_far.payloads)]
 #[non_exhaustive]
 pub struct SweepError {
-    /// What was deleted until then.
+    /// The objects that were deleted before the error.
     pub so_far: SweepReport,
     /// The error.
     pub error: Error,

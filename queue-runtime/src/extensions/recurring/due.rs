@@ -49,12 +49,12 @@ pub const MAX_MISSED: u32 = 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Missed {
-    /// They are not submitted. The schedule goes on with the next tick that is in time.
+    /// Missed ticks are not submitted. The schedule goes on with the next tick that is in time.
     Skip,
-    /// One message is submitted for all of them: that of the latest tick, also if that one is in time.
+    /// One message is submitted for all missed ticks: the message of the latest tick, even if that tick is in time.
     #[default]
     Once,
-    /// Each is submitted, oldest first. Of more than `limit` missed ticks, the oldest are skipped.
+    /// Each missed tick is submitted, oldest first. Of more than `limit` missed ticks, the oldest are skipped.
     All {
         /// The most ticks to submit, from 1 to [`MAX_MISSED`](super::MAX_MISSED).
         limit: u32,

@@ -32,15 +32,15 @@ pub struct RecordedSchedules {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecordedSchedule {
-    /// Its name.
+    /// The name of the schedule.
     pub name: String,
-    /// Its last tick, or when it began if it has not ticked since. [`ErrorKind::Corrupt`] if what is recorded cannot be
-    /// read.
+    /// The last tick of the schedule, or the schedule's beginning if it has not ticked yet. [`ErrorKind::Corrupt`] if
+    /// what is recorded cannot be read.
     pub last_tick: Result<Timestamp>,
 }
 
 impl QueueService {
-    /// Restarts a schedule: records the current time in place of its last tick. Returns false if the storage knows no
+    /// Restarts a schedule: replaces the recorded last tick by the current time. Returns false if the storage knows no
     /// schedule of this name.
     ///
     /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Later ticks are

@@ -164,7 +164,7 @@ pub(super) mod cron {
     /// Creates a recurrence by a cron expression in UTC: minute, hour, day of the month, month and day of the week,
     /// preceded by seconds if there are six fields. See [`croner`](https://docs.rs/croner) for the syntax.
     ///
-    /// The expression is checked when the schedule is started.
+    /// The expression is checked when the schedule is started. Requires the feature `cron`.
     ///
     /// ```
     /// use queue_runtime::recurring::cron;
@@ -183,10 +183,12 @@ pub(super) mod cron {
     }
 
     /// Creates a recurrence by a cron expression, as [`cron`] does, in a time zone of the IANA database.
+    /// Requires the feature `cron`.
     ///
-    /// A time that a change to summer time skips ticks as soon as the change is over, and a fixed time that occurs twice
-    /// when it ends ticks the first time. A whole day that the zone skips, as Samoa did on 30 December 2011, has no ticks. The zone is read from the system's database, on Windows from one that is part of
-    /// the program.
+    /// A tick that the change to summer time skips takes place as soon as the change is over. A fixed time that occurs
+    /// twice, at the end of summer time, ticks the first time. A whole day that the zone skips, as Samoa did on
+    /// 30 December 2011, has no ticks. The zone is read from the system's database; on Windows, from a database in the
+    /// program.
     ///
     /// ```
     /// use queue_runtime::recurring::cron_in;

@@ -337,7 +337,7 @@ where
 debug_fields!(Request<M, R> { submit, timeout });
 
 impl QueueService {
-    /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
+    /// Deletes this service's queue for replies, if there is one. Requests that wait get no reply.
     ///
     /// Call it before a program ends. Otherwise the queue remains until another instance that makes requests, or
     /// [`sweep_reply_queues`](Self::sweep_reply_queues), finds that its owner is gone. Further requests create another one.

@@ -245,7 +245,7 @@ impl ReplyQueue {
             }
             if let Err(error) = repeats.pause(error).await {
                 let queue = &self.name;
-                tracing::warn!(%queue, %error, "failed to delete a reply queue; another instance will");
+                tracing::warn!(%queue, %error, "failed to delete a reply queue; another instance will delete the queue");
                 return;
             }
         }

@@ -186,7 +186,7 @@ async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMes
     let deleted = queue.in_time(context, PATIENCE, Operation::Apply, apply);
     if let Err(error) = deleted.await {
         let queue = &queue.name;
-        tracing::debug!(%queue, %error, "failed to delete replies; they will come again, and be dropped");
+        tracing::debug!(%queue, %error, "failed to delete replies; the replies are received again, and dropped");
     }
 }
 
@@ -299,7 +299,7 @@ async fn delete_if_dead(context: &Context, queue: &QueueName) -> Result<bool> {
         Ok(true) => tracing::info!(%queue, "deleted the reply queue of an instance that is gone"),
         Ok(false) => {}
         Err(error) => {
-            tracing::warn!(%queue, %error, "failed to check or delete a reply queue; it is left alone for now");
+            tracing::warn!(%queue, %error, "failed to check or delete a reply queue; the queue stays for now");
         }
     }
     deleted

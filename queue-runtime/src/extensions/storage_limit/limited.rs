@@ -108,7 +108,7 @@ impl Limiter {
             return Ok(());
         }
         let given_up = Error::new(ErrorKind::Timeout, Operation::Receive)
-            .with_detail("it was given up before the storage limit let it be sent")
+            .with_detail("the request was given up before the storage limit allowed it")
             .unsent();
         Err(match queue {
             Some(queue) => given_up.with_queue(queue),

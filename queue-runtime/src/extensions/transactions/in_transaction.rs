@@ -26,7 +26,8 @@ use crate::kernel::receive::{
 };
 
 /// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at all:
-/// from a function of a transaction on the SQLite file of the queues and the message. See [`InTransaction`].
+/// from a function of a transaction on the SQLite file of the queues and the message (feature `sqlite`). See
+/// [`InTransaction`].
 ///
 /// ```
 /// use queue_runtime::{Disposition, Failure, Message, QueueService, Received, in_transaction};

@@ -11,7 +11,7 @@ use crate::kernel::panic::CaughtPanic;
 use crate::kernel::receive::SettleProblem;
 use crate::kernel::settings::Paused;
 
-/// An event of a listener: when it happened, on which queue, and what. Subscribe with
+/// An event of a listener, with its time and its queue. Subscribe with
 /// [`ListenerHandle::events`](super::ListenerHandle::events), or with
 /// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none. The events of several listeners can be
 /// merged: each names its queue.
@@ -97,11 +97,11 @@ use crate::kernel::settings::Paused;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ListenerEvent {
-    /// When it happened, by this machine's clock.
+    /// The time of the event, by this machine's clock.
     pub at: Timestamp,
     /// The queue of the listener.
     pub queue: QueueName,
-    /// What happened.
+    /// The kind of the event, with its details.
     pub kind: ListenerEventKind,
 }
 
@@ -193,7 +193,7 @@ pub enum ListenerEventKind {
         /// that found what a [notifier](crate::notify) had announced, and no more, does not interrupt the row.
         in_a_row: u32,
     },
-    /// A receive found messages, the first of the listener after one that found none or a missing queue. Published
+    /// A receive found messages after a receive that found none, or a missing queue. Published
     /// before the events of the messages.
     WorkDetected,
     /// The queue does not exist. The listener keeps polling for it.
@@ -233,7 +233,7 @@ pub enum ListenerEventKind {
         /// The delay before the retry.
         after: Duration,
     },
-    /// What is around the handler, or is the handler, failed to become ready: a layer or service of `tower`. Until it is, the
+    /// A `tower` layer around the handler, or a service as the handler, failed to become ready. Until it is, the
     /// listener receives no messages or, if it is that of one type of a router, messages of the type wait.
     NotReady {
         /// The error.
@@ -316,14 +316,14 @@ pub enum ListenerEventKind {
 }
 
 impl ListenerEvent {
-    /// Returns the message that the event is about, if it is about one.
+    /// Returns the message of the event, if the event is about a message.
     #[must_use]
     pub fn message(&self) -> Option<&MessageId> {
         self.kind.message()
     }
 
-    /// Returns whether this tells how a message was settled, or that it was not. There is one such event for each
-    /// time that the listener receives a message.
+    /// Returns whether the event reports that a message was settled, or could not be settled. There is one such event
+    /// for each time that the listener receives a message.
     #[must_use]
     pub fn is_outcome(&self) -> bool {
         self.kind.is_outcome()
@@ -371,7 +371,7 @@ impl ListenerEventKind {
                 tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
             }
             Self::TransactionSlow { id } => {
-                tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all others that write to the file");
+                tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all other writers of the file");
             }
             Self::QueueMissing => {
                 tracing::warn!(%queue, "the queue does not exist; waiting for it")
@@ -386,7 +386,7 @@ impl ListenerEventKind {
             Self::ReceiveFailed { error, after } => {
                 let text = error_chain(error);
                 if error.retry() == RetryAdvice::Permanent {
-                    tracing::error!(%queue, error = text, ?after, "failed to receive, until somebody mends it");
+                    tracing::error!(%queue, error = text, ?after, "failed to receive; the cause has to be mended by hand");
                 } else {
                     tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
                 }

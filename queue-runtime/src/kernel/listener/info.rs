@@ -61,8 +61,8 @@ pub struct ListenerInfo {
     pub objective: Option<ObjectiveState>,
     /// Messages that have been received and not settled yet.
     pub in_flight: usize,
-    /// Those of them that wait until they can be handled: for a place among those of their type, for its rate, or for room
-    /// for their data.
+    /// The messages in flight that wait until they can be handled: for a place among the messages of their type, for a
+    /// rate, or for room for their data.
     pub parked: usize,
     /// The maximum number of messages in flight so far.
     pub peak_in_flight: usize,
@@ -149,11 +149,11 @@ impl serde::Serialize for ReceiveError {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct ObjectiveState {
-    /// Whether it is broken, as the last event said.
+    /// Whether the objective is broken, as the last event said.
     pub is_broken: bool,
     /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
     pub messages: u64,
-    /// How many of them are late. One that is moved to the poison queue is.
+    /// The number of these messages that are late. One that is moved to the poison queue is.
     pub late: u64,
     /// The time since the oldest message in flight was inserted.
     #[serde(
@@ -333,11 +333,11 @@ pub struct ListenerHealth {
     pub shards: Vec<Error>,
     /// Messages that have been received and not settled yet.
     pub in_flight: usize,
-    /// Those of them that wait until they can be handled.
+    /// The messages in flight that wait until they can be handled.
     pub parked: usize,
     /// Cancelled handlers that still block their threads.
     pub stuck: usize,
-    /// Those of them that are in a [transaction](crate::in_transaction): nothing else can be written to the file.
+    /// The stuck handlers that are in a [transaction](crate::in_transaction): nothing else can be written to the file.
     pub stuck_transactions: usize,
     /// The number of messages that may be in flight. With as many stuck handlers, the listener receives nothing.
     pub max_in_flight: usize,
@@ -429,7 +429,7 @@ impl ListenerHealth {
             let remark = match self.stuck_transactions {
                 0 if self.is_blocked() => ", so nothing is received",
                 0 => "",
-                _ => "; one is in a transaction, so nothing else can be written to the file",
+                _ => "; one of these handlers is in a transaction, so nothing else can be written to the file",
             };
             format!("{stuck} handlers of queue `{queue}` block their threads after they were told to stop, and {limit} messages may be in flight{remark}")
         });
@@ -446,7 +446,7 @@ impl ListenerHealth {
         });
         let shards = self.shards.iter().map(|error| {
             let error = error_chain(error);
-            format!("a shard is not received from: {error}")
+            format!("failed to receive from a shard: {error}")
         });
         let problems = [failure, paused, stuck, circuit, objective];
         problems.into_iter().flatten().chain(shards)

@@ -66,9 +66,9 @@ pub enum ListenerPhase {
     /// Receives messages while fewer than `max_in_flight` are in flight.
     #[default]
     Running,
-    /// Receives no messages. Handlers continue.
+    /// The listener receives no messages. Handlers continue.
     Paused,
-    /// Receives no messages and waits for handlers to finish. Messages of a receive in progress are handed
+    /// The listener receives no messages and waits for handlers to finish. Messages of a receive in progress are handed
     /// back.
     Stopping,
     /// Cancels the handlers and hands their messages back.

@@ -36,8 +36,14 @@ const POISON_DEPTH: &str = "queue.poison.depth";
 const TRANSACTIONS: &str = "queue.transactions.total";
 
 const COUNTERS: [(&str, &str); 4] = [
-    (SENT, "Messages that were put on the queue; a pack is one"),
-    (CONSUMED, "Messages that were received; a pack is one"),
+    (
+        SENT,
+        "Messages that were put on the queue; a pack counts as one message",
+    ),
+    (
+        CONSUMED,
+        "Messages that were received; a pack counts as one message",
+    ),
     (SETTLED, "Received messages, by how they were settled"),
     (TRANSACTIONS, "Storage transactions, by kind"),
 ];

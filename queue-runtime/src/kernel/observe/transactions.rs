@@ -264,7 +264,7 @@ impl MeterReading {
         self.others
     }
 
-    /// Returns the transactions that concern no single queue, which are those that list queues.
+    /// Returns the transactions that concern no single queue: listings of queues.
     #[must_use]
     pub fn account(&self) -> TransactionCounts {
         self.account

@@ -149,7 +149,7 @@ impl Backend for Packs {
         if stored.is_none() && parse_item(id).is_some() {
             return Err(Error::new(ErrorKind::Corrupt, Operation::FetchData)
                 .with_queue(queue)
-                .with_detail("an item of a pack has no attachment"));
+                .with_detail("a message in a pack cannot have an attachment"));
         }
         self.storage.attachment(queue, id, stored, from).await
     }

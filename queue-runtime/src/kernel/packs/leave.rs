@@ -86,7 +86,7 @@ impl Packs {
                 repeats.pause(error).await
             };
             if let Err(error) = again {
-                tracing::warn!(%queue, %id, %error, "failed to split a pack; what is left of it is received again");
+                tracing::warn!(%queue, %id, %error, "failed to split a pack; the rest of the pack is received again");
                 break;
             }
         }
@@ -324,7 +324,7 @@ impl Packs {
             .pack_with(&pack.event, &attempts, &pack.deleted())
         else {
             let (queue, id) = (pack.queue(), pack.id());
-            tracing::warn!(%queue, %id, "a pack has no room for the record that it is given back; it is received again when its lease ends");
+            tracing::warn!(%queue, %id, "a pack has no room for the record that it is given back; the pack is received again when its lease ends");
             drop(locked);
             return self.forget(pack);
         };
@@ -346,7 +346,7 @@ impl Packs {
             Err(error) if error.kind() == ErrorKind::MessageNotFound => locked.lose(),
             Err(error) => {
                 let (queue, id) = (pack.queue(), pack.id());
-                tracing::warn!(%queue, %id, %error, "failed to give back a pack; it is received again when its lease ends");
+                tracing::warn!(%queue, %id, %error, "failed to give back a pack; the pack is received again when its lease ends");
                 pack.lease.abandon();
             }
         }

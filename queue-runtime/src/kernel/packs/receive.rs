@@ -186,7 +186,7 @@ impl Packs {
                 }
                 Err(error) => {
                     let id = pack.id();
-                    tracing::warn!(%queue, %id, %error, "failed to renew the lease of a pack; what is left of it will be received again");
+                    tracing::warn!(%queue, %id, %error, "failed to renew the lease of a pack; the rest of the pack is received again");
                     self.shelves.none_waiting(&pack);
                 }
             }
@@ -342,5 +342,5 @@ fn returned(
 pub(super) fn not_open(queue: &QueueName, operation: Operation) -> Error {
     Error::new(ErrorKind::ReceiptMismatch, operation)
         .with_queue(queue)
-        .with_detail("its pack is not held by this process any more")
+        .with_detail("the pack of the message is not leased by this process any more")
 }

@@ -304,7 +304,7 @@ impl Packs {
         let outcomes = applied?;
         if let Err(error) = self.delete_if_done(pack, &mut locked).await {
             let (queue, id) = (pack.queue(), pack.id());
-            tracing::warn!(%queue, %id, %error, "failed to delete a pack whose items are all gone; it is received again");
+            tracing::warn!(%queue, %id, %error, "failed to delete a pack whose messages are all settled; the pack is received again");
         }
         Ok(outcomes)
     }

@@ -30,7 +30,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `count` times in each `period`, evenly spread.
+    /// Creates a rate of `count` starts in each `period`, evenly spread.
     #[must_use]
     pub const fn new(count: u32, period: Duration) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Rate {
         Self::new(count, Duration::from_secs(3600))
     }
 
-    /// Sets how often it may be done at once after a pause that was long enough. The default is a tenth of the count, and
+    /// Sets how many starts may happen at once after a long enough pause. The default is a tenth of the count, and
     /// at least once.
     #[must_use]
     pub const fn burst(mut self, count: u32) -> Self {
@@ -78,7 +78,7 @@ impl Rate {
     }
 }
 
-/// When the circuit breaker of a listener opens, and how often it probes while it is open. See
+/// The settings of a circuit breaker: when it opens, and how often it probes while open. See
 /// [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).
 ///
 /// ```
@@ -98,7 +98,7 @@ impl Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CircuitBreaker {
-    /// The share of failed attempts at which it opens, above 0 and at most 1.
+    /// The share of failed attempts at which the circuit breaker opens, above 0 and at most 1.
     pub failed: f64,
     /// The number of most recent attempts that the share is computed over.
     pub attempts: usize,

@@ -81,7 +81,7 @@ impl From<RangeInclusive<usize>> for TaskRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScaleReason {
-    /// A receive after the queue had been empty found as many messages as it had room for. One that had room for more has
+    /// The first receive after the queue had been empty filled all the room in flight. One that had room for more has
     /// found all that there were.
     WorkDetected,
     /// Messages have been received since the policy was last asked, or are in flight.
@@ -220,8 +220,8 @@ struct DepthStep {
 }
 
 impl DepthRules {
-    /// Creates rules from pairs of a depth and the number of tasks below it, and the number above the greatest
-    /// depth.
+    /// Creates rules from pairs of a depth and the number of tasks below that depth, and the number of tasks above the
+    /// greatest depth.
     #[must_use]
     pub fn new(steps: impl IntoIterator<Item = (u64, usize)>, above: usize) -> Self {
         let steps = steps.into_iter();

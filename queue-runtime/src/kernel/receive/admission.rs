@@ -63,7 +63,7 @@ pub(crate) async fn admit(
         return Err(Refusal::Settled(again));
     }
     if let Some(after) = incoming.not_due(context) {
-        return Err(postponed(after, "it is not due yet"));
+        return Err(postponed(after, "the message is not due yet"));
     }
     renew_if_overdue(context, incoming).await?;
     if let Some(damage) = &incoming.damage {

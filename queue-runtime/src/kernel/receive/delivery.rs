@@ -371,7 +371,7 @@ impl<M> std::error::Error for SettleError<M> {
 pub struct CompleteAllError<M> {
     /// The number of messages that were completed.
     pub completed: usize,
-    /// The others, in the order in which they were given. There is at least one.
+    /// The messages that were not completed, in the order in which they were given. There is at least one.
     pub failed: Vec<SettleError<M>>,
 }
 

@@ -115,7 +115,7 @@ fn report_surplus(context: &Context, consumer: &Consumer, max: u32, surplus: usi
     if !context.surplus_seen.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             queue = %consumer.queue, max, surplus,
-            "the backend returned more messages than it was asked for; they are handed back"
+            "the backend returned more messages than requested; the surplus is handed back"
         );
     }
 }

@@ -86,7 +86,7 @@ async fn wait_for(
                     Begin::InFlight(remaining) => {
                         let remaining = remaining.max(SHORTEST_LOOK);
                         if can_wait_outside(settling, remaining) {
-                            let reason = "its key is claimed elsewhere";
+                            let reason = "another consumer has claimed the key of the message";
                             return Err(postponed(remaining, reason));
                         }
                         let Settling {
@@ -94,7 +94,10 @@ async fn wait_for(
                         } = settling;
                         if consumer.options.several {
                             let after = incoming.settings.visibility;
-                            return Err(postponed(after, "its key is claimed elsewhere"));
+                            return Err(postponed(
+                                after,
+                                "another consumer has claimed the key of the message",
+                            ));
                         }
                         let pause = remaining.min(look.mul_f64(0.5 + 0.5 * jitter()));
                         waiting.rest(pause).await?;

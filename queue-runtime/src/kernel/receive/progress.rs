@@ -148,7 +148,8 @@ fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, Checkpo
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The state cannot be encoded as JSON, or its type does not read it as what it was. The checkpoint before stays.
+    /// The state cannot be encoded as JSON, or its type does not read the JSON as the same value. The checkpoint before
+    /// stays.
     #[error("failed to encode a checkpoint")]
     Encode(#[source] serde_json::Error),
     /// The encoded state is too large.

@@ -66,7 +66,7 @@ impl<'a> WaitingMessage<'a> {
         let now = context.clock.monotonic();
         if let Some(pause) = self.outage.failed(&error, self.asked_at, now) {
             let (queue, text) = (&consumer.queue, error_chain(&error));
-            tracing::warn!(%queue, error = text, ?pause, "what messages wait for has failed; they are not handled before it works again");
+            tracing::warn!(%queue, error = text, ?pause, "a store that messages need has failed; the messages wait until the store works again");
             report(&error, pause);
         }
         if consumer.caller == Caller::Accept {
@@ -75,7 +75,10 @@ impl<'a> WaitingMessage<'a> {
         }
         let pause = self.outage.until().saturating_sub(now);
         if now >= self.patience_over && can_wait_outside(self.settling, pause) {
-            return Err(postponed(pause, "what it needs cannot be had now"));
+            return Err(postponed(
+                pause,
+                "its payload or its idempotency store is not available now",
+            ));
         }
         Ok(())
     }
@@ -213,7 +216,7 @@ pub(crate) async fn park_at<T>(
     let after = put_back_after(&incoming.envelope);
     let put_back = || {
         let can = can_wait_outside(settling, after);
-        can.then(|| postponed(after, "it has waited too long for its turn"))
+        can.then(|| postponed(after, "the message has waited too long for its turn"))
     };
     let mut wanted = pin!(wanted);
     if let Some(at_once) = wanted.as_mut().now_or_never() {

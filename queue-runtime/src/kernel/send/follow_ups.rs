@@ -93,12 +93,12 @@ pub(crate) fn submitted_again(
 fn reply_queue(request: &Envelope) -> Option<QueueName> {
     let id = &request.id;
     let Some(name) = &request.reply_to else {
-        tracing::debug!(%id, "the reply to a message is not sent: its sender asked for none");
+        tracing::debug!(%id, "the reply to a message is not sent: the sender asked for no reply");
         return None;
     };
     let queue = name.parse().ok().filter(QueueName::is_reply_queue);
     if queue.is_none() {
-        tracing::warn!(%id, replyto = &*escape_short(name, MAX_LOGGED), "the reply to a message is not sent: it would go to another queue than one for replies");
+        tracing::warn!(%id, replyto = &*escape_short(name, MAX_LOGGED), "the reply to a message is not sent: the address of the sender is not a reply queue");
     }
     queue
 }
@@ -275,7 +275,7 @@ impl Unreplied {
         if let Err(refusal) = fits {
             puts.truncate(untold);
             let (id, error) = (&request.id, error_chain(&*refusal));
-            tracing::warn!(%id, error, "the sender of a request is not told that it gets no reply: there is no room for that");
+            tracing::warn!(%id, error, "failed to tell the sender of a request that no reply comes: the settlement has no room for the notice");
             return None;
         }
         Some(queue)

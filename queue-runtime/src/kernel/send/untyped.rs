@@ -97,7 +97,7 @@ impl UntypedMessage {
                 envelope.attempts = AttemptRecord::default();
                 (envelope.poison, envelope.unique_key) = (None, None);
                 if let Payload::Attached(_) = payload {
-                    let problem = "its data is attached to another message; accept that one, and submit its data";
+                    let problem = "the data is attached to another message; accept that message, and submit its data";
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
                 }
                 if let Payload::Elsewhere(reference) = payload

@@ -35,7 +35,7 @@ pub const PAUSED_REASON: &str = "pausedreason";
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Paused {
-    /// Since when, by the clock of the machine that paused it. `None` if the value is not a time.
+    /// The time of the pause, by the clock of the machine that paused the queue. `None` if the value is not a time.
     pub since: Option<Timestamp>,
     /// The reason, if one was given.
     pub reason: Option<String>,

@@ -15,8 +15,8 @@ use queue_core::{Failure, FollowUp, Message};
 use crate::kernel::panic;
 use crate::kernel::policy::RetryPolicy;
 
-/// What to do about an error of a handler, or of what was [accepted](crate::Accept::classify): the result of
-/// [`ListenerBuilder::classify`](crate::ListenerBuilder::classify).
+/// The consequence of a handler's error, or of the error that an [accepted](crate::Accept::classify) message failed
+/// with: the result of [`ListenerBuilder::classify`](crate::ListenerBuilder::classify).
 ///
 /// ```
 /// use std::time::Duration;

@@ -86,7 +86,7 @@ impl Settling<'_> {
                 // Its caller must not take the message for completed.
                 Ok(_) if consumer.caller == Caller::Accept => {
                     let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Results);
-                    let detail = "another consumer has taken over the claim of its key";
+                    let detail = "another consumer has taken over the claim of the message's key";
                     Err(SettleProblem::LeaseLost(
                         error.with_queue(&consumer.queue).with_detail(detail),
                     ))

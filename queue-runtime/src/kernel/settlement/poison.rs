@@ -127,7 +127,7 @@ fn follow_up(
         Caution::None => Some(&incoming.body),
         Caution::Undecoded => None,
         Caution::Uncalled => {
-            return Err("it is no longer called: ten calls ended without the message being moved, as when the process is killed".into());
+            return Err("`on_poison` is not called any more for this message: ten calls ended without the message being moved, as when the process is killed".into());
         }
     };
     let envelope = Arc::clone(&incoming.envelope);
@@ -203,7 +203,7 @@ impl Settling<'_> {
             return Err(unsettled);
         };
         let id = &incoming.envelope.id;
-        tracing::warn!(target: LOG, queue = %incoming.lease.queue(), %id, reply_queue = %queue, %error, "failed to tell the sender of a request that it gets no reply");
+        tracing::warn!(target: LOG, queue = %incoming.lease.queue(), %id, reply_queue = %queue, %error, "failed to tell the sender of a request that no reply comes");
         let untold = write(context, incoming, purpose, unsettled.puts, delete);
         Box::pin(untold).await
     }

@@ -208,7 +208,7 @@ pub(crate) fn leave_out_replies(
     let left_out = puts.len() < before;
     if left_out {
         let id = id.as_str();
-        tracing::debug!(target: LOG, %queue, id, reply_queue = %missing, "the reply to a message is not sent: nobody waits for it any more");
+        tracing::debug!(target: LOG, %queue, id, reply_queue = %missing, "the reply to a message is not sent: the sender does not wait any more");
     }
     left_out
 }

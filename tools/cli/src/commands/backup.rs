@@ -8,12 +8,12 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::storage::sqlite_file;
 
-/// Copy a SQLite file while it is in use. The copy is complete and synced when this ends.
+/// Copy a SQLite file while it is in use. The copy is complete and synced when the command ends.
 ///
 /// Bodies that do not match their checksums are copied as they are; `check` finds them.
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
-    /// The copy, which must not exist.
+    /// The path of the copy, where no file may exist.
     to: PathBuf,
 }
 

@@ -8,20 +8,20 @@ use crate::session::Session;
 
 /// Show the messages of a queue in any state, page by page, without changing anything. In memory and on SQLite.
 ///
-/// Messages come in the order in which they become visible. On Azure, `peek` shows the first visible ones.
+/// Messages come in the order in which they become visible. On Azure, `peek` shows the first visible messages.
 #[derive(Debug, Args)]
 pub(crate) struct Browse {
     queue: String,
 
-    /// How many messages at most.
+    /// The maximum number of messages.
     #[arg(long, short = 'n', default_value_t = 50, conflicts_with = "all")]
     count: u64,
 
-    /// All messages.
+    /// Show all messages.
     #[arg(long)]
     all: bool,
 
-    /// Where to begin: what the last page of an earlier call ended with.
+    /// Begin at this mark, which an earlier page has printed at its end.
     #[arg(long, value_name = "MARK")]
     from: Option<String>,
 
@@ -32,11 +32,11 @@ pub(crate) struct Browse {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum State {
-    /// Can be received.
+    /// The message can be received.
     Visible,
-    /// Put with a delay that is not over.
+    /// The message was put with a delay that is not over.
     Delayed,
-    /// Received by a consumer, or put back to be received later.
+    /// A consumer has received the message, or has put the message back for later.
     Held,
 }
 

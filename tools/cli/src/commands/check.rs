@@ -7,12 +7,12 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::{Bar, Output, count, escape};
 use crate::storage::sqlite_file;
 
-/// Check a SQLite file, also while it is in use: its pages, its checksums, and what its tables promise each other.
+/// Check a SQLite file, also while the file is in use: pages, checksums, and whether the tables agree with each other.
 ///
-/// Changes nothing. Exit code 6 says that something is wrong.
+/// Changes nothing. Exit code 6 means damage.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Leave out indexes and checksums, which take longest.
+    /// Leave out indexes and checksums, which take most of the time.
     #[arg(long)]
     quick: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) async fn run(check: &Check, general: &General) -> Result<()> {
         return Ok(());
     }
     let text = "the file is damaged";
-    let help = "keep a copy of it; `salvage` of the library copies what is readable, as docs/sqlite.md says";
+    let help = "keep a copy of the file; `salvage` of the library copies what is readable, as docs/sqlite.md says";
     Err(Failure::new(Exit::Partial, text).with_help(help))
 }
 

@@ -10,8 +10,8 @@ use crate::output::Output;
 
 /// Estimate the storage transactions of a workload in a month, and what they cost.
 ///
-/// Opens no storage: runs listeners and messages in simulated time. Without arguments, the workload is that of the photo
-/// mosaics in the white paper on queue-based messaging.
+/// Opens no storage: runs listeners and messages in simulated time. Without arguments, the workload is that of the
+/// photo mosaics in the white paper on queue-based messaging.
 #[derive(Debug, Args)]
 pub(crate) struct Cost {
     /// Number of instances, each with a listener.
@@ -26,7 +26,7 @@ pub(crate) struct Cost {
     /// Messages a day.
     #[arg(long, value_name = "N", default_value_t = Workload::default().messages)]
     messages: u32,
-    /// Bytes of a message's payload, which decide on how many fit a pack.
+    /// Bytes of a message's payload.
     #[arg(long, value_name = "BYTES", default_value_t = Workload::default().payload, value_parser = payload)]
     payload: usize,
     /// Messages that are submitted by one call.

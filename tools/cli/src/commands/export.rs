@@ -19,23 +19,24 @@ const LARGE: u64 = 16 * 1024 * 1024;
 
 /// Copy the messages of a queue to a file, one line of JSON each, or move them there.
 ///
-/// Without --move, messages in any state are copied, and nothing is changed: in memory and on SQLite. With --move, which
-/// works on every storage, visible messages are received, written and synced to the disk, and only deleted if the file is at
-/// its path then, with all of them. If that is interrupted, messages that are in the file may be on the queue too, with the
-/// same ids; none is lost. One process at a time writes a file.
+/// Without --move, messages in any state are copied, and nothing is changed: in memory and on SQLite. With --move,
+/// which works on every storage, visible messages are received, written and synced to the disk, and only deleted if the
+/// file is at its path then, with all of them. If that is interrupted, messages that are in the file may be on the
+/// queue too, with the same ids; none is lost. One process at a time writes a file.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     queue: String,
 
-    /// The file, which must not exist; `-`, the default, is standard output.
+    /// The new file; `-`, the default, is standard output.
     #[arg(default_value = "-")]
     file: PathBuf,
 
-    /// Delete each message from the queue once it is in the file and synced.
+    /// Delete each message from the queue once the message is in the file and synced.
     #[arg(long = "move")]
     moves: bool,
 
-    /// Add to a file that an earlier call has written. A torn last line is cut off: its message is still on the queue.
+    /// Add to a file that an earlier call has written. A torn last line is cut off: the message of that line is still
+    /// on the queue.
     #[arg(long)]
     append: bool,
 }
@@ -301,12 +302,9 @@ impl Target {
                 .find_map(|folder| file.rescue(folder.join(&name)).ok());
             failure.with_help(match rescued {
                 Some(rescued) => {
-                    format!(
-                        "what was written to it is in `{}` now",
-                        rescued.path().display()
-                    )
+                    format!("the output is in `{}` now", rescued.path().display())
                 }
-                None => "what was written to it is lost: it could not be written again".to_owned(),
+                None => "the output is lost: it could not be written to another file".to_owned(),
             })
         })
     }

@@ -19,15 +19,15 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Put the messages of a file that `export` has written on their queues, which are created if they are missing.
 ///
 /// Messages keep their ids, attempts and poison records. Importing a file twice puts copies with the same ids, which
-/// consumers that recognise copies handle once. A last line that ends too early is left out, as an interrupted export leaves
-/// it. One that lacks only the line end is put, and may be a copy. Any other file, and any other line, is an error that says
-/// what it is.
+/// consumers that recognise copies handle once. A last line that ends too early is left out, as an interrupted export
+/// leaves it. One that lacks only the line end is put, and may be a copy. Any other file, and any other line, is an
+/// error that says what it is.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// The file; `-` is standard input.
+    /// The file of an export; `-` is standard input.
     file: PathBuf,
 
-    /// Put all messages on this queue instead of those that they came from.
+    /// Put all messages on this queue instead of the queues that the file names.
     #[arg(long)]
     queue: Option<String>,
 
@@ -65,7 +65,7 @@ impl Imported {
         }
         let next = line + 1;
         failure.after_part(done, "message", "imported").with_help(format!(
-            "the lines before {line} are imported; go on with --from-line {line}, or {next} to leave it out"
+            "the lines before {line} are imported; go on with --from-line {line}, or leave out that line by --from-line {next}"
         ))
     }
 }

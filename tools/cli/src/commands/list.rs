@@ -15,11 +15,11 @@ pub(crate) const AT_ONCE: usize = 8;
 /// List the queues: how many messages each has, and its poison queue.
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Only queues whose names begin with this.
+    /// Only queues whose names begin with this text.
     #[arg(default_value = "")]
     prefix: String,
 
-    /// Also queues for replies, which belong to programs that make requests.
+    /// Also list the reply queues of programs that make requests.
     #[arg(long, short)]
     all: bool,
 }

@@ -30,7 +30,8 @@ pub(crate) struct Find {
 
 /// Delete the messages with these ids, in any state: in memory and on SQLite.
 ///
-/// A consumer that is handling one is told to stop when it renews its lease, and may complete it before.
+/// A consumer that handles such a message is told to stop at the next renewal of the lease, and may have completed the
+/// message by then.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteMessage {
     queue: String,
@@ -42,7 +43,8 @@ pub(crate) struct DeleteMessage {
 
 /// Replace the payload of a message; its id and its attempts stay. In memory and on SQLite.
 ///
-/// Without a payload, it is opened in the editor that VISUAL or EDITOR names. A message that a consumer holds is refused.
+/// Without a new payload on the command line, the payload is opened in the editor that VISUAL or EDITOR names. A
+/// message that a consumer holds cannot be changed.
 #[derive(Debug, Args)]
 pub(crate) struct Edit {
     queue: String,
@@ -136,7 +138,7 @@ pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
             let (was, file) = (editable(&message)?, Edited::new()?);
             let edited = file.in_editor(&was)?;
             if edited.trim_ascii() == was.as_bytes().trim_ascii() {
-                let text = "nothing was changed: the payload is as it was";
+                let text = "nothing was changed: the new payload equals the old payload";
                 return Err(Failure::new(Exit::Declined, text));
             }
             let replaced = replace(edit, &queue, &message, edited, session).await;
@@ -173,7 +175,7 @@ async fn found(queue: &AnyQueue, id: &MessageId) -> Result<Vec<Browsed>> {
     if found.is_empty() {
         let text = format!("no message with the id {id} is on queue `{}`", queue.name());
         return Err(Failure::new(Exit::NotFound, text).with_help(
-            "it may have been completed, or moved to the poison queue; items of a pack have no place of their own",
+            "the message may have been completed, or moved to the poison queue; messages in a pack have no place of their own",
         ));
     }
     Ok(found)
@@ -226,7 +228,7 @@ impl Edited {
         let editor = editor.filter(|editor| !editor.trim().is_empty());
         let Some(editor) = editor.filter(|_| io::stdin().is_terminal()) else {
             return Err(Failure::usage("no payload is given").with_help(
-                "give it after the id, or `-` for standard input, or set EDITOR on a terminal",
+                "give the payload after the id, or `-` for standard input, or set EDITOR on a terminal",
             ));
         };
         std::fs::write(self.0.path(), payload).map_err(|error| editing(&error))?;

@@ -10,17 +10,17 @@ use crate::session::Session;
 
 /// Show or change the metadata of a queue.
 ///
-/// `poisonthreshold` (attempts) and `defaulttimeout` (seconds) are settings of every consumer that does not set them
-/// itself. They reach consumers within a minute.
+/// `poisonthreshold` (attempts) and `defaulttimeout` (seconds) are settings for all consumers of the queue that have
+/// no such setting of their own. A change reaches consumers within a minute.
 #[derive(Debug, Args)]
 pub(crate) struct Metadata {
     queue: String,
 
-    /// Entries to set.
+    /// The entries of the metadata to set.
     #[arg(value_name = "NAME=VALUE")]
     set: Vec<Entry>,
 
-    /// The name of an entry to remove; repeat it for several.
+    /// The name of an entry to remove; repeat the option for several entries.
     #[arg(long, value_name = "NAME")]
     unset: Vec<String>,
 }

@@ -8,18 +8,19 @@ use crate::session::Session;
 
 /// Pause a queue: no listener of this library, in any process, receives its messages until `resume`.
 ///
-/// The mark is in the queue's metadata. Listeners obey it within 5 seconds on SQLite, and within a minute on Azure. What
-/// they have received is still handled. Messages can be submitted, and `receive` and other programs still get them.
+/// The pause is recorded in the queue's metadata. Listeners obey within 5 seconds on SQLite, and within a minute on
+/// Azure. Messages that were received before are still handled. Messages can be submitted. `receive` and programs
+/// without this library still receive messages.
 #[derive(Debug, Args)]
 pub(crate) struct Pause {
     queue: String,
 
-    /// Why, for whoever finds the queue paused.
+    /// The reason, which `stat`, `ls` and health checks show.
     #[arg(long)]
     reason: Option<String>,
 }
 
-/// Let listeners receive again, as soon as they notice.
+/// Resume a paused queue: listeners receive its messages again, within 5 seconds on SQLite and a minute on Azure.
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
     queue: String,

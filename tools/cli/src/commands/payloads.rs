@@ -7,7 +7,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::{Bar, count};
 use crate::session::Session;
 
-/// The payloads that lie beside the queues.
+/// Commands for payloads that are stored beside the queues.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Payloads {
     Sweep(SweepArguments),
@@ -16,15 +16,16 @@ pub(crate) enum Payloads {
 /// Delete payloads that no message needs any more, in the store that --payload-container or --payload-folder names.
 #[derive(Debug, Args)]
 pub(crate) struct SweepArguments {
-    /// Only count what would be deleted.
+    /// Only count the payloads that would be deleted.
     #[arg(long)]
     dry_run: bool,
 
-    /// A queue that was cleared or deleted, whose payloads go too if it is empty; repeat it for several.
+    /// A queue that was cleared or deleted: if the queue is empty, all its payloads are deleted. Repeat the option for
+    /// several queues.
     #[arg(long, value_name = "QUEUE")]
     cleared: Vec<queue_runtime::QueueName>,
 
-    /// How long marks are kept that tell copies of a message that it is done.
+    /// How long the marks of handled messages are kept, by which copies of a handled message are recognised.
     #[arg(long, value_name = "DURATION", default_value = "30days", value_parser = humantime::parse_duration)]
     mark_retention: Duration,
 }

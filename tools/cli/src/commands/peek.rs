@@ -11,7 +11,7 @@ use crate::session::Session;
 pub(crate) struct Peek {
     queue: String,
 
-    /// How many messages: at most 32 on Azure, 256 elsewhere.
+    /// The number of messages: at most 32 on Azure, 256 on other storages.
     #[arg(long, short = 'n', default_value_t = 10)]
     count: u32,
 }

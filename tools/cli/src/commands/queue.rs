@@ -9,19 +9,19 @@ use crate::failure::Result;
 use crate::output::count;
 use crate::session::Session;
 
-/// Create a queue. Does nothing if it exists.
+/// Create a queue. Does nothing if the queue exists.
 #[derive(Debug, Args)]
 pub(crate) struct Create {
     queue: String,
 
-    /// Metadata of a new queue; repeat it for several.
+    /// An entry of the metadata of the new queue; repeat the option for several entries.
     #[arg(long, value_name = "NAME=VALUE")]
     metadata: Vec<Entry>,
 }
 
 /// Delete a queue with all its messages.
 ///
-/// Keys of unique submissions are as after `clear`.
+/// The keys of unique submissions are kept or freed as by `clear`.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     queue: String,
@@ -30,8 +30,8 @@ pub(crate) struct Delete {
 /// Delete all messages of a queue, in any state. The queue stays.
 ///
 /// `export` keeps a copy. Payloads that are not in the messages stay until `payloads sweep --cleared`. A key that is unique
-/// until its message is settled is free then; one that is unique for a time (`unique_for`) stays for that time, so that a
-/// submission of it puts nothing.
+/// until its message is settled is free then; one that is unique for a time (`unique_for`) stays for that time, so that
+/// a submission of it puts nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Clear {
     queue: String,

@@ -9,21 +9,21 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::KeptOutput;
 use crate::session::Session;
 
-/// Receive messages: write each as a line of JSON, then hand it back, or complete it.
+/// Receive messages: write each message as a line of JSON, then hand the message back, or complete the message.
 ///
-/// A message that is handed back is visible again at once, on SQLite in its place and on Azure behind the others, and this
-/// attempt does not count. With `--complete`, a message is deleted once its line is written, and synced to the disk if the
-/// output is a file. Its consumers do not get it then. One process at a time writes a file; `>>` adds to it, while `>`
-/// empties it even if another process writes it.
+/// A message that is handed back is visible again at once, on SQLite in its place and on Azure behind the others, and
+/// this attempt does not count. With `--complete`, a message is deleted once its line is written, and synced to the
+/// disk if the output is a file. Its consumers do not get it then. One process at a time writes a file; `>>` adds to
+/// it, while `>` empties it even if another process writes it.
 #[derive(Debug, Args)]
 pub(crate) struct Receive {
     queue: String,
 
-    /// How many messages at most.
+    /// The maximum number of messages.
     #[arg(long, short = 'n', default_value_t = 1)]
     count: u64,
 
-    /// Delete each message once its line is written.
+    /// Delete each message once the line of the message is written.
     #[arg(long)]
     complete: bool,
 

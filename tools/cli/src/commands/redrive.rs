@@ -19,70 +19,71 @@ pub(crate) struct Redrive {
     /// The poison queue, such as `orders-poison`.
     queue: String,
 
-    /// Only count and list what would be moved.
+    /// Only count and list the messages that would be moved.
     #[arg(long)]
     dry_run: bool,
 
-    /// Only the message with this id; repeat it for several.
+    /// Only the message with this id; repeat the option for several ids.
     #[arg(long, value_name = "ID", help_heading = "Filters")]
     id: Vec<String>,
 
-    /// Only messages of this kind; repeat it for several.
+    /// Only messages of this kind; repeat the option for several kinds.
     #[arg(long, value_name = "KIND", help_heading = "Filters")]
     kind: Vec<String>,
 
-    /// Only messages that are poison for this reason; repeat it for several.
+    /// Only messages that are poison for this reason; repeat the option for several reasons.
     #[arg(long, value_name = "REASON", help_heading = "Filters")]
     reason: Vec<Reason>,
 
-    /// Only messages whose error contains this text; repeat it for several, all of which must occur.
+    /// Only messages whose error contains this text; with several such options, all texts must occur.
     #[arg(long, value_name = "TEXT", help_heading = "Filters")]
     error: Vec<String>,
 
-    /// Only messages that were put aside at least this long ago.
+    /// Only messages that became poison at least this long ago.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, help_heading = "Filters")]
     older_than: Option<Duration>,
 
-    /// Only messages that were put aside less than this long ago.
+    /// Only messages that became poison less than this long ago.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, help_heading = "Filters")]
     younger_than: Option<Duration>,
 
-    /// Also messages that came from this queue; repeat it for several.
+    /// Also messages that came from this queue; repeat the option for several queues.
     ///
-    /// Who can put messages on the poison queue can write any record, so name no queue that they must not write to.
+    /// A program that can put messages on the poison queue can forge their poison records, so name no queue that such a
+    /// program must not write to.
     #[arg(long, value_name = "QUEUE")]
     allow: Vec<QueueName>,
 
-    /// Also messages without a poison record, to this queue. Only without filters.
+    /// Move messages without a poison record, too, to this queue. Not allowed together with filters.
     #[arg(long, value_name = "QUEUE")]
     unrecorded_to: Option<QueueName>,
 
-    /// How many messages a second at most.
+    /// The maximum number of messages a second.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
 
-    /// Let the attempts so far count.
+    /// Keep the count of attempts, instead of beginning at zero.
     #[arg(long)]
     keep_attempts: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Reason {
-    /// All its attempts failed.
+    /// All attempts of the message failed.
     Failed,
-    /// The handler rejected it.
+    /// The handler rejected the message.
     Rejected,
-    /// Its body does not decode as the queue's type.
+    /// The body does not decode as the queue's type.
     Undecodable,
-    /// Its version is too new.
+    /// The version of the payload is newer than the consumer knows.
     NewerVersion,
-    /// No handler takes its kind.
+    /// No handler takes the kind of the message.
     UnhandledKind,
-    /// It would have expired before the next attempt.
+    /// The message would have expired before the next attempt.
     Expiring,
-    /// Its attempts ended without a record, as when a process is killed.
+    /// Attempts ended without a record, as when a process is killed.
     Crashed,
-    /// The storage found its body damaged.
+    /// The storage found the body damaged.
     Damaged,
     /// A reason that a newer program has recorded.
     Unknown,
@@ -153,7 +154,7 @@ pub(crate) async fn run(arguments: Redrive, session: &Session) -> Result<()> {
     let wanted = arguments.redrive(session)?.dry_run().await?;
     let unseen = match wanted.unseen {
         0 => String::new(),
-        unseen => format!(", and those of about {unseen} further ones that fit"),
+        unseen => format!(", and the messages that fit among about {unseen} further messages"),
     };
     if wanted.redriven + wanted.unseen == 0 {
         report(session, &wanted, "would be moved")?;
@@ -241,13 +242,13 @@ fn report(session: &Session, redriven: &Redriven, moved: &str) -> Result<()> {
             redriven.without_record,
             "left, without a poison record; see --unrecorded-to",
         ),
-        (redriven.duplicates, "deleted as copies of others"),
+        (redriven.duplicates, "deleted as copies of other messages"),
         (redriven.hidden, "left, held or delayed"),
         (redriven.taken, "taken by another consumer"),
         (redriven.refused, "left, refused by their queue"),
         (
             redriven.not_allowed,
-            "left, from a queue that --allow does not name",
+            "left, because --allow does not name their queue",
         ),
         (
             redriven.unseen,

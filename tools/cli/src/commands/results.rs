@@ -14,7 +14,7 @@ use crate::output::table::{number, text};
 use crate::output::{NOT_KNOWN, Table, age, count, escape, note};
 use crate::session::Session;
 
-/// What is recorded of work that is done once: in memory and on SQLite, where it lies beside the queues.
+/// Shows and removes the records of work that is done once, which memory and SQLite keep beside the queues.
 #[derive(Debug, Args)]
 pub(crate) struct Results {
     #[command(subcommand)]
@@ -25,20 +25,20 @@ pub(crate) struct Results {
 enum Action {
     /// List the records, without their values.
     List {
-        /// Only this scope, such as `once` or `queue orders`.
+        /// Only records of this scope, such as `once` or `queue orders`.
         scope: Option<String>,
-        /// How many at most.
+        /// The maximum number of records.
         #[arg(long, short = 'n', default_value_t = 50)]
         count: u32,
-        /// Where to begin: what an earlier call ended with.
+        /// Begin at this mark, which an earlier page has printed at its end.
         #[arg(long, value_name = "MARK")]
         from: Option<String>,
     },
     /// Find a record, and show it with its value.
     Find { scope: String, key: String },
-    /// Remove a record. The work is done again when it is asked for next.
+    /// Remove a record. The next request for the work does the work again.
     Forget { scope: String, key: String },
-    /// Remove the records that are no longer needed. Programs that record results do this by themselves.
+    /// Remove the records that are no longer needed. Programs that record results remove old records by themselves.
     Sweep,
 }
 
@@ -193,11 +193,12 @@ async fn forget(store: &Arc<dyn ResultStore>, work: &WorkKey, session: &Session)
                 age(remaining)
             );
             let failure = Failure::new(Exit::Failed, text);
-            Err(failure.with_help("stop the program that does it, or wait until it ends"))
+            Err(failure
+                .with_help("stop the program that does the work, or wait until the lease ends"))
         }
         _ => Err(Failure::new(
             Exit::Failed,
-            "the store has not said what it did",
+            "the idempotency store gave no known answer",
         )),
     }
 }

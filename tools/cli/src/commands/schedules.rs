@@ -11,7 +11,7 @@ use crate::session::Session;
 /// How many schedules are read at once.
 const PAGE: u32 = 200;
 
-/// The schedules that the storage knows, with their last ticks: in memory and on SQLite.
+/// Shows and removes the recorded ticks of schedules: in memory and on SQLite.
 #[derive(Debug, Args)]
 pub(crate) struct Schedules {
     #[command(subcommand)]
@@ -20,11 +20,11 @@ pub(crate) struct Schedules {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List them, whether or not they run anywhere. This is the default.
+    /// List the schedules, running or not. This command is the default.
     List,
     /// Let a schedule begin anew now, because its last tick was recorded by a clock that was ahead.
     Reset { name: String },
-    /// Remove what is recorded of a schedule that no program starts any more.
+    /// Remove the record of a schedule that no program starts any more.
     Forget { name: String },
 }
 

@@ -42,15 +42,15 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "NAME", requires = "file")]
     batch: Option<String>,
 
-    /// Submit the payload alone, without an envelope, for a program that is not of this library.
+    /// Submit the payload alone, without an envelope, for a consumer without this library.
     #[arg(long)]
     bare: bool,
 
-    /// The message id. The default is a new one.
+    /// The message id; by default a new id.
     #[arg(long, value_parser = parse_id, conflicts_with_all = ["file", "bare"])]
     id: Option<MessageId>,
 
-    /// The id of the request that the message belongs to. The default is a new one.
+    /// The id of the request that the message belongs to; by default a new id.
     #[arg(long, value_parser = parse_request_id, conflicts_with = "bare")]
     request_id: Option<RequestId>,
 
@@ -62,7 +62,7 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
     delay: Duration,
 
-    /// When the message expires. By default it never does.
+    /// The time after which the message expires; by default the message never expires.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
 }

@@ -19,12 +19,13 @@ use crate::session::Session;
 /// How many readings a history shows.
 const HISTORY: usize = 20;
 
-/// Show the queues live: how many messages come and go, wait, and are poison. Ctrl-C ends it.
+/// Show the queues live: the rates of puts and removals, and the numbers of waiting and poison messages. Ctrl-C ends
+/// the command.
 ///
-/// Without a terminal it writes a table, or with --json a line for each queue, at each interval.
+/// If the output is no terminal, the command writes a table at each interval, or with --json a line for each queue.
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    /// Only queues whose names begin with this.
+    /// Only queues whose names begin with this text.
     #[arg(default_value = "")]
     prefix: String,
 
@@ -32,7 +33,7 @@ pub(crate) struct Watch {
     #[arg(long, short, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     interval: Duration,
 
-    /// End after so many readings.
+    /// End after this number of readings.
     #[arg(long, short = 'n', value_name = "READINGS")]
     count: Option<u64>,
 }

@@ -43,6 +43,10 @@ fn comments_blank_lines_and_tests_are_no_code() {
         ("queue/tests/it/a.rs", "#[test]\nfn f() {}\n"),
         ("tools/cli/src/main.rs", "fn main() {}\n"),
         ("README.md", "Three words here\n"),
+        (
+            "queue-runtime/src/docs/guide/readme.md",
+            "Three words here\n",
+        ),
         ("CHANGELOG.md", "Two words\n"),
     ];
     let page = page(&files);

@@ -37,9 +37,9 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
 
 use crate::extensions::objects::{Folder, whole};
 
-/// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory.
+/// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory (feature `object-store`).
 ///
-/// It needs nothing of the store but *create unless it exists* ([`PutMode::Create`]), listings that show what was
+/// The object store needs to offer nothing but *create unless it exists* ([`PutMode::Create`]), listings that show what was
 /// created before, and deletions. The clocks of different machines are never compared: another's lease has ended when
 /// its objects were seen unchanged for the length of the lease, on this process's own clock. A process that has not
 /// watched the key before therefore waits for a whole lease, also if the other ended long ago.

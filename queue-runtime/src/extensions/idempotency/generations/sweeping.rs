@@ -125,14 +125,14 @@ async fn kept(objects: &dyn ObjectStore, name: &Path) -> Duration {
         Ok(bytes) => bytes,
         Err(object_store::Error::NotFound { .. }) => return KEEP_WITHOUT_RESULT,
         Err(error) => {
-            tracing::warn!(object = %name, %error, "left an object of a result store that cannot be read");
+            tracing::warn!(object = %name, %error, "failed to read an object of a result store; the sweep keeps the object");
             return Duration::MAX;
         }
     };
     match retention(&bytes) {
         Ok(retention) => retention.unwrap_or(KEEP_WITHOUT_RESULT),
         Err(problem) => {
-            tracing::warn!(object = %name, problem, "left an object of a result store that cannot be understood");
+            tracing::warn!(object = %name, problem, "an object of a result store has an unknown form; the sweep keeps the object");
             Duration::MAX
         }
     }

@@ -64,7 +64,7 @@ pub struct ExportFile {
 }
 
 impl ExportFile {
-    /// Creates a file, which must not exist. Its name is synced to the disk.
+    /// Creates a new file; fails if the file exists. Its name is synced to the disk.
     ///
     /// # Errors
     /// [`AlreadyExists`](io::ErrorKind::AlreadyExists); the file system's error.
@@ -72,7 +72,7 @@ impl ExportFile {
         Self::open(path.into(), OpenOptions::new().create_new(true))
     }
 
-    /// Opens a file that another `ExportFile` has written, to add to it, or creates it. A torn last line, which an
+    /// Opens a file of an earlier `ExportFile` to append to it, or creates the file. A torn last line, which an
     /// interrupted process leaves, is [cut off](Self::cut). A whole one without its line end gets one.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl ExportFile {
         Ok(opened)
     }
 
-    /// Writes messages behind those that are in the file. After an error, none of them is.
+    /// Appends messages to the file. After an error, none of them is.
     ///
     /// # Errors
     /// The file system's error.
@@ -201,8 +201,7 @@ impl ExportFile {
         Ok(new)
     }
 
-    /// Whether this is the beginning of a line of such a file, and ends too early: what an interrupted process leaves as the
-    /// last line.
+    /// Whether the bytes are an incomplete line, as an interrupted process leaves it at the end of the file.
     #[must_use]
     pub fn is_torn(line: &[u8]) -> bool {
         let begins = line.starts_with(BEGIN) || BEGIN.starts_with(line);
@@ -215,7 +214,7 @@ impl ExportFile {
         self.cut
     }
 
-    /// Returns the path that it was opened by.
+    /// Returns the path by which the file was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

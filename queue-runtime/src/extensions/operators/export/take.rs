@@ -27,7 +27,7 @@ pub struct Taken {
     /// The messages. Write them to where they are to be kept, and prove that they are there, before
     /// [`delete`](Self::delete).
     pub messages: Vec<ExportedMessage>,
-    /// Those that could not be taken. They stay on the queue, invisible until the lease ends.
+    /// The messages that could not be taken. They stay on the queue, invisible until the lease ends.
     pub left: Vec<Left>,
     queue: AnyQueue,
     held: Vec<Held>,
@@ -46,7 +46,7 @@ impl fmt::Debug for Held {
     }
 }
 
-/// What [`Taken::delete`] has done.
+/// The result of [`Taken::delete`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TakenOff {
@@ -61,7 +61,7 @@ pub struct TakenOff {
 #[error("stopped after {} deleted messages: {error}", so_far.deleted)]
 #[non_exhaustive]
 pub struct DeleteError {
-    /// What was deleted before and beside it.
+    /// The messages that were deleted in spite of the error.
     pub so_far: TakenOff,
     /// Messages of which it is not known whether they were deleted.
     pub unknown: u64,

@@ -1,7 +1,7 @@
 use queue_core::backend::StorageId;
 use queue_core::{Envelope, Error, QueueName};
 
-/// The result of a redrive: the number of messages by what happened to them.
+/// The result of a redrive: the numbers of messages by outcome.
 ///
 /// ```
 /// use queue_runtime::{Message, testing};
@@ -35,8 +35,8 @@ pub struct Redriven {
     pub without_record: u64,
     /// Deleted copies of messages that this redrive had already moved back.
     pub duplicates: u64,
-    /// Messages left on the poison queue because they were invisible: delayed, or held by a consumer of it. Only
-    /// counted on a storage that can be [browsed](crate::backend::Backend::browse).
+    /// Messages left on the poison queue because they were invisible: delayed, or held by a consumer of the poison
+    /// queue. Only counted on a storage that can be [browsed](crate::backend::Backend::browse).
     pub hidden: u64,
     /// Messages that another consumer of the poison queue, or another redrive, took first.
     pub taken: u64,
@@ -90,7 +90,7 @@ pub struct RedriveStep<'m> {
     pub storage_id: &'m StorageId,
     /// The message's envelope, with its poison record. `None` if it is not an event.
     pub envelope: Option<&'m Envelope>,
-    /// What happened.
+    /// The outcome for the message.
     pub outcome: &'m RedriveOutcome,
 }
 
@@ -126,24 +126,25 @@ pub struct RedriveStep<'m> {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RedriveOutcome {
-    /// It was moved to this queue.
+    /// The message was moved to this queue.
     Redriven(QueueName),
-    /// It was left because of the filters.
+    /// The message was left on the poison queue because of the filters.
     Filtered,
-    /// It was left because it has no poison record.
+    /// The message was left on the poison queue because it has no poison record.
     WithoutRecord,
-    /// It was a copy of a message that was moved before, and was deleted.
+    /// The message was a copy of a message that was moved before, and was deleted.
     Duplicate,
-    /// It was left because it was invisible.
+    /// The message was left on the poison queue because it was invisible.
     Hidden,
-    /// Another consumer or redrive received it first.
+    /// Another consumer or redrive received the message first.
     Taken,
-    /// It was left because its own queue refuses it for good, with this error. A reply queue refuses all messages. The
-    /// error is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another message holds its
-    /// [unique key](crate::Submit::unique_until_settled): another redrive can move it once that one is settled.
+    /// The message was left on the poison queue because its own queue refuses it for good, with this error. A reply
+    /// queue refuses all messages. The error is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another message
+    /// holds its [unique key](crate::Submit::unique_until_settled): another redrive can move it once that one is
+    /// settled.
     Refused(Error),
-    /// It was left because its record names this queue, which the redrive may not send to. See
-    /// [`Redrive::allow`](super::Redrive::allow).
+    /// The message was left on the poison queue because its record names this queue, which the redrive may not send to.
+    /// See [`Redrive::allow`](super::Redrive::allow).
     NotAllowed(QueueName),
 }
 

@@ -211,7 +211,7 @@ async fn a_receive_that_was_given_up_is_not_sent() {
         sending.give_up();
     };
     let (given_up, ()) = tokio::join!(receive(), gives_up);
-    assert!(given_up.expect_err("it was given up").is_unsent());
+    assert!(given_up.expect_err("the request was given up").is_unsent());
     assert_eq!(of.clock.monotonic(), SECOND / 2);
     of.limited.properties(&QUEUE).await.expect("read");
     assert_eq!(of.clock.monotonic(), SECOND, "it has taken no token");

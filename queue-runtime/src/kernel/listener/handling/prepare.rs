@@ -57,7 +57,8 @@ pub(super) async fn prepare(
         let settling = Settling::new(context, consumer, incoming);
         if marked && has_to_wait && can_wait_outside(settling, after) {
             // Without its mark: whatever ends the process meanwhile is not its doing.
-            let reason = Some("it has to wait for its turn, and is on its last chance".to_owned());
+            let reason =
+                Some("the message has to wait for its turn, and is on its last chance".to_owned());
             return Err(Refusal::Ends(End::Postponed { after, reason }));
         }
         own = Box::pin(wait(room, route, incoming)).await?;

@@ -78,7 +78,7 @@ impl<M> Accepting<M> {
                 }
                 Err(error) if !accepted.is_empty() => {
                     let queue = &consumer.queue;
-                    tracing::warn!(%queue, %error, "failed to accept more messages; returning those that were accepted");
+                    tracing::warn!(%queue, %error, "failed to accept more messages; returning the accepted messages");
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
                     return Err(AcceptError::QueueNotFound(consumer.queue.clone()));

@@ -13,7 +13,7 @@ use super::{AcceptError, AcceptMany};
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::delivery::Delivery;
 
-/// The messages of a queue as a [`Stream`], which goes on when the queue is empty: it then waits. From
+/// The messages of a queue as a [`Stream`], which waits while the queue is empty. From
 /// [`QueueService::messages`](crate::QueueService::messages).
 ///
 /// Messages are received when the stream is polled and has none: up to its bound at once, which then wait in it with

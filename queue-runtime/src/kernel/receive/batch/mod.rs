@@ -57,7 +57,7 @@ impl<M> Batch<M> {
         self.0.len()
     }
 
-    /// Whether there is none, as in no batch of a listener.
+    /// Whether the batch is empty, which no batch of a listener is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -188,8 +188,8 @@ impl<F> Batching<F> {
         self
     }
 
-    /// Sets how long the first message of a batch waits for others. The default is 100 ms; a quarter of the visibility
-    /// timeout is the most.
+    /// Sets how long the first message of a batch waits for further messages. The default is 100 ms; a quarter of the
+    /// visibility timeout is the most.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.max_wait = wait;
@@ -252,17 +252,17 @@ impl<F> fmt::Debug for Batching<F> {
     }
 }
 
-/// What becomes of the messages of a batch. From [`IntoBatchDisposition`].
+/// The outcome of the handler of a batch: what to do with each message. From [`IntoBatchDisposition`].
 #[derive(Debug)]
 pub struct BatchDisposition(Returned);
 
 #[derive(Debug)]
 enum Returned {
-    /// All are completed.
+    /// All messages of the batch are completed.
     Completed,
     /// The batch failed as a whole.
     Failed(Failure),
-    /// One for each message, in their order.
+    /// A disposition for each message, in the order of the batch.
     Each(Vec<Disposition>),
 }
 
