@@ -1,4 +1,4 @@
-//! The tests that `docs/guarantees.md` names exist.
+//! The tests that `docs/guarantees-tests.md` names exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ fn named(page: &str) -> Vec<(String, String)> {
 #[test]
 fn every_test_on_the_page_exists() {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let page = fs::read_to_string(root.join("docs/guarantees.md")).expect("the page");
+    let page = fs::read_to_string(root.join("docs/guarantees-tests.md")).expect("the page");
     let named = named(&page);
     assert!(named.len() > 80, "{} tests are named", named.len());
     let mut found = BTreeMap::new();
