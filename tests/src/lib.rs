@@ -1,5 +1,6 @@
 //! Servers, and a log, for the tests of several packages. `tests/` holds tests that need more than one crate.
 
+mod alone;
 pub mod azure_stub;
 pub mod azurite;
 pub mod http;
@@ -8,5 +9,6 @@ pub mod orders;
 mod random;
 mod written;
 
+pub use alone::is_alone;
 pub use random::incompressible;
 pub use written::Written;

@@ -226,9 +226,10 @@ const STEPS: &[Step] = &[
             "queue-runtime",
             "--all-features",
             "--test",
-            "payloads",
+            "it",
             "--",
             "--ignored",
+            "payloads::azurite",
         ],
     ),
     waiting(

@@ -12,7 +12,7 @@ mod memory {
 mod sqlite {
     use queue_core::conformance::OfBackend;
 
-    use crate::sqlite::SqliteHarness;
+    use crate::sqlite::conformance::SqliteHarness;
 
     queue_core::result_store_tests!(OfBackend::new(SqliteHarness));
 }

@@ -13,7 +13,7 @@ mod memory {
 mod sqlite {
     use queue_core::conformance::OfBackend;
 
-    use crate::sqlite::SqliteHarness;
+    use crate::sqlite::conformance::SqliteHarness;
 
     queue_core::notifier_tests!(OfBackend::new(SqliteHarness));
 }

@@ -11,13 +11,14 @@ use queue_runtime::{
     ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, Operation,
     QueueService, Received, SettleProblem, blocking,
 };
+use queue_tests::is_alone;
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{
-    GUARD, NEVER, assert_few_threads, count, events, gate, guarded, is_alone, poison, stop,
+    GUARD, NEVER, assert_few_threads, count, events, gate, guarded, poison, stop,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

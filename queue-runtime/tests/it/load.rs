@@ -11,12 +11,13 @@ use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{Operation, QueueService, Received, RetryPolicy};
+use queue_tests::is_alone;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};
-use crate::support::{GUARD, count, is_alone, stop};
+use crate::support::{GUARD, count, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

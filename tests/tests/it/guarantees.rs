@@ -1,62 +1,36 @@
-//! The tests that `docs/guarantees.md` names exist.
+//! The tests that `docs/guarantees-tests.md` names exist where it says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
-/// The tests of all sources, by file or folder.
-fn tests(folder: &Path, found: &mut BTreeMap<String, BTreeSet<String>>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.expect("names are text");
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                tests(&path, found);
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let source = fs::read_to_string(&path).expect("a source");
-            let module = module(&path);
-            for (module, test) in listed(&module, &source) {
-                found.entry(module).or_default().insert(test);
-            }
-            found.entry(module).or_default().extend(names(&source));
-        }
-    }
-}
-
-/// The file's name, or its folder's if that says more.
-fn module(path: &Path) -> String {
-    let stem = |path: &Path| {
-        path.file_stem()
-            .and_then(|stem| stem.to_str())
-            .map(str::to_owned)
-    };
-    let own = stem(path).expect("names are text");
-    match own.as_str() {
-        "main" | "mod" | "tests" => stem(path.parent().expect("a folder")).expect("text"),
-        _ => own,
-    }
-}
-
 /// The functions with an attribute that makes them tests.
-fn names(source: &str) -> impl Iterator<Item = String> {
-    let ends = |c: char| !(c.is_alphanumeric() || c == '_');
-    let name = move |rest: &str| rest.split(ends).next().unwrap_or_default().to_owned();
-    let lines = source.lines().map(str::trim_start);
-    let mut lines = lines.filter(|line| !line.starts_with("//"));
+fn names(source: &str) -> impl Iterator<Item = &str> {
+    let mut lines = code(source);
     iter::from_fn(move || {
         lines.find(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))?;
-        let (_, rest) = lines.find_map(|line| line.split_once("fn "))?;
-        Some(name(rest))
+        lines.find_map(function)
     })
+}
+
+/// The lines of a source without those of comments.
+fn code(source: &str) -> impl Iterator<Item = &str> {
+    let lines = source.lines().map(str::trim_start);
+    lines.filter(|line| !line.starts_with("//"))
+}
+
+/// The function that a line of code begins.
+fn function(line: &str) -> Option<&str> {
+    let ends = |c: char| !(c.is_alphanumeric() || c == '_');
+    let (_, rest) = line.split_once("fn ")?;
+    rest.split(ends).next()
 }
 
 /// The calls of macros that make a test of each function that they list.
 const LISTS: [&str; 2] = ["\nsuite! {", "\ndropped! {"];
 
 /// The functions that such a macro makes tests, with their modules: that of the source, unless the list names them.
-fn listed(own: &str, source: &str) -> Vec<(String, String)> {
+fn listed<'a>(own: &'a str, source: &'a str) -> Vec<(&'a str, &'a str)> {
     let list = LISTS.iter().find_map(|list| source.split_once(list));
     let Some((_, list)) = list else {
         return Vec::new();
@@ -74,35 +48,69 @@ fn listed(own: &str, source: &str) -> Vec<(String, String)> {
                 module = word;
                 words.nth(1);
             }
-            _ => found.push((module.to_owned(), word.to_owned())),
+            _ => found.push((module, word)),
         }
     }
     found
 }
 
-/// The tests that a page names: the code spans with `::` in its tables' last columns.
-fn named(page: &str) -> Vec<(String, String)> {
+/// The file's name without its extension.
+fn module(path: &Path) -> &str {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    stem.expect("names are text")
+}
+
+/// The tests of a source. Those that a list makes tests are in its own file, or in one of the folder of its name.
+fn tests(root: &Path, path: &str) -> BTreeSet<String> {
+    let path = root.join(path);
+    let Ok(source) = fs::read_to_string(&path) else {
+        return BTreeSet::new();
+    };
+    let list = path.parent().expect("a folder").with_extension("rs");
+    let list = fs::read_to_string(list).unwrap_or_default();
+    let own = module(&path);
+    let here = listed(own, &source).into_iter().chain(listed(own, &list));
+    let here: BTreeSet<_> = here.filter(|(module, _)| *module == own).collect();
+    let functions = code(&source).filter_map(function);
+    let listed = functions.filter(|function| here.contains(&(own, function)));
+    names(&source).chain(listed).map(str::to_owned).collect()
+}
+
+/// The tests that a page names, with their files, and what of its tables' last columns names none: each cell has parts
+/// like "`path.rs`: `test`, `test`", separated by semicolons. A part without code spans is prose.
+fn named(page: &str) -> (Vec<(&str, &str)>, Vec<&str>) {
+    let (mut named, mut unclear) = (Vec::new(), Vec::new());
     let cells = page.lines().filter(|line| line.starts_with('|'));
     let cells = cells.filter_map(|line| line.trim_end_matches('|').rsplit('|').next());
-    let spans = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    spans
-        .filter_map(|span| span.split_once("::"))
-        .map(|(module, test)| (module.to_owned(), test.to_owned()))
-        .collect()
+    let parts = cells.flat_map(|cell| cell.split("; ")).map(str::trim);
+    for part in parts.filter(|part| part.contains('`')) {
+        let mut spans = part.split('`').skip(1).step_by(2);
+        let path = spans.next().filter(|path| path.ends_with(".rs"));
+        let before = named.len();
+        if let Some(path) = path {
+            named.extend(spans.map(|test| (path, test)));
+        }
+        if named.len() == before && !part.starts_with("the step ") {
+            unclear.push(part);
+        }
+    }
+    (named, unclear)
 }
 
 #[test]
-fn every_test_on_the_page_exists() {
+fn every_test_on_the_page_is_where_it_says() {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let page = fs::read_to_string(root.join("docs/guarantees.md")).expect("the page");
-    let named = named(&page);
+    let page = fs::read_to_string(root.join("docs/guarantees-tests.md")).expect("the page");
+    let (named, unclear) = named(&page);
+    assert!(unclear.is_empty(), "no tests of a file: {unclear:#?}");
     assert!(named.len() > 80, "{} tests are named", named.len());
-    let mut found = BTreeMap::new();
-    tests(&root, &mut found);
-    let missing: Vec<_> = named
+    let paths: BTreeSet<_> = named.iter().map(|(path, _)| *path).collect();
+    let found = paths.into_iter().map(|path| (path, tests(&root, path)));
+    let found: BTreeMap<_, _> = found.collect();
+    let missing = named
         .iter()
-        .filter(|(module, test)| !found.get(module).is_some_and(|tests| tests.contains(test)))
-        .collect();
+        .filter(|(path, test)| !found[path].contains(*test));
+    let missing: Vec<_> = missing.collect();
     assert!(
         missing.is_empty(),
         "the page names tests that do not exist: {missing:#?}"
@@ -111,10 +119,18 @@ fn every_test_on_the_page_exists() {
 
 #[test]
 fn a_missing_test_is_noticed() {
-    let page = "| promise | fault | `module::present`, `module::missing` |\n`not::a_table`\n";
-    let named = named(page);
-    let tests: Vec<_> = named.iter().map(|(_, test)| test.as_str()).collect();
-    assert_eq!(tests, ["present", "missing"]);
+    let page = "| promise | fault | `a/b.rs`: `one`, `two`; `c.rs`: `three` |\n\
+                | | `code` | `d.rs`: `four`; none on Azure; the step `six` |\n\
+                | | | `stray` |\n| | | `e.rs` |\n`f.rs`: `not_in_a_table`\n";
+    let (pairs, unclear) = named(page);
+    let expected = [
+        ("a/b.rs", "one"),
+        ("a/b.rs", "two"),
+        ("c.rs", "three"),
+        ("d.rs", "four"),
+    ];
+    assert_eq!(pairs, expected);
+    assert_eq!(unclear, ["`stray`", "`e.rs`"]);
     let source = "fn helper() {}\n\
                   #[test]\n#[should_panic(expected = \"x\")]\nfn present() {}\n\
                   /// As `#[test]`.\nasync fn missing<T>() {}\n\
@@ -122,16 +138,26 @@ fn a_missing_test_is_noticed() {
                   #[cfg(test)]\nfn another_helper() {}\n";
     let found: Vec<_> = names(source).collect();
     assert_eq!(found, ["present", "other"]);
-    let pairs = |source| {
-        let listed = listed("own", source).into_iter();
-        let pairs = listed.map(|(module, test)| format!("{module}::{test}"));
-        pairs.collect::<Vec<_>>()
-    };
     let source = "fn helper() {}\n\ndropped! { one two }\n\nfn three() { four }\n";
-    assert_eq!(pairs(source), ["own::one", "own::two"]);
+    assert_eq!(listed("own", source), [("own", "one"), ("own", "two")]);
     let source = "\nsuite! {\n    first {\n        one\n    }\n    second from its::open { two }\n}\nthree\n";
-    assert_eq!(pairs(source), ["first::one", "second::two"]);
-    assert!(pairs("macro_rules! suite {\n    one\n}\n").is_empty());
-    assert_eq!(module(Path::new("tests/azurite/main.rs")), "azurite");
-    assert_eq!(module(Path::new("tests/it/accept.rs")), "accept");
+    assert_eq!(listed("own", source), [("first", "one"), ("second", "two")]);
+    assert!(listed("own", "macro_rules! suite {\n    one\n}\n").is_empty());
+}
+
+#[test]
+fn a_test_is_looked_for_in_the_file_that_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |path: &str, source: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("created");
+        fs::write(path, source).expect("written");
+    };
+    write("a.rs", "\nsuite! {\n    b { listed }\n}\n");
+    write("a/b.rs", "pub fn listed() {}\nfn helper() {}\n");
+    write("a/c.rs", "#[test]\nfn test() {}\nfn listed() {}\n");
+    let found = |path| tests(folder.path(), path).into_iter().collect::<Vec<_>>();
+    assert_eq!(found("a/b.rs"), ["listed"]);
+    assert_eq!(found("a/c.rs"), ["test"]);
+    assert!(found("a/missing.rs").is_empty());
 }

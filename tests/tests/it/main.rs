@@ -2,7 +2,9 @@
 
 pub mod accepted;
 mod derive;
+mod folder_engine;
 mod golden;
 mod guarantees;
 mod pages;
+mod readme;
 mod trees;

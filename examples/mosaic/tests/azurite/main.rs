@@ -1,11 +1,11 @@
 //! The program with its queues and blobs in an account of Azurite.
 
-#[path = "../processes/kill.rs"]
+#[path = "../it/processes/kill.rs"]
 mod kill;
 mod lost;
 mod secrets;
 mod server;
-#[path = "../processes/support.rs"]
+#[path = "../it/processes/support.rs"]
 mod support;
 
 use std::fs;

@@ -13,7 +13,7 @@ use queue_core::clock::BoxFuture;
 use queue_core::conformance::transactions::{End, Harness, Step, Store};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use crate::sqlite_transactions::SqliteStore;
+use crate::sqlite::transactions::SqliteStore;
 use crate::threads;
 
 #[derive(Debug, Clone, Copy, PartialEq)]

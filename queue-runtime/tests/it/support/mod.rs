@@ -5,17 +5,11 @@ pub(crate) mod flaky_results;
 pub(crate) mod jobs;
 pub(crate) mod log;
 pub(crate) mod orders;
-pub(crate) mod parcels;
-pub(crate) mod pausing;
-pub(crate) mod poisoned;
-pub(crate) mod questions;
 pub(crate) mod remote;
 pub(crate) mod shards;
 pub(crate) mod storage;
-pub(crate) mod ticks;
 
 use std::future::Future;
-use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -72,24 +66,6 @@ impl Closed {
 pub(crate) fn gate() -> (mpsc::Sender<()>, Closed) {
     let (open, closed) = mpsc::channel();
     (open, Closed(Arc::new(Mutex::new(closed))))
-}
-
-/// Returns whether the calling test, with this name, is the only one of its process. If not, runs it in a process of
-/// its own, and panics if it fails there.
-pub(crate) fn is_alone(test: &str) -> bool {
-    const ALONE: &str = "QUEUE_RUNTIME_TEST_ALONE";
-
-    if std::env::var_os(ALONE).is_some_and(|name| name == test) {
-        return true;
-    }
-    let mut process = Command::new(std::env::current_exe().expect("a program"));
-    process.args(["--exact", test]).env(ALONE, test);
-    let output = process.output().expect("it starts");
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    // No test of that name would be a success, too.
-    let has_run = stdout.contains("1 passed");
-    assert!(output.status.success() && has_run, "{test}: {stdout}");
-    false
 }
 
 /// Panics if this process has more than ten threads besides one for each core. Does nothing on systems other than

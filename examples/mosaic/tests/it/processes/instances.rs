@@ -1,0 +1,179 @@
+//! An agent that starts and stops processors.
+
+use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::processes::signals::signal;
+use crate::processes::support::{GUARD, Location, Worker, job, pictures, program};
+
+/// The supervisor, with the lines of its log and of those that it starts. Killed when this is dropped.
+struct Supervisor {
+    child: Child,
+    lines: Receiver<String>,
+    /// Instances that run, by their process ids.
+    running: HashSet<String>,
+    started: usize,
+    died: usize,
+}
+
+impl Supervisor {
+    fn start(location: &Location) -> Self {
+        let mut command = program(&[
+            "role",
+            "processor",
+            "--instances",
+            "1..3",
+            "--within",
+            "1s",
+            "--steady",
+            "1s",
+        ]);
+        command.args(["--tasks", "1", "--pace", "1s", "--visibility-timeout", "2s"]);
+        command
+            .args(["--poison-threshold", "1000"])
+            .args(&location.arguments);
+        command.env("RUST_LOG", "info");
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it runs");
+        let log = BufReader::new(child.stderr.take().expect("it is piped"));
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                // The test may have ended.
+                let _ = sender.send(line);
+            }
+        });
+        Self {
+            child,
+            lines,
+            running: HashSet::new(),
+            started: 0,
+            died: 0,
+        }
+    }
+
+    /// Reads the log until something is so.
+    fn until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !is(self) {
+            let left = GUARD.saturating_sub(begun.elapsed());
+            let line = self.lines.recv_timeout(left);
+            self.read(&line.unwrap_or_else(|_| panic!("timed out: {what}")));
+        }
+    }
+
+    fn read(&mut self, line: &str) {
+        let pid = || {
+            let (_, rest) = line.split_once("id=").expect("it has one");
+            let id = rest.split(' ').next().expect("a number");
+            id.trim_matches('"').to_owned()
+        };
+        if line.contains(": started an instance") {
+            self.started += 1;
+            self.running.insert(pid());
+        } else if line.contains(": an instance has died") {
+            self.died += 1;
+            self.running.remove(&pid());
+        } else if line.contains(": an instance has stopped") {
+            self.running.remove(&pid());
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // Both fail only if it has already ended. The others end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The process of a job's client. Killed when this is dropped.
+struct Client(Child);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Both fail only if it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_running(pid: &str) -> bool {
+    let asked = Command::new("kill")
+        .args(["-0", pid])
+        .stderr(Stdio::null())
+        .status();
+    asked.expect("kill runs").success()
+}
+
+/// Waits until processes have ended that are not children of this one.
+fn ended(pids: &HashSet<String>) {
+    let begun = Instant::now();
+    while pids.iter().any(|pid| is_running(pid)) {
+        assert!(begun.elapsed() < GUARD, "they do not end: {pids:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn instances_follow_the_load_and_are_replaced_when_they_die() {
+    let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
+    let data = scratch.path().join("data");
+    std::fs::create_dir(&data).expect("made");
+    let location = Location::folder(&data);
+    let _controller = Worker::start("controller", &location, &[]);
+    let _broker = Worker::start("broker", &location, &[]);
+    let mut supervisor = Supervisor::start(&location);
+    let out = scratch.path().join("out.png");
+    let mut client = job("submit", pictures.path(), &location, &out);
+    client.args(["--timeout", "600s"]);
+    let mut client = Client(client.spawn().expect("it runs"));
+
+    supervisor.until("there are three", |s| s.running.len() == 3);
+    let victim = supervisor
+        .running
+        .iter()
+        .next()
+        .expect("there are three")
+        .clone();
+    let killed = Command::new("kill").args(["-KILL", &victim]).status();
+    assert!(killed.expect("kill runs").success());
+    supervisor.until("one has died", |s| s.died >= 1);
+    assert!(!supervisor.running.contains(&victim));
+    supervisor.until("it is replaced", |s| s.started >= 4);
+
+    assert!(client.0.wait().expect("a child of ours").success());
+    supervisor.until("the others stop", |s| s.running.len() == 1);
+
+    // Far more work than is done before the end.
+    let clients = ["two", "three"].map(|request| {
+        let mut submit = job("submit", pictures.path(), &location, &out);
+        submit.args(["--timeout", "600s", "--request-id", request]);
+        Client(submit.spawn().expect("it runs"))
+    });
+    supervisor.until("there are three again", |s| s.running.len() == 3);
+    let running = supervisor.running.clone();
+    signal(&supervisor.child, "-TERM");
+    assert!(supervisor.child.wait().expect("a child of ours").success());
+    assert!(
+        running.iter().all(|pid| !is_running(pid)),
+        "it did not wait for them"
+    );
+
+    // The supervisor cannot stop them when it is killed: they stop by themselves.
+    let mut supervisor = Supervisor::start(&location);
+    supervisor.until("there are three in the end", |s| s.running.len() == 3);
+    supervisor.child.kill().expect("a child of ours");
+    supervisor.child.wait().expect("a child of ours");
+    ended(&supervisor.running);
+    let _processor = Worker::start("processor", &location, &[]);
+    for mut client in clients {
+        assert!(client.0.wait().expect("a child of ours").success());
+    }
+}

@@ -1,0 +1,206 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use mosaic::storage::blob::BlobName;
+use mosaic::workflow::client::{ClientError, Job};
+use mosaic::workflow::messages::{
+    ImageOutcome, ImageRequest, ImageResponse, SliceOutcome, SliceRequest, SliceResponse,
+};
+use mosaic::workflow::roles::{Settings, broker, controller, processor};
+use pictures::Picture;
+use queue_runtime::backend::MemoryBackend;
+use queue_runtime::testing::{Fault, FaultInjector};
+use queue_runtime::{Message, Operation, QueueService, SystemClock};
+
+use crate::workflow::support::{Fixture, GUARD, job};
+
+async fn again<M: Message>(fixture: &Fixture, message: M) {
+    let submission = fixture
+        .service
+        .submit(message)
+        .request_id(fixture.request.as_str());
+    submission.await.expect("submitted");
+}
+
+/// Submits every request message again.
+async fn all_again(fixture: &Fixture) {
+    let asked: ImageRequest = fixture.plan().await.asked;
+    for sequence in 0..4 {
+        let request = SliceRequest {
+            slice_sequence: sequence,
+            slice: BlobName::slice(&fixture.request, sequence),
+            library: asked.library,
+            tile_size: asked.tile_size,
+            tint: asked.tint,
+        };
+        again(fixture, request).await;
+    }
+    again(fixture, asked).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn duplicate_messages_produce_one_response() {
+    let fixture = Fixture::new().await;
+    // Two of every role, so that they race.
+    let (mut one, mut other) = (fixture.start(2), fixture.start(2));
+    fixture.submit(job()).await;
+    fixture.submit(job()).await;
+    all_again(&fixture).await;
+    let begun = Instant::now();
+    let mosaic = fixture.mosaic().await;
+    fixture.drained().await;
+    assert!(begun.elapsed() < GUARD);
+    let record = fixture
+        .records
+        .response(&fixture.request)
+        .await
+        .expect("readable");
+
+    all_again(&fixture).await;
+    fixture.submit(job()).await;
+    let rendered = SliceOutcome::Rendered {
+        blob: BlobName::rendered(&fixture.request, 3),
+        by: String::new(),
+        millis: 0,
+    };
+    for outcome in [
+        rendered,
+        SliceOutcome::Failed {
+            reason: "late".to_owned(),
+        },
+    ] {
+        again(
+            &fixture,
+            SliceResponse {
+                slice_sequence: 3,
+                outcome,
+                attempts: 9,
+            },
+        )
+        .await;
+    }
+    let ImageOutcome::Done { figures, .. } = fixture.outcome().await else {
+        panic!("it failed")
+    };
+    again(&fixture, ImageResponse::done(&fixture.request, figures)).await;
+    again(
+        &fixture,
+        ImageResponse::failed(&fixture.request, "late".to_owned()),
+    )
+    .await;
+    fixture.drained().await;
+
+    assert_eq!(
+        fixture
+            .records
+            .response(&fixture.request)
+            .await
+            .expect("readable"),
+        record
+    );
+    assert!(fixture.mosaic().await == mosaic);
+    assert_eq!(fixture.poison().await, 0);
+    one.shutdown(GUARD).await;
+    other.shutdown(GUARD).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_repetition_of_a_request_is_ignored() {
+    let (fixture, settings) = (Fixture::new().await, Settings::default());
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
+    let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    fixture.submit(job()).await;
+    fixture.requested(4).await;
+    let asked = fixture.plan().await.asked;
+    let tile_size = 8;
+    again(&fixture, ImageRequest { tile_size, ..asked }).await;
+    fixture.requested(8).await;
+    let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let mosaic = fixture.mosaic().await;
+    fixture.drained().await;
+    assert_eq!(fixture.plan().await.asked.tile_size, 4);
+    assert_eq!(fixture.poison().await, 0);
+
+    let other = Fixture::new().await;
+    let _others = other.start(2);
+    other.submit(job()).await;
+    assert!(other.mosaic().await == mosaic);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_id_is_bound_to_one_job() {
+    let fixture = Fixture::new().await;
+    fixture.submit(job()).await;
+    let image = Picture::scene(30, 20).to_png();
+    let library = crate::workflow::support::tiles(39);
+    for (job, what) in [
+        (Job { image, ..job() }, "picture"),
+        (Job { library, ..job() }, "tile library"),
+        (
+            Job {
+                tile_size: 5,
+                ..job()
+            },
+            "tile size",
+        ),
+        (
+            Job {
+                across: 25,
+                ..job()
+            },
+            "number of tiles across",
+        ),
+        (Job { slices: 5, ..job() }, "number of slices"),
+        (Job { tint: 0.5, ..job() }, "tint"),
+    ] {
+        let taken = fixture.client.submit(job, &fixture.request, |_| {}).await;
+        assert!(
+            matches!(taken, Err(ClientError::Taken { other, .. }) if other == what),
+            "{what}: {taken:?}"
+        );
+    }
+    let image_name = "renamed.png".to_owned();
+    fixture
+        .submit(Job {
+            image_name,
+            ..job()
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_messages_do_not_miss_the_blobs_of_a_finished_request() {
+    let fixture = Fixture::new().await;
+    let mut roles = fixture.start(2);
+    fixture.submit(job()).await;
+    fixture.mosaic().await;
+    fixture.drained().await;
+    let discarded = fixture.client.discard(&fixture.request).await;
+    discarded.expect("discarded");
+    all_again(&fixture).await;
+    fixture.drained().await;
+    assert_eq!(fixture.poison().await, 0);
+    roles.shutdown(GUARD).await;
+}
+
+/// Both copies have the same message id as the answered one, so that the controller handles one of them.
+#[tokio::test]
+async fn the_client_submits_again_what_was_not_answered() {
+    let memory = MemoryBackend::new(Arc::new(SystemClock::new()));
+    let faults = FaultInjector::new(Arc::new(memory));
+    let service = QueueService::with_backend(Arc::new(faults.clone()))
+        .connect()
+        .await;
+    let fixture = Fixture::over(service.expect("it opens"));
+    let requests = fixture.service.queue::<ImageRequest>();
+    requests.any().create().await.expect("created");
+    faults.fail_next(2, Operation::Put, Fault::AnswerLost);
+    fixture.submit(job()).await;
+    let mut copies = 0;
+    while let Some(copy) = requests.accept().await.expect("accepted") {
+        assert_eq!(copy.envelope().id.as_str(), fixture.request.as_str());
+        copy.complete().await.expect("completed");
+        copies += 1;
+    }
+    assert_eq!(copies, 3);
+}

@@ -1,0 +1,4 @@
+//! Handlers whose rows, follow-ups and acknowledgement are one transaction.
+
+mod commits;
+mod faults;

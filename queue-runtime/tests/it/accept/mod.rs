@@ -1,0 +1,4 @@
+//! Accepting messages, one at a time and several.
+
+mod many;
+mod one;

@@ -1,0 +1,4 @@
+//! Messages that are copied or taken from a queue into files, and put back.
+
+mod copies;
+mod faults;

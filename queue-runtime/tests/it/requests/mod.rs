@@ -1,0 +1,6 @@
+//! Requests, their replies, and the queues for replies.
+
+mod fixture;
+mod replies;
+mod reply_queues;
+mod unreplied;

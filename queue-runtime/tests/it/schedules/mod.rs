@@ -1,0 +1,6 @@
+//! Messages that are submitted at set times.
+
+mod clocks;
+pub(crate) mod fixture;
+mod records;
+mod ticks;

@@ -1,0 +1,5 @@
+//! Queues that are spread over shards.
+
+mod missing;
+mod resizes;
+mod services;
