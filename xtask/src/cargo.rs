@@ -1,18 +1,23 @@
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Returns a command of the cargo that runs this program, which is the pinned toolchain's, in the root
 /// of the workspace.
 pub(crate) fn command() -> Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    let mut command = Command::new(cargo);
+    let mut command = Command::new(program());
     command.current_dir(root.expect("this package is below the root of the workspace"));
     if std::env::var_os("CI").is_some() {
         // Nothing is built twice there.
         command.env("CARGO_INCREMENTAL", "0");
     }
     command
+}
+
+/// The cargo that runs this program.
+pub(crate) fn program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 /// Runs a command to its end, and says if `what` has failed.

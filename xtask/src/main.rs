@@ -2,8 +2,10 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `test` | `cargo xtask test`: the steps, in order |
+//! | `steps` | the steps of `cargo xtask test` and `cargo xtask check`: a row each |
+//! | `test` | runs steps, some beside each other |
 //! | `step` | one step: its command line, and whether it may be skipped |
+//! | `built` | the programs of tests that a build has built |
 //! | `summary` | the outcome of each step, and of the run |
 //! | `azurite` | installs the emulator of Azure Storage that suites need |
 //! | `python` | installs the Python packages that a suite needs |
@@ -17,11 +19,12 @@
 //! | `deny` | installs what checks the dependencies |
 //! | `mount` | whether tests can mount a file system of their own |
 //! | `cargo` | the cargo that runs all steps, and its target directory |
-//! | `program` | runs other programs, and checks whether they are installed |
+//! | `program` | runs and measures other programs, and checks whether they are installed |
 
 mod azurite;
 mod bench;
 mod browser;
+mod built;
 mod cargo;
 mod crash;
 mod deny;
@@ -32,6 +35,7 @@ mod preload;
 mod program;
 mod python;
 mod step;
+mod steps;
 mod summary;
 mod test;
 mod weigh;
@@ -50,8 +54,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Checks what is quick to check, to the end.
+    Check,
     /// Checks everything that CI checks, to the end.
-    Test,
+    Test {
+        /// Only the steps whose names contain this, and what they need.
+        #[arg(default_value = "")]
+        only: String,
+    },
     /// Measures the framework against a bare engine, in a release build.
     Bench {
         /// Arguments of the benchmark: `--quick`, `--rounds 5`, …; `-- --help` lists them.
@@ -79,7 +89,8 @@ enum Task {
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
-        Task::Test => test::run(),
+        Task::Check => test::run(steps::CHECK, ""),
+        Task::Test { only } => test::run(steps::TEST, &only),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Weigh(then) => weigh::run(then),
         Task::Guides => guides::run(),

@@ -1,5 +1,7 @@
 use std::ffi::OsStr;
-use std::process::{Command, Stdio};
+use std::io::{self, Read as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// Returns whether a program is installed and runs.
 pub(crate) fn is_installed(program: impl AsRef<OsStr>) -> bool {
@@ -21,6 +23,71 @@ pub(crate) fn run(command: &mut Command, operation: &str) -> Result<(), String> 
     }
 }
 
+/// What is kept of a program's output; the rest is shown at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Nothing,
+    /// The standard output.
+    Output,
+    /// The standard output and the errors.
+    All,
+}
+
+/// How a program has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: Vec<u8>,
+    /// The processor time of the program and of all processes that it has waited for. Zero where the system does not tell.
+    pub(crate) worked: Duration,
+}
+
+/// Runs a command to its end, and measures it.
+///
+/// # Errors
+/// If it does not start, or its output cannot be read.
+pub(crate) fn measure(mut command: Command, kept: Kept) -> io::Result<Ended> {
+    let (mut reader, writer) = io::pipe()?;
+    match kept {
+        Kept::Nothing => drop(writer),
+        Kept::Output => drop(command.stdout(writer)),
+        Kept::All => drop(command.stdout(writer.try_clone()?).stderr(writer)),
+    }
+    let mut child = command.spawn()?;
+    // The pipe ends when nobody can write to it.
+    drop(command);
+    let mut output = Vec::new();
+    reader.read_to_end(&mut output)?;
+    let worked = processor_time(&child).unwrap_or_default();
+    Ok(Ended {
+        status: child.wait()?,
+        output,
+        worked,
+    })
+}
+
+/// Waits for the end of the process, of which the system tells this only before anybody asks for its status.
+#[cfg(target_os = "linux")]
+fn processor_time(child: &Child) -> Option<Duration> {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+    /// Of the times that Linux tells, on nearly all architectures.
+    const TICK: Duration = Duration::from_millis(10);
+    let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(child)), ends).ok()?;
+    let fields = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    // The name, in parentheses, may contain both of these; the times are the fields 14 to 17.
+    let (_, fields) = fields.rsplit_once(") ")?;
+    let times = fields.split(' ').skip(11).take(4);
+    let ticks: Option<u32> = times.map(|ticks| ticks.parse::<u32>().ok()).sum();
+    Some(TICK * ticks?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processor_time(_: &Child) -> Option<Duration> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +101,18 @@ mod tests {
             error.starts_with("failed to make it: it did not start: "),
             "{error}"
         );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_processor_time_and_the_output_are_those_of_all_processes() {
+        let mut shell = Command::new("sh");
+        // A process of its own for the loop, and a name with what separates the fields.
+        let count = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo out; echo err >&2";
+        shell.args(["-c", &format!("sh -c '{count}'; exit 3"), ") 1 2"]);
+        let ended = measure(shell, Kept::All).expect("it runs");
+        assert_eq!(ended.status.code(), Some(3));
+        assert_eq!(ended.output, b"out\nerr\n");
+        assert!(ended.worked > Duration::ZERO, "{ended:?}");
     }
 }

@@ -1,21 +1,36 @@
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::program::is_installed;
 use crate::{azurite, browser, cargo, deny, mount, preload, python};
 
-/// One step of `cargo xtask test`: a cargo command.
+/// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     /// Its name in the summary.
     pub(crate) name: &'static str,
     /// What it needs besides the toolchain. It is skipped where that is missing, which is a failure under CI.
     pub(crate) need: Need,
-    /// The arguments of cargo.
-    pub(crate) arguments: &'static [&'static str],
+    pub(crate) run: Run,
     /// Additional environment variables.
     pub(crate) environment: &'static [(&'static str, &'static str)],
-    /// It mostly waits, so that it runs beside those of its kind before and after it.
+    /// It mostly waits, so that it runs beside other steps.
     pub(crate) waits: bool,
+}
+
+/// What a step runs. Arguments are separated by spaces.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Run {
+    /// A command of cargo.
+    Cargo(&'static str),
+    /// Clippy on these packages, features and targets, with warnings as errors.
+    Lint(&'static str),
+    /// A build of all programs of tests, which the following two run.
+    Build,
+    /// All programs of tests that `cargo test` runs, the longest of them first.
+    Tests(&'static [&'static str]),
+    /// The programs of the tests with these names, and their arguments.
+    Suites(&'static [&'static str], &'static str),
 }
 
 /// What a step needs besides the toolchain.
@@ -40,8 +55,10 @@ pub(crate) enum Need {
 }
 
 impl Step {
-    /// Returns the reason if the step cannot run here. Installs what the step needs if necessary.
+    /// Returns the reason if the step cannot run here. Installs what the step needs if necessary, after what others need.
     pub(crate) fn obstacle(&self) -> Option<String> {
+        static INSTALLING: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
         match self.need {
             Need::Nothing => None,
             Need::Azurite => azurite::ensure_installed().err(),
@@ -57,10 +74,11 @@ impl Step {
         }
     }
 
+    /// The command of cargo that runs the step alone.
     pub(crate) fn command(&self) -> Command {
         let mut command = cargo::command();
         command
-            .args(self.arguments)
+            .args(self.arguments())
             .envs(self.environment.iter().copied());
         if self.need == Need::Deny {
             command.env("PATH", deny::path());
@@ -79,8 +97,41 @@ impl Step {
             words.push(format!("PATH={}:\"$PATH\"", deny::programs().display()));
         }
         words.push("cargo".to_owned());
-        words.extend(self.arguments.iter().map(|argument| quoted(argument)));
+        words.extend(self.arguments().into_iter().map(quoted));
         words.join(" ")
+    }
+
+    /// Returns whether it runs programs of tests.
+    pub(crate) fn needs_the_build(&self) -> bool {
+        matches!(self.run, Run::Tests(_) | Run::Suites(..))
+    }
+
+    /// The suites whose programs it runs.
+    pub(crate) fn suites(&self) -> &'static [&'static str] {
+        match self.run {
+            Run::Suites(names, _) => names,
+            _ => &[],
+        }
+    }
+
+    fn arguments(&self) -> Vec<&'static str> {
+        const TESTS: &str = "test --no-fail-fast --workspace --all-features";
+        let words = str::split_ascii_whitespace;
+        match self.run {
+            Run::Cargo(all) => words(all).collect(),
+            Run::Lint(what) => {
+                let what = words("clippy").chain(words(what));
+                what.chain(words("-- -D warnings")).collect()
+            }
+            Run::Build => words(TESTS).chain(["--no-run"]).collect(),
+            Run::Tests(_) => words(TESTS).chain(["--tests"]).collect(),
+            Run::Suites(names, arguments) => {
+                let names = names.iter().flat_map(|name| ["--test", name]);
+                let separator = (!arguments.is_empty()).then_some("--");
+                let all = words(TESTS).chain(names).chain(separator);
+                all.chain(words(arguments)).collect()
+            }
+        }
     }
 }
 
@@ -102,7 +153,7 @@ fn valgrind_missing() -> Option<String> {
 }
 
 fn quoted(word: &str) -> String {
-    if word.contains(' ') {
+    if word.contains([' ', '*']) {
         format!("'{word}'")
     } else {
         word.to_owned()
@@ -113,16 +164,34 @@ fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_shell_line_can_be_pasted() {
+    fn line(run: Run, environment: &'static [(&'static str, &'static str)]) -> String {
         let step = Step {
-            name: "docs",
+            name: "the step",
             need: Need::Nothing,
-            arguments: &["doc", "--no-deps"],
-            environment: &[("RUSTDOCFLAGS", "-D warnings")],
+            run,
+            environment,
             waits: false,
         };
-        let line = step.shell_line();
-        assert_eq!(line, "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
+        step.shell_line()
+    }
+
+    #[test]
+    fn the_shell_line_can_be_pasted() {
+        let environment = &[("RUSTDOCFLAGS", "-D warnings")];
+        let docs = line(Run::Cargo("doc --no-deps"), environment);
+        assert_eq!(docs, "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
+        let named = line(Run::Lint("--workspace --test *"), &[]);
+        assert_eq!(named, "cargo clippy --workspace --test '*' -- -D warnings");
+    }
+
+    #[test]
+    fn programs_that_the_build_has_built_are_run_alone_by_cargo() {
+        let all = "cargo test --no-fail-fast --workspace --all-features";
+        let tests = line(Run::Tests(&["it"]), &[]);
+        assert_eq!(tests, format!("{all} --tests"));
+        let suites = line(Run::Suites(&["full_disk", "mounts"], ""), &[]);
+        assert_eq!(suites, format!("{all} --test full_disk --test mounts"));
+        let ignored = line(Run::Suites(&["payloads"], "--ignored"), &[]);
+        assert_eq!(ignored, format!("{all} --test payloads -- --ignored"));
     }
 }

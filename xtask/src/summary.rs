@@ -11,12 +11,22 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
+/// A step that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) step: Step,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+    /// The processor time of all its processes.
+    pub(crate) worked: Duration,
+}
+
 /// The outcomes of all steps.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     /// Under CI a skipped step is a failure, since nobody reads the summary.
     pub(crate) under_ci: bool,
-    pub(crate) rows: Vec<(Step, Outcome, Duration)>,
+    pub(crate) rows: Vec<Row>,
     /// Of the whole run, in which some steps run beside each other.
     pub(crate) took: Duration,
 }
@@ -24,7 +34,7 @@ pub(crate) struct Summary {
 impl Summary {
     /// Returns whether the run passed.
     pub(crate) fn passed(&self) -> bool {
-        !self.rows.iter().any(|(_, outcome, _)| match outcome {
+        !self.rows.iter().any(|row| match row.outcome {
             Outcome::Ran => false,
             Outcome::Failed(_) => true,
             Outcome::Skipped(_) => self.under_ci,
@@ -33,31 +43,45 @@ impl Summary {
 
     fn skipped(&self) -> usize {
         let rows = self.rows.iter();
-        rows.filter(|(_, outcome, _)| matches!(outcome, Outcome::Skipped(_)))
+        rows.filter(|row| matches!(row.outcome, Outcome::Skipped(_)))
             .count()
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, took, worked) = (self.step.name, seconds(self.took), seconds(self.worked));
+        match &self.outcome {
+            Outcome::Ran => writeln!(f, "   ok        {name} ({took}, processors {worked})"),
+            Outcome::Failed(why) => {
+                writeln!(
+                    f,
+                    "   FAILED    {name} ({took}, processors {worked}): {why}"
+                )
+            }
+            Outcome::Skipped(why) => writeln!(f, "   SKIPPED   {name}: {why}"),
+        }
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n── summary")?;
-        for (step, outcome, took) in &self.rows {
-            let name = step.name;
-            match outcome {
-                Outcome::Ran => writeln!(f, "   ok        {name} ({})", seconds(*took))?,
-                Outcome::Failed(why) => {
-                    writeln!(f, "   FAILED    {name} ({}): {why}", seconds(*took))?;
-                }
-                Outcome::Skipped(why) => writeln!(f, "   SKIPPED   {name}: {why}")?,
-            }
+        for row in &self.rows {
+            write!(f, "{row}")?;
         }
-        let total = seconds(self.took);
+        let worked = self.rows.iter().map(|row| row.worked).sum();
+        let total = format!(
+            "{} ({} of processor time)",
+            seconds(self.took),
+            seconds(worked)
+        );
         let skipped = match self.skipped() {
             0 => String::new(),
             1 => ", with 1 step SKIPPED (see above)".to_owned(),
             several => format!(", with {several} steps SKIPPED (see above)"),
         };
-        let failed = |row: &&(Step, Outcome, Duration)| matches!(row.1, Outcome::Failed(_));
+        let failed = |row: &&Row| matches!(row.outcome, Outcome::Failed(_));
         let failed: Vec<_> = self.rows.iter().filter(failed).collect();
         if self.passed() {
             return writeln!(f, "\npassed in {total}{skipped}");
@@ -72,7 +96,7 @@ impl fmt::Display for Summary {
         };
         writeln!(f, "\nFAILED after {total}: {count}{skipped}; each alone:")?;
         let mut failed = failed.iter();
-        failed.try_for_each(|(step, ..)| writeln!(f, "   {}", step.shell_line()))
+        failed.try_for_each(|row| writeln!(f, "   {}", row.step.shell_line()))
     }
 }
 
@@ -86,20 +110,25 @@ pub(crate) fn seconds(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::Need;
+    use crate::step::{Need, Run};
 
     fn summary(under_ci: bool, outcome: Outcome) -> Summary {
         let step = Step {
             name: "the step",
             need: Need::Azurite,
-            arguments: &["test", "--workspace"],
+            run: Run::Cargo("test --workspace"),
             environment: &[],
             waits: false,
         };
         let took = Duration::from_secs(61);
         Summary {
             under_ci,
-            rows: vec![(step, outcome, took)],
+            rows: vec![Row {
+                step,
+                outcome,
+                took,
+                worked: Duration::from_millis(1500),
+            }],
             took,
         }
     }
@@ -119,14 +148,14 @@ mod tests {
     #[test]
     fn each_failure_says_how_to_run_the_step_alone() {
         let mut summary = summary(false, Outcome::Failed("exit 101".to_owned()));
-        let mut other = summary.rows[0].clone();
-        other.0.arguments = &["fmt"];
-        let ran = (summary.rows[0].0, Outcome::Ran, Duration::ZERO);
+        let [mut other, mut ran] = [(); 2].map(|()| summary.rows[0].clone());
+        other.step.run = Run::Cargo("fmt");
+        ran.outcome = Outcome::Ran;
         summary.rows.extend([ran, other]);
         assert!(!summary.passed());
         let text = summary.to_string();
         assert!(
-            text.contains("FAILED    the step (1 min 01 s): exit 101"),
+            text.contains("FAILED    the step (1 min 01 s, processors 1.5 s): exit 101"),
             "{text}"
         );
         assert!(

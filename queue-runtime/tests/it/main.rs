@@ -15,7 +15,6 @@ mod edit;
 mod errors;
 mod expiry;
 mod export;
-mod export_faults;
 mod follow_ups;
 mod foreign_records;
 mod handlers;

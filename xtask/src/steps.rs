@@ -1,0 +1,195 @@
+//! The steps of `cargo xtask test` and of `cargo xtask check`, a row each.
+//!
+//! All use one target directory and, except for the checks of feature sets, the whole workspace with all features, so that
+//! no step invalidates what another built. A suite that needs more than the toolchain, or that mostly waits, is a target
+//! with `test = false`, and has a row here.
+
+use crate::step::{Need, Run, Step};
+
+/// What is worth waiting for while one works.
+pub(crate) const CHECK: &[Step] = &[
+    cargo("format", "fmt --all --check"),
+    cargo("weight", "xtask weigh"),
+    EVERYTHING,
+    cargo(
+        "quick tests",
+        "test --no-fail-fast --workspace --all-features --lib --bins --test backends",
+    ),
+];
+
+const EVERYTHING: Step = lint("clippy", "--workspace --all-targets --all-features");
+
+/// Those that do not wait run in this order. Beside them run those that wait, likewise, so that the longest are first.
+pub(crate) const TEST: &[Step] = &[
+    cargo("format", "fmt --all --check"),
+    cargo("weight", "xtask weigh"),
+    step("build", Need::Nothing, Run::Build),
+    step(
+        "tests",
+        Need::Nothing,
+        Run::Tests(&["ui", "it", "backends"]),
+    ),
+    EVERYTHING,
+    // `--all-targets` does not include targets with `test = false`.
+    lint(
+        "clippy: tests that run only when named",
+        "--workspace --all-features --test *",
+    ),
+    lint(
+        "clippy: queue-runtime without features",
+        "--package queue-runtime --no-default-features",
+    ),
+    // Without `testing`, which all tests have.
+    lint(
+        "clippy: queue-runtime with its default features",
+        "--package queue-runtime",
+    ),
+    lint(
+        "clippy: queue-runtime with `azure` alone",
+        "--package queue-runtime --no-default-features --features azure",
+    ),
+    lint(
+        "clippy: the engines without the runtime",
+        "--package queue-azure --package queue-nats --package queue-sqlite",
+    ),
+    lint(
+        "clippy: queue-core without features",
+        "--package queue-core --no-default-features",
+    ),
+    lint(
+        "clippy: queue-core with `conformance`",
+        "--package queue-core --no-default-features --features conformance",
+    ),
+    lint(
+        "clippy: mosaic without features",
+        "--package mosaic --all-targets",
+    ),
+    Step {
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+        ..cargo("docs", "doc --workspace --all-features --no-deps")
+    },
+    cargo(
+        "examples in the documentation",
+        "test --no-fail-fast --workspace --all-features --doc",
+    ),
+    step(
+        "instructions of a message",
+        Need::Valgrind,
+        Run::Cargo("run --release --package queue-instructions"),
+    ),
+    cargo(
+        "migrations by rusqlite_migration and sqlx",
+        "test --locked --manifest-path tests/migrations/Cargo.toml --target-dir target/migrations",
+    ),
+    step(
+        "dependencies",
+        Need::Deny,
+        // Not `advisories`, which come from the network.
+        Run::Cargo("deny --all-features check bans licenses sources"),
+    ),
+    // Five minutes, and no work.
+    waiting(
+        "an idle listener on Azurite",
+        Need::Azurite,
+        &["azurite"],
+        "idle::",
+    ),
+    waiting(
+        "tests against Azurite",
+        Need::Azurite,
+        &["azurite"],
+        "--skip idle:: --test-threads=24",
+    ),
+    waiting("crashes", Need::Nothing, &["crash"], "--test-threads=4"),
+    waiting(
+        "payloads in a container of Azurite",
+        Need::Azurite,
+        &["payloads"],
+        "--ignored",
+    ),
+    waiting(
+        "the mosaic and the command line over Azurite",
+        Need::Azurite,
+        &["mosaic-azurite", "queue-cli-azurite"],
+        "",
+    ),
+    waiting(
+        "billing over Azurite under kills",
+        Need::Azurite,
+        &["billing-kills"],
+        "--ignored",
+    ),
+    waiting(
+        "the mosaic's page in a browser",
+        Need::Browser,
+        &["mosaic-browser"],
+        "",
+    ),
+    waiting("harmed requests", Need::Azurite, &["harm"], ""),
+    waiting(
+        "tests with Python's packages",
+        Need::AzuriteAndPython,
+        &["interop"],
+        "",
+    ),
+    waiting("tests with a NATS server", Need::Nats, &["nats"], ""),
+    waiting(
+        "a full disk and mounted files",
+        Need::Mount,
+        &["full_disk", "mounts"],
+        "",
+    ),
+    waiting("billing under kills", Need::Nothing, &["billing-kills"], ""),
+    waiting(
+        "power loss and failing writes",
+        Need::Preload,
+        &["power"],
+        "",
+    ),
+];
+
+const fn step(name: &'static str, need: Need, run: Run) -> Step {
+    Step {
+        name,
+        need,
+        run,
+        environment: &[],
+        waits: false,
+    }
+}
+
+const fn cargo(name: &'static str, arguments: &'static str) -> Step {
+    step(name, Need::Nothing, Run::Cargo(arguments))
+}
+
+const fn lint(name: &'static str, what: &'static str) -> Step {
+    step(name, Need::Nothing, Run::Lint(what))
+}
+
+/// Programs of tests that mostly wait.
+const fn waiting(
+    name: &'static str,
+    need: Need,
+    programs: &'static [&'static str],
+    arguments: &'static str,
+) -> Step {
+    Step {
+        waits: true,
+        ..step(name, need, Run::Suites(programs, arguments))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_steps_share_a_name() {
+        for steps in [CHECK, TEST] {
+            let mut names: Vec<_> = steps.iter().map(|step| step.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), steps.len());
+        }
+    }
+}
