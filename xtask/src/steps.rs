@@ -104,8 +104,8 @@ pub(crate) const TEST: &[Step] = &[
     waiting(
         "payloads in a container of Azurite",
         Need::Azurite,
-        &["payloads"],
-        "--ignored",
+        &["it"],
+        "--ignored payloads::azurite",
     ),
     waiting(
         "the mosaic and the command line over Azurite",
