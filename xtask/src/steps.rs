@@ -19,22 +19,19 @@ pub(crate) const CHECK: &[Step] = &[
 
 const EVERYTHING: Step = lint("clippy", "--workspace --all-targets --all-features");
 
-/// Those that do not wait run in this order. Beside them run those that wait, likewise, so that the longest are first.
+/// Those that do not wait run one after another, since cargo uses all processors. Beside them run those that wait, some at
+/// once, and the longest first.
 pub(crate) const TEST: &[Step] = &[
     cargo("format", "fmt --all --check"),
     cargo("weight", "xtask weigh"),
     step("build", Need::Nothing, Run::Build),
-    step(
-        "tests",
-        Need::Nothing,
-        Run::Tests(&["ui", "it", "backends"]),
-    ),
     EVERYTHING,
     // `--all-targets` does not include targets with `test = false`.
     lint(
         "clippy: tests that run only when named",
         "--workspace --all-features --test *",
     ),
+    // As few sets of features as find what a user could meet: each checks dependencies again, since their features differ.
     lint(
         "clippy: queue-runtime without features",
         "--package queue-runtime --no-default-features",
@@ -48,21 +45,18 @@ pub(crate) const TEST: &[Step] = &[
         "clippy: queue-runtime with `azure` alone",
         "--package queue-runtime --no-default-features --features azure",
     ),
+    // This checks also `queue-core` without features.
     lint(
         "clippy: the engines without the runtime",
         "--package queue-azure --package queue-nats --package queue-sqlite",
-    ),
-    lint(
-        "clippy: queue-core without features",
-        "--package queue-core --no-default-features",
     ),
     lint(
         "clippy: queue-core with `conformance`",
         "--package queue-core --no-default-features --features conformance",
     ),
     lint(
-        "clippy: mosaic without features",
-        "--package mosaic --all-targets",
+        "clippy: mosaic with its default features",
+        "--package mosaic",
     ),
     Step {
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
@@ -87,6 +81,14 @@ pub(crate) const TEST: &[Step] = &[
         // Not `advisories`, which come from the network.
         Run::Cargo("deny --all-features check bans licenses sources"),
     ),
+    Step {
+        waits: true,
+        ..step(
+            "tests",
+            Need::Nothing,
+            Run::Tests(&["ui", "it", "backends"]),
+        )
+    },
     // Five minutes, and no work.
     waiting(
         "an idle listener on Azurite",
