@@ -29,12 +29,12 @@ pub use listener::{
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
     Accept, AcceptError, AcceptMany, Batch, CompleteAllError, Delivery, Handler, Messages, OnError,
-    Poisoned, Received, SettleError, SettleProblem, Settled, batch, blocking,
+    Poisoned, Received, SettleError, SettleErrorKind, Settled, batch, blocking,
 };
 #[cfg(feature = "sqlite")]
 pub use receive::{InTransaction, in_transaction, prepare};
-pub use request::{Request, RequestError, RequestProblem};
-pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};
+pub use request::{Request, RequestError, RequestErrorKind};
+pub use send::{Submit, SubmitAll, SubmitError, SubmitErrorKind, Submitted};
 pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder, redrive};
 #[cfg(feature = "signal")]
 pub use service::{StopSignal, StopSignals};

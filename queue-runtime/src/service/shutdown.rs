@@ -27,7 +27,7 @@ impl QueueService {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use queue_runtime::{Message, Received, StartError, testing};
+    /// use queue_runtime::{Message, Received, StartError, StartErrorKind, testing};
     /// # use serde::{Deserialize, Serialize};
     /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -51,7 +51,7 @@ impl QueueService {
     /// let report = service.shutdown(Duration::from_secs(30)).await;
     /// assert!(report.graceful);
     /// assert_eq!(report.listeners.len(), 2);
-    /// assert!(matches!(service.listener(ship).start(), Err(StartError::ShutDown(_))));
+    /// assert!(matches!(service.listener(ship).start(), Err(StartError { kind: StartErrorKind::ShutDown, .. })));
     /// # Ok(())
     /// # }
     /// ```

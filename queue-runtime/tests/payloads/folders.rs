@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::payloads::ObjectPayloads;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{AcceptError, ErrorKind, QueueService, StorageRetry};
+use queue_runtime::{AcceptError, ErrorKind, Outcome, QueueService, StorageRetry};
 
 use crate::life::{Life, Mortal};
 use crate::support::{DAY, Film, HOUR, accepted, film};
@@ -29,7 +29,7 @@ async fn service(folder: &Path) -> QueueService {
 
 async fn is_refused(service: &QueueService, expected: &str) {
     let error = service.submit(film("lost")).await.expect_err(expected);
-    assert!(!error.is_unknown(), "{error}");
+    assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
     let told = format!("{error:?}");
     assert!(told.contains(expected), "{told}");
 }

@@ -7,7 +7,8 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::listener::Route;
 use queue_runtime::testing::{self};
 use queue_runtime::{
-    Disposition, Failure, Handler, ListenerEventKind, Received, StartError, in_transaction, prepare,
+    Disposition, Failure, Handler, ListenerEventKind, Received, StartError, StartErrorKind,
+    in_transaction, prepare,
 };
 
 use crate::bank::{Bank, Deposit, GUARD, Notice, add, notice};
@@ -220,7 +221,13 @@ async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
             in_transaction(deposit).on_connect(move |connection| connection.execute_batch(set_up));
         let refused = bank.service.listener(handler).start();
         assert!(
-            matches!(refused, Err(StartError::Transactions { .. })),
+            matches!(
+                refused,
+                Err(StartError {
+                    kind: StartErrorKind::Transactions(_),
+                    ..
+                })
+            ),
             "{refused:?}"
         );
     }

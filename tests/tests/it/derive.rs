@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    DecodeError, EncodeError, IdempotencyKey, KeyScope, Message, MessageType, RequestId, Wire,
+    DecodeError, DecodeErrorKind, EncodeErrorKind, IdempotencyKey, KeyScope, Message, MessageType,
+    RequestId, Wire,
 };
 use queue_derive::Message;
 use serde::de::DeserializeOwned;
@@ -183,8 +184,8 @@ fn a_float_that_only_shows_at_run_time_is_refused() {
     .expect_err("refused");
     assert!(
         matches!(
-            error,
-            EncodeError::Key {
+            error.kind,
+            EncodeErrorKind::Key {
                 kind: "reading",
                 field: "static",
                 ..
@@ -263,8 +264,8 @@ fn versions_outside_the_chain_say_which_way_they_are_off() {
     let gap = error(3);
     assert!(
         matches!(
-            gap,
-            DecodeError::NoUpgrade {
+            gap.kind,
+            DecodeErrorKind::NoUpgrade {
                 found: 3,
                 supported: 4,
                 ..

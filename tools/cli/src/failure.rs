@@ -5,7 +5,7 @@ use queue_runtime::name::InvalidName;
 use queue_runtime::redrive::RedriveError;
 use queue_runtime::service::DeleteError;
 use queue_runtime::{
-    AcceptError, ConnectError, Error, ErrorKind, Operation, SubmitError, SubmitProblem,
+    AcceptError, ConnectError, Error, ErrorKind, Operation, SubmitError, SubmitErrorKind,
 };
 
 use crate::output::{count, escape};
@@ -195,8 +195,8 @@ impl From<AcceptError> for Failure {
 impl<M> From<SubmitError<M>> for Failure {
     fn from(error: SubmitError<M>) -> Self {
         let text = format!("{error:?}");
-        match error.problem {
-            SubmitProblem::Storage(error) => Self::advised(&error, text),
+        match error.kind {
+            SubmitErrorKind::Storage(error) => Self::advised(&error, text),
             _ => Self::new(Exit::Failed, text),
         }
     }

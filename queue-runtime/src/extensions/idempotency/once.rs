@@ -109,7 +109,7 @@ struct Task {
 /// ```
 /// use std::sync::Arc;
 /// use queue_runtime::idempotency::MemoryResults;
-/// use queue_runtime::{OnceError, SystemClock, once};
+/// use queue_runtime::{OnceError, OnceErrorKind, SystemClock, once};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -117,8 +117,8 @@ struct Task {
 /// let work = async { "seven".parse::<u32>() };
 /// match once(&store, "order-1234", work).await {
 ///     Ok(number) => println!("{number}"),
-///     Err(OnceError::Work(error)) => println!("the work failed, and may be tried again: {error}"),
-///     Err(OnceError::NotRecorded { result, .. }) => println!("done, perhaps not for the last time: {result}"),
+///     Err(OnceError { kind: OnceErrorKind::Work(error), .. }) => println!("the work failed, and may be tried again: {error}"),
+///     Err(OnceError { kind: OnceErrorKind::NotRecorded { result, .. }, .. }) => println!("done, perhaps not for the last time: {result}"),
 ///     Err(error) => println!("{error}"),
 /// }
 /// # }

@@ -353,7 +353,7 @@ impl Schedules {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::recurring::{ScheduleError, every};
+/// use queue_runtime::recurring::{ScheduleError, ScheduleErrorKind, every};
 /// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -365,7 +365,7 @@ impl Schedules {
 /// let service = testing::service().await;
 /// let schedule = service.schedule("report", every(Duration::from_millis(10)), |_| Report {});
 /// let error = schedule.start().unwrap_err();
-/// assert!(matches!(error, ScheduleError::Recurrence { .. }));
+/// assert!(matches!(error.kind, ScheduleErrorKind::Recurrence(_)));
 /// assert_eq!(
 ///     error.to_string(),
 ///     "failed to start the schedule `report`: the interval of 10ms is not within 1s to 31622400s"

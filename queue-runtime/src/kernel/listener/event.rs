@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use super::info::ObjectiveState;
 use crate::kernel::panic::CaughtPanic;
-use crate::kernel::receive::SettleProblem;
+use crate::kernel::receive::SettleErrorKind;
 use crate::kernel::settings::Paused;
 
 /// An event of a listener: when it happened, on which queue, and what. Subscribe with
@@ -161,7 +161,7 @@ pub enum ListenerEventKind {
         /// The message.
         id: MessageId,
         /// The cause.
-        problem: SettleProblem,
+        problem: SettleErrorKind,
     },
     /// A handler panicked. A separate event tells how its message was settled.
     HandlerPanicked {

@@ -282,7 +282,7 @@ fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
 /// An error of starting a listener.
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, Received, StartError};
+/// use queue_runtime::{Message, QueueService, Received, StartError, StartErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -295,7 +295,7 @@ fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = QueueService::connect("memory:").await?;
 /// match service.listener(ship).poison_queue("Order_Poison").start() {
-///     Err(StartError::PoisonQueue(invalid)) => eprintln!("{invalid}"),
+///     Err(StartError { kind: StartErrorKind::PoisonQueue(invalid), .. }) => eprintln!("{invalid}"),
 ///     Err(error) => return Err(error.into()),
 ///     Ok(listener) => unreachable!("{listener:?} has an invalid poison queue"),
 /// }

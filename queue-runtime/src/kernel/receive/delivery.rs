@@ -13,7 +13,7 @@ use super::incoming::Incoming;
 use super::received::Received;
 use crate::kernel::context::Context;
 use crate::kernel::observe;
-use crate::kernel::settlement::{End, Handled, SettleProblem, Settled, Settling, outcome};
+use crate::kernel::settlement::{End, Handled, SettleErrorKind, Settled, Settling, outcome};
 
 /// A message received by [`accept`](crate::QueueService::accept), to be settled by the caller. Derefs to
 /// [`Received`].
@@ -62,7 +62,7 @@ pub struct Delivery<M> {
 ///
 /// ```
 /// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
-/// use queue_runtime::{Message, SettleProblem};
+/// use queue_runtime::{Message, SettleErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -77,8 +77,8 @@ pub struct Delivery<M> {
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// # faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
 /// if let Err(error) = order.complete().await {
-///     match error.problem {
-///         SettleProblem::LeaseLost(_) => eprintln!("{error}: another consumer has the message"),
+///     match error.kind {
+///         SettleErrorKind::LeaseLost(_) => eprintln!("{error}: another consumer has the message"),
 ///         _ => error.delivery.complete().await?,
 ///     }
 /// }
@@ -91,7 +91,7 @@ pub struct SettleError<M> {
     /// The delivery.
     pub delivery: Delivery<M>,
     /// The cause.
-    pub problem: SettleProblem,
+    pub problem: SettleErrorKind,
 }
 
 impl<M> Delivery<M> {
@@ -246,7 +246,7 @@ impl<M> Delivery<M> {
     fn carry_out<'a>(
         &'a self,
         disposition: &'a Disposition,
-    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+    ) -> impl Future<Output = Result<Settled, SettleErrorKind>> {
         let end = End::of(disposition, &self.consumer.options.classifiers);
         let follow_ups = match disposition {
             Disposition::Complete(follow_ups) => follow_ups.as_slice(),
@@ -260,7 +260,7 @@ impl<M> Delivery<M> {
         &'a self,
         end: End,
         follow_ups: &'a [FollowUp],
-    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+    ) -> impl Future<Output = Result<Settled, SettleErrorKind>> {
         let settling = Settling::new(&self.context, &self.consumer, &self.incoming);
         let span = self.span.clone();
         async move {
@@ -285,13 +285,13 @@ impl<M> Delivery<M> {
     }
 
     /// Counts how the message was settled.
-    pub(crate) fn record(&self, settled: &Result<Settled, SettleProblem>) {
+    pub(crate) fn record(&self, settled: &Result<Settled, SettleErrorKind>) {
         let outcome = outcome(settled);
         self.consumer.measures(&self.context).settled(outcome);
         observe::record_outcome(&self.span, outcome);
     }
 
-    pub(crate) fn unsettled(self, problem: SettleProblem) -> SettleError<M> {
+    pub(crate) fn unsettled(self, problem: SettleErrorKind) -> SettleError<M> {
         SettleError {
             delivery: self,
             problem,
@@ -324,7 +324,7 @@ impl<M> fmt::Display for SettleError<M> {
             lease, envelope, ..
         } = &*self.delivery.incoming;
         let (id, queue) = (&envelope.id, lease.queue());
-        let problem = &self.problem;
+        let problem = &self.kind;
         write!(
             f,
             "failed to settle message {id} on queue `{queue}`: {problem}"
@@ -335,7 +335,7 @@ impl<M> fmt::Display for SettleError<M> {
 impl<M> std::error::Error for SettleError<M> {
     /// Returns the cause of the problem, which is in the text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
+        self.kind.source()
     }
 }
 

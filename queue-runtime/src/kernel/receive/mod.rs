@@ -35,7 +35,7 @@ pub use crate::kernel::served::KindMismatch;
 pub(crate) use crate::kernel::settlement::{
     End, Handled, OnPoison, Settling, body_unhandled, outcome,
 };
-pub use crate::kernel::settlement::{OnError, Poisoned, SettleProblem, Settled};
+pub use crate::kernel::settlement::{OnError, Poisoned, SettleErrorKind, Settled};
 pub use accept::{Accept, AcceptError, AcceptMany, Messages};
 pub(crate) use admission::{Refusal, admit, can_decode_early, decode, is_admissible};
 pub(crate) use attempts::{Account, believe};

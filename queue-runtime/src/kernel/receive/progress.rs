@@ -126,7 +126,7 @@ fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, Checkpo
 /// An error of writing a checkpoint.
 ///
 /// ```
-/// use queue_runtime::receive::CheckpointError;
+/// use queue_runtime::receive::{CheckpointError, CheckpointErrorKind};
 /// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -141,7 +141,7 @@ fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, Checkpo
 /// # service.submit(Order { number: 7 }).await?;
 /// let order = service.accept::<Order>().await?.expect("just submitted");
 /// let error = order.checkpoint(&"x".repeat(5000)).await.unwrap_err();
-/// assert!(matches!(error, CheckpointError::TooLarge { size: 5004, limit: 1024, .. }));
+/// assert!(matches!(error.kind, CheckpointErrorKind::TooLarge { size: 5004, limit: 1024, .. }));
 /// # Ok(())
 /// # }
 /// ```

@@ -8,12 +8,12 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
 /// An error of submitting a message. It returns the message.
 ///
-/// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
+/// If the outcome [is unknown](Self::outcome), the message may have been submitted. Submitting it again with
 /// the same id is safe for consumers that deduplicate by id or key.
 ///
 /// ```
 /// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// use queue_runtime::{RetryAdvice, SubmitError, SubmitProblem};
+/// use queue_runtime::{RetryAdvice, SubmitError, SubmitErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -26,7 +26,7 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 /// # let (service, faults) = testing::service_with_faults().await;
 /// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
 /// let submitted = match service.submit(Order { number: 7 }).await {
-///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
+///     Err(SubmitError { id: Some(id), message, kind: SubmitErrorKind::Storage(error), .. })
 ///         if error.retry() != RetryAdvice::Permanent =>
 ///     {
 ///         service.submit(message).id(id.as_str()).await?
@@ -44,13 +44,13 @@ pub struct SubmitError<M> {
     /// The message.
     pub message: M,
     /// The cause.
-    pub problem: SubmitProblem,
+    pub problem: SubmitErrorKind,
 }
 
 /// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, SubmitProblem};
+/// use queue_runtime::{Message, QueueService, SubmitErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -63,18 +63,18 @@ pub struct SubmitError<M> {
 /// let service = QueueService::builder("memory:").max_payload(10_000).connect().await?;
 /// let note = Note { text: "x".repeat(10_000) };
 /// let error = service.submit(note).await.unwrap_err();
-/// match &error.problem {
-///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
-///     SubmitProblem::Storage(error) => eprintln!("{error}"),
+/// match &error.kind {
+///     SubmitErrorKind::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
+///     SubmitErrorKind::Storage(error) => eprintln!("{error}"),
 ///     other => eprintln!("invalid message: {other}"),
 /// }
-/// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
+/// # assert!(matches!(error.kind, SubmitErrorKind::TooLarge(_)));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum SubmitProblem {
+pub enum SubmitErrorKind {
     /// The message id, client id or request id is invalid.
     #[error(transparent)]
     Id(InvalidId),
@@ -98,11 +98,11 @@ pub enum SubmitProblem {
     Storage(queue_core::Error),
 }
 
-queue_core::debug_as_text!(SubmitProblem);
+queue_core::debug_as_text!(SubmitErrorKind);
 
 impl<M> SubmitError<M> {
     /// The error of a message that was not sent to the storage.
-    pub(crate) fn unsent(message: M, problem: SubmitProblem) -> Self {
+    pub(crate) fn unsent(message: M, problem: SubmitErrorKind) -> Self {
         Self {
             id: None,
             message,
@@ -113,11 +113,11 @@ impl<M> SubmitError<M> {
     /// Returns whether the message may have been submitted despite the error.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        self.problem.is_unknown()
+        self.kind.outcome() == Outcome::Unknown
     }
 }
 
-impl SubmitProblem {
+impl SubmitErrorKind {
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Storage(error) if error.outcome() == Outcome::Unknown)
     }
@@ -128,8 +128,8 @@ queue_core::debug_as_text!(SubmitError<M>, M);
 impl<M> fmt::Display for SubmitError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
-            Some(id) => write!(f, "failed to submit message {id}: {}", self.problem),
-            None => write!(f, "failed to submit a message: {}", self.problem),
+            Some(id) => write!(f, "failed to submit message {id}: {}", self.kind),
+            None => write!(f, "failed to submit a message: {}", self.kind),
         }
     }
 }
@@ -137,13 +137,13 @@ impl<M> fmt::Display for SubmitError<M> {
 impl<M> std::error::Error for SubmitError<M> {
     /// Returns the cause of the problem, which is in the text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
+        self.kind.source()
     }
 }
 
 /// An error of submitting several messages. It returns those that were not submitted.
 ///
-/// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
+/// If the outcome [is unknown](Self::outcome), any of [`rest`](Self::rest) may have been submitted.
 /// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
 ///
 /// ```
@@ -181,14 +181,14 @@ pub struct SubmitAllError<M> {
     /// to the storage.
     pub rest: Vec<(Option<MessageId>, M)>,
     /// The cause.
-    pub problem: SubmitProblem,
+    pub problem: SubmitErrorKind,
 }
 
 impl<M> SubmitAllError<M> {
     /// Returns whether messages in [`rest`](Self::rest) may have been submitted despite the error.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        self.problem.is_unknown()
+        self.kind.outcome() == Outcome::Unknown
     }
 }
 
@@ -197,7 +197,7 @@ queue_core::debug_as_text!(SubmitAllError<M>, M);
 impl<M> fmt::Display for SubmitAllError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.submitted.len() + self.rest.len();
-        let (rest, problem) = (self.rest.len(), &self.problem);
+        let (rest, problem) = (self.rest.len(), &self.kind);
         write!(f, "failed to submit {rest} of {all} messages: {problem}")
     }
 }
@@ -205,6 +205,6 @@ impl<M> fmt::Display for SubmitAllError<M> {
 impl<M> std::error::Error for SubmitAllError<M> {
     /// Returns the cause of the problem, which is in the text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
+        self.kind.source()
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::idempotency::{IdempotencyStore, WorkKey};
-use queue_runtime::{Failure, OnceError, QueueService, RequestId, RetryAdvice, once};
+use queue_runtime::{
+    Failure, OnceError, OnceErrorKind, QueueService, RequestId, RetryAdvice, once,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -60,7 +62,10 @@ impl Results {
             .wait(self.lease);
         match done.await {
             Ok(result) => Ok(result),
-            Err(OnceError::Work(failure)) => Err(failure),
+            Err(OnceError {
+                kind: OnceErrorKind::Work(failure),
+                ..
+            }) => Err(failure),
             Err(error) if may_pass(&error) => Err(Failure::postpone(self.lease, error)),
             Err(error) => Err(Failure::retry(error)),
         }

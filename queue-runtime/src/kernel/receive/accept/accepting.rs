@@ -23,7 +23,7 @@ use crate::kernel::receive::idempotent::claim;
 use crate::kernel::receive::incoming::{Fetched, Incoming};
 use crate::kernel::receive::received::Received;
 use crate::kernel::repeat::Repeats;
-use crate::kernel::settlement::{SettleProblem, Settled, Settling, outcome};
+use crate::kernel::settlement::{SettleErrorKind, Settled, Settling, outcome};
 
 /// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
 /// the notifier may fail.
@@ -218,13 +218,13 @@ impl<M> Accepting<M> {
     }
 
     /// Skips a message that is not handled, unless it could not be settled.
-    fn refused(&self, settled: Result<Settled, SettleProblem>) -> Result<(), AcceptError> {
+    fn refused(&self, settled: Result<Settled, SettleErrorKind>) -> Result<(), AcceptError> {
         let queue = &self.consumer.queue;
         self.consumer
             .measures(&self.context)
             .settled(outcome(&settled));
         match settled {
-            Ok(_) | Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(()),
+            Ok(_) | Err(SettleErrorKind::LeaseLost(_) | SettleErrorKind::Expired(_)) => Ok(()),
             Err(problem) => Err(AcceptError::Settle {
                 queue: queue.clone(),
                 problem,

@@ -22,7 +22,7 @@ use crate::kernel::context::Context;
 use crate::kernel::policy::{IdlePolicy, StorageRetry};
 use crate::kernel::served::KindMismatch;
 use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
-use crate::kernel::settlement::SettleProblem;
+use crate::kernel::settlement::SettleErrorKind;
 use accepting::{Accepting, Decode, Unclaimed};
 
 pub use messages::Messages;
@@ -253,7 +253,7 @@ impl<M, Out> fmt::Debug for Accept<M, Out> {
 /// An error of accepting a message.
 ///
 /// ```
-/// use queue_runtime::{AcceptError, Message, testing};
+/// use queue_runtime::{AcceptError, AcceptErrorKind, Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -267,8 +267,8 @@ impl<M, Out> fmt::Debug for Accept<M, Out> {
 /// match service.queue_named::<Order>("orders-europe")?.accept().await {
 ///     Ok(Some(order)) => println!("order {}", order.number),
 ///     Ok(None) => println!("no orders"),
-///     Err(AcceptError::QueueNotFound(queue)) => println!("nothing was ever submitted to {queue}"),
-///     Err(AcceptError::Storage(error)) => eprintln!("{error}"),
+///     Err(AcceptError { kind: AcceptErrorKind::QueueNotFound(queue), .. }) => println!("nothing was ever submitted to {queue}"),
+///     Err(AcceptError { kind: AcceptErrorKind::Storage(error), .. }) => eprintln!("{error}"),
 ///     Err(error) => return Err(error.into()),
 /// }
 /// # Ok(())
@@ -310,7 +310,7 @@ pub enum AcceptError {
         /// The queue.
         queue: QueueName,
         /// The cause.
-        problem: SettleProblem,
+        problem: SettleErrorKind,
     },
     /// The current thread has no Tokio runtime, or one without a timer. Leases need one.
     #[error(
