@@ -58,7 +58,7 @@ pub(crate) use completed_ids::CompletedIds;
 #[cfg(feature = "object-store")]
 pub use generations::ObjectResults;
 pub(crate) use held::{HeldClaim, finish_within, no_answer};
-pub use once::{Once, OnceError, once};
+pub use once::{Once, OnceError, OnceErrorKind, once};
 pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Forgotten, IdempotencyStore, MAX_RECORDS, MAX_RESULT, Owner,

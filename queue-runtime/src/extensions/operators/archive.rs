@@ -259,18 +259,21 @@ impl ArchivedMessage {
 }
 
 /// The error of [`AnyQueue::restore`].
-#[derive(Clone, thiserror::Error)]
-#[error("failed to restore message {}: {error}", restored + 1)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct RestoreError {
-    /// How many of the first messages were put on the queue. If the [outcome](Error::outcome) of the error is unknown, some
+    /// How many of the first messages were put on the queue. If the [outcome](Self::outcome) is unknown, some
     /// of the next ones may have been too.
     pub restored: usize,
     /// The error.
     pub error: Error,
 }
 
-queue_core::debug_as_text!(RestoreError);
+queue_core::error_of_storage!(
+    RestoreError;
+    |this, f| write!(f, "failed to restore message {}: {}", this.restored + 1, this.error);
+    this.error.outcome()
+);
 
 impl AnyQueue {
     /// Puts archived messages on this queue, with the ids, attempts and poison records that they had. The queue must exist.

@@ -434,8 +434,7 @@ pub enum SweepReason {
 }
 
 /// A sweep that ended before its end.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the sweep stopped after {} payloads: {error}", so_far.payloads)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct SweepError {
     /// What was deleted until then.
@@ -443,3 +442,9 @@ pub struct SweepError {
     /// The error.
     pub error: Error,
 }
+
+queue_core::error_of_storage!(
+    SweepError;
+    |this, f| write!(f, "failed to sweep more than {} payloads: {}", this.so_far.payloads, this.error);
+    this.error.outcome()
+);

@@ -53,4 +53,4 @@ pub use records::{RecordedSchedule, RecordedSchedules};
 pub use recurrence::cron::{cron, cron_in};
 pub use recurrence::{InvalidRecurrence, Recurrence, every};
 pub(crate) use schedule::Schedules;
-pub use schedule::{Schedule, ScheduleError, ScheduleHandle};
+pub use schedule::{Schedule, ScheduleError, ScheduleErrorKind, ScheduleHandle};

@@ -8,7 +8,9 @@ use queue_core::clock::BoxFuture;
 use queue_core::envelope::TraceContext;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
-use queue_core::{Envelope, InvalidId, Message, MessageId, MessageType, QueueName, RequestId};
+use queue_core::{
+    Envelope, InvalidId, Message, MessageId, MessageType, Outcome, QueueName, RequestId,
+};
 
 use super::error::{RequestError, RequestErrorKind};
 use super::queue::Replies;
@@ -222,16 +224,16 @@ impl<M: Message, R: Message> Request<M, R> {
             Some(Ok(request)) => (Some(request), None),
             Some(Err(invalid)) => (None, Some(invalid)),
         };
-        let failed = |message, problem| RequestError {
+        let failed = |message, kind| RequestError {
             id: id.clone(),
             request: request.clone(),
             queue: queue.clone(),
             message,
-            problem,
+            kind,
         };
         let invalid = invalid.map(|invalid| RequestErrorKind::Submit(SubmitErrorKind::Id(invalid)));
-        if let Some(problem) = not_an_event(&[M::TYPE, R::TYPE]).or(invalid) {
-            return Err(failed(Some(submit.into_message()), problem));
+        if let Some(kind) = not_an_event(&[M::TYPE, R::TYPE]).or(invalid) {
+            return Err(failed(Some(submit.into_message()), kind));
         }
         let clock = Arc::clone(&replies.context.clock);
         let asked_at = clock.monotonic();
@@ -243,7 +245,7 @@ impl<M: Message, R: Message> Request<M, R> {
         let late = || Err(RequestErrorKind::NotSubmitted { waited: waited() });
         let (reply_queue, mut place) = match ready.unwrap_or_else(late) {
             Ok(ready) => ready,
-            Err(problem) => return Err(failed(Some(submit.into_message()), problem)),
+            Err(kind) => return Err(failed(Some(submit.into_message()), kind)),
         };
         let submit = submit.id(id.as_str()).replying_to(reply_queue);
         let mut submit = submit.trying_until(deadline);
@@ -253,14 +255,14 @@ impl<M: Message, R: Message> Request<M, R> {
         match ready_by(&*clock, deadline, submit.into_future()).await {
             Some(Ok(_)) => {}
             Some(Err(error)) => {
-                let unknown = error.outcome() == Outcome::Unknown;
-                let message = (!unknown).then_some(error.message);
+                let is_unsent = error.outcome() == Outcome::NotDone;
+                let message = is_unsent.then_some(error.message);
                 return Err(failed(message, RequestErrorKind::Submit(error.kind)));
             }
             None => return Err(failed(None, no_reply())),
         }
         match ready_by(&*clock, deadline, place.reply()).await {
-            Some(Some(body)) => Reply::read(body).map_err(|problem| failed(None, problem)),
+            Some(Some(body)) => Reply::read(body).map_err(|kind| failed(None, kind)),
             Some(None) => Err(failed(None, RequestErrorKind::ReplyQueueDeleted)),
             None => Err(failed(None, no_reply())),
         }

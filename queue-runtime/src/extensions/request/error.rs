@@ -1,8 +1,7 @@
-use std::fmt;
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
-use queue_core::{DecodeError, MessageId, QueueName, RequestId, Wire};
+use queue_core::{DecodeError, MessageId, Outcome, QueueName, RequestId, Wire};
 
 use crate::kernel::send::{SubmitErrorKind, Unreplied};
 
@@ -48,11 +47,11 @@ pub struct RequestError<M> {
     pub queue: QueueName,
     /// The message. `None` if it was, or may have been, submitted.
     pub message: Option<M>,
-    /// The cause.
-    pub problem: RequestErrorKind,
+    /// What is wrong.
+    pub kind: RequestErrorKind,
 }
 
-/// The cause of a [`RequestError`].
+/// Why there is no usable reply. In a [`RequestError`].
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService, RequestErrorKind};
@@ -184,31 +183,28 @@ impl From<Unreplied> for RequestErrorKind {
     }
 }
 
-queue_core::debug_as_text!(RequestError<M>, M);
-
-impl<M> fmt::Display for RequestError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            id, queue, problem, ..
-        } = self;
-        write!(f, "failed to get the reply to message {id}")?;
-        if let Some(request) = &self.request {
-            write!(f, " of request {request}")?;
+impl<M> RequestError<M> {
+    /// Whether the message may have been submitted. If not, it is [returned](Self::message).
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.message {
+            Some(_) => Outcome::NotDone,
+            None => Outcome::Unknown,
         }
-        write!(f, " on queue `{queue}`: ")?;
-        if let RequestErrorKind::Undecodable(_) = problem {
-            f.write_str("the reply cannot be read: ")?;
-        }
-        problem.fmt(f)
     }
 }
 
-impl<M> std::error::Error for RequestError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.kind.source()
+queue_core::error_around!(kind in RequestError<M>, M; |error, f| {
+    write!(f, "failed to get the reply to message {}", error.id)?;
+    if let Some(request) = &error.request {
+        write!(f, " of request {request}")?;
     }
-}
+    write!(f, " on queue `{}`: ", error.queue)?;
+    if let RequestErrorKind::Undecodable(_) = error.kind {
+        f.write_str("the reply cannot be read: ")?;
+    }
+    error.kind.fmt(f)
+});
 
 /// Rounds to milliseconds, or to a tenth of a second from one second on.
 fn rounded(waited: &Duration) -> Duration {

@@ -31,7 +31,7 @@ pub(super) use room::{Grant, Room};
 pub(super) use threads::{HandlerThreads, NeedsThread, Reserved};
 
 use super::core::Core;
-use super::info::ReceiveError;
+use super::info::ReceiveErrorKind;
 use super::phase::ListenerPhase;
 use crate::extensions::flow::breaker::Breaker;
 use crate::extensions::flow::rate::RateLimit;
@@ -107,7 +107,7 @@ impl Capacity {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn acquire(self: &Arc<Self>) -> Result<Grant, ReceiveError> {
+    pub(super) async fn acquire(self: &Arc<Self>) -> Result<Grant, ReceiveErrorKind> {
         loop {
             self.core.phase.not_paused().await;
             let probe = match &self.breaker {
@@ -128,7 +128,7 @@ impl Capacity {
             let still = probe.is_some() || !is_open;
             if still && self.core.phase.current() != ListenerPhase::Paused {
                 let grant = grant.with_threads(probe);
-                return grant.map_err(|error| ReceiveError::NoThread(Arc::new(error)));
+                return grant.map_err(|error| ReceiveErrorKind::NoThread(Arc::new(error)));
             }
         }
     }

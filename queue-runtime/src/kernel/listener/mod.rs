@@ -49,10 +49,11 @@ pub use builder::ListenerBuilder;
 pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{
-    Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveFailure,
+    Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveErrorKind,
+    ReceiveFailure,
 };
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
 pub use phase::{DrainEnd, DrainReport, ListenerPhase};
 pub use router::{Route, Router, Several};
-pub use start::StartError;
+pub use start::{StartError, StartErrorKind};

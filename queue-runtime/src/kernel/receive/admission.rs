@@ -8,7 +8,7 @@ use bytes::Bytes;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::idempotency::WorkKey;
 use queue_core::internal::error_chain;
-use queue_core::{DecodeError, Error, ErrorKind, Operation};
+use queue_core::{DecodeError, DecodeErrorKind, Error, ErrorKind, Operation};
 
 use super::attempts::{AttemptVerdict, judge_bare};
 use super::consumer::Consumer;
@@ -186,8 +186,8 @@ async fn finish(
 /// Returns how a message ends that does not decode.
 fn undecodable(error: &DecodeError) -> End {
     let text = error_chain(error);
-    match error {
-        DecodeError::NewerVersion { .. } => End::NewerProgram {
+    match error.kind {
+        DecodeErrorKind::NewerVersion { .. } => End::NewerProgram {
             reason: PoisonReason::NewerVersion,
             error: text,
         },

@@ -1,7 +1,5 @@
 //! The errors of submitting one message, and several.
 
-use std::fmt;
-
 use super::submit::Submitted;
 use queue_core::encoder::TooLarge;
 use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
@@ -43,11 +41,11 @@ pub struct SubmitError<M> {
     pub id: Option<MessageId>,
     /// The message.
     pub message: M,
-    /// The cause.
-    pub problem: SubmitErrorKind,
+    /// What is wrong.
+    pub kind: SubmitErrorKind,
 }
 
-/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
+/// Why messages were not submitted. In a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService, SubmitErrorKind};
@@ -102,44 +100,34 @@ queue_core::debug_as_text!(SubmitErrorKind);
 
 impl<M> SubmitError<M> {
     /// The error of a message that was not sent to the storage.
-    pub(crate) fn unsent(message: M, problem: SubmitErrorKind) -> Self {
+    pub(crate) fn unsent(message: M, kind: SubmitErrorKind) -> Self {
         Self {
             id: None,
             message,
-            problem,
+            kind,
         }
     }
 
-    /// Returns whether the message may have been submitted despite the error.
+    /// Whether the message may have been submitted.
     #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.kind.outcome() == Outcome::Unknown
+    pub fn outcome(&self) -> Outcome {
+        self.kind.outcome()
     }
 }
 
 impl SubmitErrorKind {
-    pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Storage(error) if error.outcome() == Outcome::Unknown)
-    }
-}
-
-queue_core::debug_as_text!(SubmitError<M>, M);
-
-impl<M> fmt::Display for SubmitError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.id {
-            Some(id) => write!(f, "failed to submit message {id}: {}", self.kind),
-            None => write!(f, "failed to submit a message: {}", self.kind),
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Storage(error) => error.outcome(),
+            _ => Outcome::NotDone,
         }
     }
 }
 
-impl<M> std::error::Error for SubmitError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.kind.source()
-    }
-}
+queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id, &error.kind) {
+    (Some(id), kind) => write!(f, "failed to submit message {id}: {kind}"),
+    (None, kind) => write!(f, "failed to submit a message: {kind}"),
+});
 
 /// An error of submitting several messages. It returns those that were not submitted.
 ///
@@ -180,31 +168,20 @@ pub struct SubmitAllError<M> {
     /// The other messages, in the order in which they were given. The ids are `None` if no message was sent
     /// to the storage.
     pub rest: Vec<(Option<MessageId>, M)>,
-    /// The cause.
-    pub problem: SubmitErrorKind,
+    /// What is wrong.
+    pub kind: SubmitErrorKind,
 }
 
 impl<M> SubmitAllError<M> {
-    /// Returns whether messages in [`rest`](Self::rest) may have been submitted despite the error.
+    /// Whether messages in [`rest`](Self::rest) may have been submitted.
     #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.kind.outcome() == Outcome::Unknown
+    pub fn outcome(&self) -> Outcome {
+        self.kind.outcome()
     }
 }
 
-queue_core::debug_as_text!(SubmitAllError<M>, M);
-
-impl<M> fmt::Display for SubmitAllError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.submitted.len() + self.rest.len();
-        let (rest, problem) = (self.rest.len(), &self.kind);
-        write!(f, "failed to submit {rest} of {all} messages: {problem}")
-    }
-}
-
-impl<M> std::error::Error for SubmitAllError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.kind.source()
-    }
-}
+queue_core::error_around!(kind in SubmitAllError<M>, M; |error, f| {
+    let (rest, kind) = (error.rest.len(), &error.kind);
+    let all = error.submitted.len() + rest;
+    write!(f, "failed to submit {rest} of {all} messages: {kind}")
+});

@@ -288,7 +288,7 @@ fn encode<M>(submissions: Vec<Submit<M>>) -> Result<(Vec<Outgoing>, Vec<M>), Sub
                 return Err(SubmitAllError {
                     submitted: Vec::new(),
                     rest: rest.map(|message| (None, message)).collect(),
-                    problem: failed.kind,
+                    kind: failed.kind,
                 });
             }
         }

@@ -234,6 +234,17 @@ pub enum SettleErrorKind {
 
 queue_core::debug_as_text!(SettleErrorKind);
 
+impl SettleErrorKind {
+    /// Whether the message may have been settled.
+    #[must_use]
+    pub fn outcome(&self) -> queue_core::Outcome {
+        match self {
+            Self::Unknown(_) => queue_core::Outcome::Unknown,
+            _ => queue_core::Outcome::NotDone,
+        }
+    }
+}
+
 /// Returns how a settlement ended, as metrics and spans say it.
 pub(crate) fn outcome(settled: &Result<Settled, SettleErrorKind>) -> Outcome {
     match settled {

@@ -36,7 +36,7 @@ pub(super) enum MessageChange {
 /// The failure of a settlement.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    pub(super) problem: SettleErrorKind,
+    pub(super) kind: SettleErrorKind,
     /// The messages to put that are not known to be stored.
     pub(super) puts: Vec<(QueueName, NewMessage)>,
 }
@@ -78,7 +78,7 @@ pub(super) async fn write(
     change: MessageChange,
 ) -> Result<(), Unsettled> {
     let settled = repeat(context, incoming, purpose, &mut puts, &change).await;
-    settled.map_err(|problem| Unsettled { problem, puts })
+    settled.map_err(|kind| Unsettled { kind, puts })
 }
 
 /// Returns why the lease was lost: the message has expired, or another consumer may have received it.

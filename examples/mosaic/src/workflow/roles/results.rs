@@ -89,10 +89,10 @@ impl Results {
 
 /// Whether waiting may help.
 fn may_pass<T, E>(error: &OnceError<T, E>) -> bool {
-    let source = match error {
-        OnceError::InFlight { .. } | OnceError::Lost { .. } => return true,
-        OnceError::Store { source, .. } => Some(source),
-        OnceError::NotRecorded { source, .. } => source.as_ref(),
+    let source = match &error.kind {
+        OnceErrorKind::InFlight | OnceErrorKind::Lost => return true,
+        OnceErrorKind::Store(source) => Some(source),
+        OnceErrorKind::NotRecorded { source, .. } => source.as_ref(),
         _ => return false,
     };
     source.is_none_or(|source| source.retry() != RetryAdvice::Permanent)

@@ -102,7 +102,7 @@ fn event(
         },
         Ok(Settled::Released) => ListenerEventKind::Released { id },
         Ok(Settled::Postponed { after }) => ListenerEventKind::Postponed { id, after },
-        Err(problem) => ListenerEventKind::NotSettled { id, problem },
+        Err(error) => ListenerEventKind::NotSettled { id, error },
     }
 }
 
