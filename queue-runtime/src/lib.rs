@@ -1,4 +1,5 @@
 #![doc = include_str!("docs/crate.md")]
+#![doc = include_str!("docs/errors.md")]
 
 pub mod backend;
 mod extensions;

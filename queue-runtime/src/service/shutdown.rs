@@ -18,8 +18,8 @@ impl QueueService {
     /// without counting the attempt, which takes up to 10 seconds. Schedules submit no further tick; a submission that is
     /// under way when the grace period is over is abandoned, and may or may not be carried out.
     ///
-    /// No listener or schedule starts afterwards: that is [`StartError::ShutDown`](crate::StartError::ShutDown) and
-    /// [`ScheduleError::ShutDown`](crate::recurring::ScheduleError::ShutDown). Everything else goes on, because handlers that finish within the grace period submit messages, and so may the program after
+    /// No listener or schedule starts afterwards: that is [`StartErrorKind::ShutDown`](crate::StartErrorKind::ShutDown) and
+    /// [`ScheduleErrorKind::ShutDown`](crate::recurring::ScheduleErrorKind::ShutDown). Everything else goes on, because handlers that finish within the grace period submit messages, and so may the program after
     /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
     /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
     ///

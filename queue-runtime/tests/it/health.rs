@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::listener::{
-    Health, ListenerPhase, ReceiveError, ReceiveErrorKind, ReceiveFailure,
-};
+use queue_runtime::listener::{Health, ListenerPhase, ReceiveErrorKind, ReceiveFailure};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ErrorKind, ListenerEventKind, Operation, QueueService, Received};
 use tokio::time::sleep;
@@ -15,8 +13,8 @@ use crate::support::{guarded, stop};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn storage_error(failure: &ReceiveFailure) -> ErrorKind {
-    match &failure.error {
-        ReceiveError::Storage(error) => error.kind(),
+    match &failure.error.kind {
+        ReceiveErrorKind::Storage(error) => error.kind(),
         other => panic!("{other:?}"),
     }
 }

@@ -122,7 +122,7 @@ async fn no_handler_runs_if_the_lease_is_lost_while_it_is_marked() {
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     let found = events(&mut seen, 1, |_| true).await;
-    let [ListenerEventKind::NotSettled { error, .. }] = &found[..] else {
+    let [ListenerEventKind::NotSettled { error: problem, .. }] = &found[..] else {
         panic!("{found:?}")
     };
     assert!(

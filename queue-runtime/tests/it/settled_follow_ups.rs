@@ -24,7 +24,7 @@ async fn follow_ups_are_not_presumed_stored() {
     let mut listener = stage.listen();
     let found = events(&mut listener.events, 2, |_| true).await;
     let [
-        ListenerEventKind::NotSettled { error, .. },
+        ListenerEventKind::NotSettled { error: problem, .. },
         ListenerEventKind::Completed { .. },
     ] = &found[..]
     else {
@@ -91,7 +91,7 @@ async fn a_completion_is_remembered_when_its_follow_ups_are_stored() {
         let mut listener = stage.listen();
         let found = events(&mut listener.events, 2, |_| true).await;
         match (&found[..], stored) {
-            ([ListenerEventKind::NotSettled { error, .. }, _], true) => {
+            ([ListenerEventKind::NotSettled { error: problem, .. }, _], true) => {
                 assert!(
                     matches!(problem, SettleErrorKind::NotDone(_)),
                     "{problem:?}"

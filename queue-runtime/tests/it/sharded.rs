@@ -272,8 +272,10 @@ async fn programs_that_disagree_about_the_accounts_are_refused() {
         ("sharded:four|memory:a", "no number of shards"),
         ("sharded:4", "names no account"),
     ] {
-        match connect(url).await.expect_err("it is refused") {
-            ConnectError::Url { problem: found, .. } => assert!(found.contains(problem), "{found}"),
+        match connect(url).await.expect_err("it is refused").kind {
+            ConnectErrorKind::Url { problem: found, .. } => {
+                assert!(found.contains(problem), "{found}")
+            }
             other => panic!("{other}"),
         }
     }

@@ -11,8 +11,8 @@ use queue_runtime::backend::{Backend, Created, Lease, MemoryBackend, PopReceipt,
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{
-    AcceptError, AcceptErrorKind, Error, ErrorKind, Operation, Outcome, QueueName, QueueService,
-    Result, StorageRetry,
+    AcceptErrorKind, Error, ErrorKind, Operation, Outcome, QueueName, QueueService, Result,
+    StorageRetry,
 };
 
 use crate::life::{Life, Mortal};
@@ -203,7 +203,8 @@ async fn a_page_in_place_of_an_answer_is_no_damage_and_no_mark() {
     ];
     for (changes, expected) in wrong {
         *store.changes.lock().expect("no panic") = changes.into();
-        let AcceptError::Data(error) = service.accept::<Film>().await.expect_err(expected) else {
+        let AcceptErrorKind::Data(error) = service.accept::<Film>().await.expect_err(expected).kind
+        else {
             panic!("{expected}");
         };
         assert!(format!("{error:?}").contains(expected), "{error:?}");

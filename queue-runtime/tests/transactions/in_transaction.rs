@@ -198,9 +198,11 @@ async fn a_short_transaction_is_not_reported() {
 async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
     let service = testing::service().await;
     let started = service.listener(in_transaction(deposit)).start();
-    let Err(error @ StartError::Transactions { .. }) = started else {
-        panic!("{started:?}");
-    };
+    let error = started.expect_err("there are none");
+    assert!(
+        matches!(error.kind, StartErrorKind::Transactions { .. }),
+        "{error:?}"
+    );
     assert_eq!(
         error.to_string(),
         "failed to start a listener on queue `deposits`: the handler of `deposit` works in transactions, \
@@ -224,7 +226,7 @@ async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
             matches!(
                 refused,
                 Err(StartError {
-                    kind: StartErrorKind::Transactions(_),
+                    kind: StartErrorKind::Transactions { .. },
                     ..
                 })
             ),
