@@ -43,7 +43,7 @@ impl IdempotencyKey {
     /// Returns the key from the key fields of `message`, or `None` if it has none.
     ///
     /// # Errors
-    /// [`EncodeError::Key`] if the value of a key field cannot be part of a key.
+    /// [`EncodeErrorKind::Key`](crate::EncodeErrorKind::Key) if the value of a key field cannot be part of a key.
     pub fn declared<M: Message>(
         message: &M,
         request_id: &RequestId,

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::JsonError;
 use crate::message::json::to_json;
-use crate::message::{DecodeError, EncodeError, Message};
+use crate::message::{DecodeError, DecodeErrorKind, EncodeError, Message};
 use crate::wire::{LinesError, lines};
 
 pub use crate::ext::{LockExt, between, later};
@@ -85,7 +85,7 @@ impl<T: Serialize + DeserializeOwned> Payload for T {
 /// Encodes a payload as JSON.
 ///
 /// # Errors
-/// [`EncodeError::Payload`].
+/// [`EncodeErrorKind::Payload`](crate::EncodeErrorKind::Payload).
 pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
     message
         .to_json()
@@ -95,7 +95,7 @@ pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError>
 /// Decodes a JSON payload of the type's own version.
 ///
 /// # Errors
-/// [`DecodeError::Payload`].
+/// [`DecodeErrorKind::Payload`].
 pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
     M::from_json(payload)
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
@@ -104,7 +104,7 @@ pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
 /// Encodes a payload as lines.
 ///
 /// # Errors
-/// [`EncodeError::Payload`].
+/// [`EncodeErrorKind::Payload`](crate::EncodeErrorKind::Payload).
 pub fn encode_lines<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
     message
         .to_lines()
@@ -114,7 +114,7 @@ pub fn encode_lines<M: Message + Payload>(message: &M) -> Result<Vec<u8>, Encode
 /// Decodes a payload in lines.
 ///
 /// # Errors
-/// [`DecodeError::Payload`].
+/// [`DecodeErrorKind::Payload`].
 pub fn decode_lines<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
     M::from_lines(payload)
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
@@ -149,17 +149,9 @@ pub fn upgrade<T: UpgradeFrom<Old>, Old>(old: Old) -> T {
 pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
     let (kind, supported) = (M::TYPE.kind(), M::TYPE.version());
     if found > supported {
-        DecodeError::NewerVersion {
-            kind,
-            found,
-            supported,
-        }
+        DecodeError::new(kind, DecodeErrorKind::NewerVersion { found, supported })
     } else {
-        DecodeError::NoUpgrade {
-            kind,
-            found,
-            supported,
-        }
+        DecodeError::new(kind, DecodeErrorKind::NoUpgrade { found, supported })
     }
 }
 
@@ -172,21 +164,17 @@ pub fn key_name(name: &str) -> Value {
 /// Converts the value of a key field to JSON.
 ///
 /// # Errors
-/// [`EncodeError::Key`] if the field cannot be encoded, or holds a float.
+/// [`EncodeErrorKind::Key`](crate::EncodeErrorKind::Key) if the field cannot be encoded, or holds a float.
 pub fn key_field<M: Message, F: Serialize + ?Sized>(
     field: &'static str,
     value: &F,
 ) -> Result<Value, EncodeError> {
-    let refuse = |problem| EncodeError::Key {
-        kind: M::TYPE.kind(),
-        field,
-        problem,
-    };
-    let value = serde_json::to_value(value).map_err(|error| refuse(error.to_string().into()))?;
+    let kind = M::TYPE.kind();
+    let value = serde_json::to_value(value)
+        .map_err(|error| EncodeError::key(kind, field, error.to_string()))?;
     if holds_float(&value) {
-        return Err(refuse(
-            "it holds a float, which has no canonical form".into(),
-        ));
+        let problem = "it holds a float, which has no canonical form";
+        return Err(EncodeError::key(kind, field, problem));
     }
     Ok(value)
 }

@@ -54,8 +54,8 @@ pub use envelope::{ClientId, Envelope, InvalidId, MessageId, RequestId};
 pub use error::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
 pub use idempotency::IdempotencyKey;
 pub use message::{
-    DecodeError, EncodeError, JsonError, KeyScope, KeyedMessage, MAX_JSON_DEPTH, Message,
-    MessageType, Wire,
+    DecodeError, DecodeErrorKind, EncodeError, EncodeErrorKind, JsonError, KeyScope, KeyedMessage,
+    MAX_JSON_DEPTH, Message, MessageType, Wire,
 };
-pub use name::{InvalidName, NameProblem, QueueName};
+pub use name::{InvalidName, InvalidNameKind, QueueName};
 pub use wire::LinesError;

@@ -13,7 +13,7 @@ use crate::name::QueueName;
 use crate::text::str_eq;
 
 pub(crate) use error::without_values;
-pub use error::{DecodeError, EncodeError, JsonError};
+pub use error::{DecodeError, DecodeErrorKind, EncodeError, EncodeErrorKind, JsonError};
 pub use json::MAX_JSON_DEPTH;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.

@@ -10,7 +10,7 @@ use queue_names::MAX_QUEUE_NAME;
 use uuid::Uuid;
 
 #[doc(inline)]
-pub use queue_names::{NameProblem, POISON_SUFFIX};
+pub use queue_names::{InvalidNameKind, POISON_SUFFIX};
 
 /// The prefix of the names of reply queues, before 32 hexadecimal digits. Queues of such names are deleted when their
 /// owner is gone, so no other queue may have one.
@@ -51,16 +51,16 @@ enum Text {
 /// An invalid queue name.
 ///
 /// ```
-/// use queue_core::{NameProblem, QueueName};
+/// use queue_core::{InvalidNameKind, QueueName};
 ///
 /// let error = QueueName::new("orders_eu").unwrap_err();
-/// assert_eq!(error.problem(), NameProblem::Character('_', 6));
+/// assert_eq!(error.kind(), InvalidNameKind::Character('_', 6));
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", queue_names::refusal(.name, *.problem))]
+#[error("{}", queue_names::refusal(.name, *.kind))]
 pub struct InvalidName {
     name: String,
-    problem: NameProblem,
+    kind: InvalidNameKind,
 }
 
 crate::debug_as_text!(InvalidName);
@@ -73,9 +73,9 @@ impl QueueName {
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         match Self::check(name) {
             Ok(()) => Ok(Self(Text::Shared(name.into()))),
-            Err(problem) => Err(InvalidName {
+            Err(kind) => Err(InvalidName {
                 name: name.to_owned(),
-                problem,
+                kind,
             }),
         }
     }
@@ -100,7 +100,7 @@ impl QueueName {
     ///
     /// # Errors
     /// The first rule that `name` breaks.
-    pub const fn check(name: &str) -> Result<(), NameProblem> {
+    pub const fn check(name: &str) -> Result<(), InvalidNameKind> {
         queue_names::check(name)
     }
 
@@ -148,7 +148,7 @@ impl QueueName {
             ..=MAX_QUEUE_NAME => Ok(()),
             length => Err(InvalidName {
                 name: [self.as_str(), POISON_SUFFIX].concat(),
-                problem: NameProblem::Length(length),
+                kind: InvalidNameKind::Length(length),
             }),
         }
     }
@@ -186,8 +186,8 @@ impl QueueName {
 impl InvalidName {
     /// The rule that the name breaks.
     #[must_use]
-    pub fn problem(&self) -> NameProblem {
-        self.problem
+    pub fn kind(&self) -> InvalidNameKind {
+        self.kind
     }
 }
 
@@ -261,19 +261,19 @@ mod tests {
     fn each_rule_is_named() {
         let long = "a".repeat(64);
         for (bad, problem) in [
-            ("ab", NameProblem::Length(2)),
-            ("", NameProblem::Length(0)),
-            (&*long, NameProblem::Length(64)),
-            ("a_b", NameProblem::Character('_', 1)),
-            ("Abc", NameProblem::Character('A', 0)),
-            ("abcé", NameProblem::Character('é', 3)),
-            ("東京", NameProblem::Length(2)),
-            ("東京都", NameProblem::Character('東', 0)),
-            ("ab🦀", NameProblem::Character('🦀', 2)),
-            ("../x", NameProblem::Character('.', 0)),
-            ("-abc", NameProblem::DashAtEnd),
-            ("abc-", NameProblem::DashAtEnd),
-            ("ab--c", NameProblem::DoubleDash(2)),
+            ("ab", InvalidNameKind::Length(2)),
+            ("", InvalidNameKind::Length(0)),
+            (&*long, InvalidNameKind::Length(64)),
+            ("a_b", InvalidNameKind::Character('_', 1)),
+            ("Abc", InvalidNameKind::Character('A', 0)),
+            ("abcé", InvalidNameKind::Character('é', 3)),
+            ("東京", InvalidNameKind::Length(2)),
+            ("東京都", InvalidNameKind::Character('東', 0)),
+            ("ab🦀", InvalidNameKind::Character('🦀', 2)),
+            ("../x", InvalidNameKind::Character('.', 0)),
+            ("-abc", InvalidNameKind::DashAtEnd),
+            ("abc-", InvalidNameKind::DashAtEnd),
+            ("ab--c", InvalidNameKind::DoubleDash(2)),
         ] {
             assert_eq!(QueueName::check(bad), Err(problem), "{bad}");
         }

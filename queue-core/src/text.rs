@@ -169,10 +169,57 @@ pub fn error_chain(error: &dyn StdError) -> String {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_text {
-    ($error:ty $(, $generic:ident)*) => {
-        impl<$($generic),*> ::std::fmt::Debug for $error {
+    ($error:ty $(, $generic:ident $(: $bound:path)?)*) => {
+        impl<$($generic $(: $bound)?),*> ::std::fmt::Debug for $error {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(&$crate::internal::error_chain(self))
+            }
+        }
+    };
+}
+
+/// Implements `Display`, `Error` and `Debug` of an error whose text ends with that of its cause, which is in the named
+/// field. So its source is the source of the cause.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! error_around {
+    ($cause:ident in $error:ty $(, $generic:ident $(: $bound:path)?)*; |$this:ident, $f:ident| $text:expr) => {
+        $crate::debug_as_text!($error $(, $generic $(: $bound)?)*);
+
+        impl<$($generic $(: $bound)?),*> ::std::fmt::Display for $error {
+            fn fmt(&self, $f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                let $this = self;
+                $text
+            }
+        }
+
+        impl<$($generic $(: $bound)?),*> ::std::error::Error for $error {
+            fn source(&self) -> Option<&(dyn ::std::error::Error + 'static)> {
+                ::std::error::Error::source(&self.$cause)
+            }
+        }
+    };
+}
+
+/// Implements an error whose only cause is the storage, in its field `error`: as [`error_around`], and `kind` and `outcome`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! error_of_storage {
+    ($error:ty; |$this:ident, $f:ident| $text:expr; $outcome:expr) => {
+        $crate::error_around!(error in $error; |$this, $f| $text);
+
+        impl $error {
+            /// The kind of the storage's error.
+            #[must_use]
+            pub fn kind(&self) -> $crate::ErrorKind {
+                self.error.kind()
+            }
+
+            /// Whether more may have been carried out than the fields say.
+            #[must_use]
+            pub fn outcome(&self) -> $crate::Outcome {
+                let $this = self;
+                $outcome
             }
         }
     };

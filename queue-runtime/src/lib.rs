@@ -1,5 +1,6 @@
 #![doc = include_str!("docs/crate.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![doc = include_str!("docs/errors.md")]
 
 pub mod backend;
 mod extensions;
@@ -28,22 +29,24 @@ pub mod receive {
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use extensions::storage_limit::StorageLimit;
-pub use idempotency::{OnceError, once};
+pub use idempotency::{OnceError, OnceErrorKind, once};
 pub use kernel::background::StopOnDrop;
 pub use listener::{
     Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
-    StartError,
+    StartError, StartErrorKind,
 };
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
-    Accept, AcceptError, AcceptMany, Batch, CompleteAllError, Delivery, Handler, Messages, OnError,
-    Poisoned, Received, SettleError, SettleProblem, Settled, batch, blocking,
+    Accept, AcceptError, AcceptErrorKind, AcceptMany, Batch, CompleteAllError, Delivery, Handler,
+    Messages, OnError, Poisoned, Received, SettleError, SettleErrorKind, Settled, batch, blocking,
 };
 #[cfg(feature = "sqlite")]
 pub use receive::{InTransaction, in_transaction, prepare};
-pub use request::{Request, RequestError, RequestProblem};
-pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};
-pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder, redrive};
+pub use request::{Request, RequestError, RequestErrorKind};
+pub use send::{Submit, SubmitAll, SubmitError, SubmitErrorKind, Submitted};
+pub use service::{
+    AnyQueue, ConnectError, ConnectErrorKind, Queue, QueueService, ServiceBuilder, redrive,
+};
 #[cfg(feature = "signal")]
 pub use service::{StopSignal, StopSignals};
 pub use settings::ConsumerConfig;

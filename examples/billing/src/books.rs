@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use queue_runtime::sqlite::rusqlite::{
     Connection, OptionalExtension as _, Transaction, TransactionBehavior,
 };
-use queue_runtime::{ErrorKind, Failure, QueueService, Received, SettleProblem};
+use queue_runtime::{ErrorKind, Failure, QueueService, Received, SettleErrorKind};
 
 use crate::messages::{UsageRecord, WorkItem};
 
@@ -124,7 +124,7 @@ impl Books {
             return Ok(());
         }
         match of.complete_within(tx, []) {
-            Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(()),
+            Err(SettleErrorKind::LeaseLost(_) | SettleErrorKind::Expired(_)) => Ok(()),
             completed => Ok(completed?),
         }
     }

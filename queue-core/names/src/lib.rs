@@ -17,7 +17,7 @@ pub const MAX_VERSION: u32 = i32::MAX.unsigned_abs();
 /// The rule that a queue name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NameProblem {
+pub enum InvalidNameKind {
     /// Its number of characters is not from 3 to 63.
     Length(usize),
     /// It contains this character, at this byte offset.
@@ -32,26 +32,26 @@ pub enum NameProblem {
 ///
 /// # Errors
 /// The first rule that `name` breaks.
-pub const fn check(name: &str) -> Result<(), NameProblem> {
+pub const fn check(name: &str) -> Result<(), InvalidNameKind> {
     let bytes = name.as_bytes();
     let length = count_chars(bytes);
     if length < 3 || length > MAX_QUEUE_NAME {
-        return Err(NameProblem::Length(length));
+        return Err(InvalidNameKind::Length(length));
     }
     let mut at = 0;
     while at < bytes.len() {
         if !matches!(bytes[at], b'a'..=b'z' | b'0'..=b'9' | b'-') {
-            return Err(NameProblem::Character(char_at(bytes, at), at));
+            return Err(InvalidNameKind::Character(char_at(bytes, at), at));
         }
         at += 1;
     }
     if bytes[0] == b'-' || bytes[bytes.len() - 1] == b'-' {
-        return Err(NameProblem::DashAtEnd);
+        return Err(InvalidNameKind::DashAtEnd);
     }
     at = 1;
     while at < bytes.len() {
         if bytes[at - 1] == b'-' && bytes[at] == b'-' {
-            return Err(NameProblem::DoubleDash(at - 1));
+            return Err(InvalidNameKind::DoubleDash(at - 1));
         }
         at += 1;
     }
@@ -60,9 +60,9 @@ pub const fn check(name: &str) -> Result<(), NameProblem> {
 
 /// Says of an invalid queue name what is wrong with it, and what is allowed.
 #[must_use]
-pub fn refusal(name: &str, problem: NameProblem) -> String {
+pub fn refusal(name: &str, kind: InvalidNameKind) -> String {
     format!(
-        "queue name {name:?} {problem}; allowed are 3 to 63 lower-case letters, digits and single dashes, with a \
+        "queue name {name:?} {kind}; allowed are 3 to 63 lower-case letters, digits and single dashes, with a \
          letter or digit at both ends"
     )
 }
@@ -72,16 +72,16 @@ pub fn refusal(name: &str, problem: NameProblem) -> String {
 pub const fn require(name: &str) {
     match check(name) {
         Ok(()) => {}
-        Err(NameProblem::Length(_)) => {
+        Err(InvalidNameKind::Length(_)) => {
             panic!("a queue name must have 3 to 63 characters")
         }
-        Err(NameProblem::Character(..)) => {
+        Err(InvalidNameKind::Character(..)) => {
             panic!("a queue name may hold only lower-case ASCII letters, digits and dashes")
         }
-        Err(NameProblem::DashAtEnd) => {
+        Err(InvalidNameKind::DashAtEnd) => {
             panic!("a queue name must start and end with a letter or digit")
         }
-        Err(NameProblem::DoubleDash(_)) => {
+        Err(InvalidNameKind::DoubleDash(_)) => {
             panic!("a queue name must not have two dashes in a row")
         }
     }
@@ -96,7 +96,7 @@ pub fn is_forbidden(c: char) -> bool {
     c.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
-impl fmt::Display for NameProblem {
+impl fmt::Display for InvalidNameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(length) => write!(f, "has {length} characters"),

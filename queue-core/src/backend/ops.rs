@@ -148,8 +148,7 @@ pub enum PutIf {
 }
 
 /// The failure of [`Backend::apply`](super::Backend::apply).
-#[derive(Clone, thiserror::Error)]
-#[error("failed to apply operation {index}: {error}")]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct ApplyError {
     /// The outcomes of the operations before the failed operation. Empty if the backend is
@@ -161,7 +160,11 @@ pub struct ApplyError {
     pub error: Error,
 }
 
-crate::debug_as_text!(ApplyError);
+crate::error_of_storage!(
+    ApplyError;
+    |this, f| write!(f, "failed to apply operation {}: {}", this.index, this.error);
+    this.error.outcome()
+);
 
 impl Op {
     /// Returns the length of its body, or zero if it has none.

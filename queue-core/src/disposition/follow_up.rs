@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::encoder::Encoded;
-use crate::message::{DecodeError, EncodeError, Message, MessageType};
+use crate::message::{DecodeError, DecodeErrorKind, EncodeError, Message, MessageType};
 use crate::name::QueueName;
 
 /// A message to submit together with the completion of the message that caused it.
@@ -137,10 +137,8 @@ impl FollowUp {
     pub fn decode<M: Message>(&self) -> Result<M, DecodeError> {
         let (kind, version) = (self.message_type.kind(), self.message_type.version());
         if !M::TYPE.accepts(kind) {
-            return Err(DecodeError::UnexpectedKind {
-                found: kind.to_owned(),
-                expected: M::TYPE.kind(),
-            });
+            let found = DecodeErrorKind::UnexpectedKind(kind.to_owned());
+            return Err(DecodeError::new(M::TYPE.kind(), found));
         }
         match &self.encoded {
             Ok(encoded) => M::decode(version, encoded.payload()),

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::error::Category;
@@ -7,33 +8,34 @@ use serde_json::error::Category;
 /// An error of encoding a message.
 ///
 /// ```
-/// use queue_core::EncodeError;
+/// use queue_core::{EncodeError, EncodeErrorKind};
 ///
 /// fn explain(error: &EncodeError) -> String {
-///     match error {
-///         EncodeError::Key { field, .. } => format!("the key field {field} has an unsupported value"),
-///         other => other.to_string(),
+///     match &error.kind {
+///         EncodeErrorKind::Key { field, .. } => format!("the key field {field} has an unsupported value"),
+///         _ => error.to_string(),
 ///     }
 /// }
-/// # let error = EncodeError::Key { kind: "order", field: "number", problem: "".into() };
+/// # let error = EncodeError::key("order", "number", "it holds a float");
 /// # assert!(explain(&error).contains("number"));
 /// ```
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 #[non_exhaustive]
-pub enum EncodeError {
-    /// The payload could not be serialized.
-    #[error("the payload of `{kind}` cannot be encoded")]
-    Payload {
-        /// The message's kind.
-        kind: &'static str,
-        /// The serializer's error.
-        source: Arc<dyn StdError + Send + Sync>,
-    },
+pub struct EncodeError {
+    /// The kind of the message.
+    pub message_kind: &'static str,
+    /// What is wrong.
+    pub kind: EncodeErrorKind,
+}
+
+/// What is wrong with a message that cannot be encoded. In an [`EncodeError`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum EncodeErrorKind {
+    /// The payload could not be serialized. With the serializer's error.
+    Payload(Arc<dyn StdError + Send + Sync>),
     /// A key field has a value that cannot be part of a key.
-    #[error("field `{field}` of `{kind}` cannot be part of a key: {problem}")]
     Key {
-        /// The message's kind.
-        kind: &'static str,
         /// The field.
         field: &'static str,
         /// The reason.
@@ -41,75 +43,54 @@ pub enum EncodeError {
     },
 }
 
-crate::debug_as_text!(EncodeError);
-
 /// An error of decoding a body as the expected message.
 ///
 /// ```
-/// use queue_core::DecodeError;
+/// use queue_core::{DecodeError, DecodeErrorKind};
 ///
 /// fn is_rolling_deployment(error: &DecodeError) -> bool {
-///     matches!(error, DecodeError::NewerVersion { .. })
+///     matches!(error.kind, DecodeErrorKind::NewerVersion { .. })
 /// }
-/// # let error = DecodeError::NewerVersion { kind: "order", found: 2, supported: 1 };
-/// # assert!(is_rolling_deployment(&error));
+/// # assert!(!is_rolling_deployment(&DecodeError::payload("order", 1, "not a number")));
 /// ```
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 #[non_exhaustive]
-pub enum DecodeError {
-    /// The body is neither an event nor a payload that the type accepts.
-    #[error("the body is not a `{kind}` event: {problem}")]
-    NotAnEvent {
-        /// The kind that was expected.
-        kind: &'static str,
-        /// What the body is instead.
-        problem: String,
-    },
-    /// The event is of another kind.
-    #[error("the event is of kind {found:?}, and {expected:?} was expected")]
-    UnexpectedKind {
-        /// The event's kind.
-        found: String,
-        /// The kind that was expected.
-        expected: &'static str,
-    },
+pub struct DecodeError {
+    /// The kind of message that was expected.
+    pub message_kind: &'static str,
+    /// What is wrong.
+    pub kind: DecodeErrorKind,
+}
+
+/// What is wrong with a body that is not the expected message. In a [`DecodeError`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum DecodeErrorKind {
+    /// The body is neither an event nor a payload that the type accepts. With what it is instead.
+    NotAnEvent(String),
+    /// The event is of another kind: this one.
+    UnexpectedKind(String),
     /// The event's version is newer than the type's.
-    #[error(
-        "the event is a `{kind}` of version {found}, but this program supports versions up to {supported}"
-    )]
     NewerVersion {
-        /// The message's kind.
-        kind: &'static str,
         /// The version found.
         found: u32,
         /// The newest version that this program supports.
         supported: u32,
     },
     /// The event's version is older than the type's, with no upgrade from it.
-    #[error("`{kind}` is of version {found}, and there is no upgrade from it to {supported}")]
     NoUpgrade {
-        /// The message's kind.
-        kind: &'static str,
         /// The version found.
         found: u32,
         /// The version that an upgrade must result in.
         supported: u32,
     },
     /// The event has no data, and refers to where that is.
-    #[error(
-        "the data of the `{kind}` event is elsewhere, and nothing here fetches it: its `dataref` has {length} bytes"
-    )]
     DataElsewhere {
-        /// The message's kind.
-        kind: &'static str,
         /// The length of the reference, in bytes. The reference itself may contain a secret.
         length: usize,
     },
     /// The payload is invalid.
-    #[error("the payload is not a valid `{kind}` of version {version}")]
     Payload {
-        /// The message's kind.
-        kind: &'static str,
         /// The payload's version.
         version: u32,
         /// The deserializer's error; a [`JsonError`] if the payload is JSON, a [`LinesError`](crate::LinesError) if it is
@@ -118,26 +99,44 @@ pub enum DecodeError {
     },
 }
 
+crate::debug_as_text!(EncodeError);
 crate::debug_as_text!(DecodeError);
 
 impl EncodeError {
     /// Returns the error for a payload that could not be serialized because of `source`.
     #[must_use]
-    pub fn payload(kind: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::Payload {
-            kind,
-            source: source.into().into(),
-        }
+    pub fn payload(
+        message_kind: &'static str,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        let kind = EncodeErrorKind::Payload(source.into().into());
+        Self { message_kind, kind }
+    }
+
+    /// Returns the error for a field whose value cannot be part of a key.
+    #[must_use]
+    pub fn key(
+        message_kind: &'static str,
+        field: &'static str,
+        problem: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let problem = problem.into();
+        let kind = EncodeErrorKind::Key { field, problem };
+        Self { message_kind, kind }
     }
 }
 
 impl DecodeError {
+    pub(crate) fn new(message_kind: &'static str, kind: DecodeErrorKind) -> Self {
+        Self { message_kind, kind }
+    }
+
     /// Returns the error for a payload of `version` that could not be deserialized because of `source`. An error of
     /// `serde_json` becomes a [`JsonError`], which quotes nothing of the payload: errors of decoding are logged. So
     /// `source` should not quote it either.
     #[must_use]
     pub fn payload(
-        kind: &'static str,
+        message_kind: &'static str,
         version: u32,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
@@ -147,10 +146,74 @@ impl DecodeError {
                 Some(json) => Arc::new(JsonError::new(json)),
                 None => source.into(),
             };
-        Self::Payload {
-            kind,
-            version,
-            source,
+        Self::new(message_kind, DecodeErrorKind::Payload { version, source })
+    }
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.message_kind;
+        match &self.kind {
+            EncodeErrorKind::Payload(_) => write!(f, "the payload of `{kind}` cannot be encoded"),
+            EncodeErrorKind::Key { field, problem } => {
+                write!(
+                    f,
+                    "field `{field}` of `{kind}` cannot be part of a key: {problem}"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.message_kind;
+        match &self.kind {
+            DecodeErrorKind::NotAnEvent(problem) => {
+                write!(f, "the body is not a `{kind}` event: {problem}")
+            }
+            DecodeErrorKind::UnexpectedKind(found) => {
+                write!(
+                    f,
+                    "the event is of kind {found:?}, and {kind:?} was expected"
+                )
+            }
+            DecodeErrorKind::NewerVersion { found, supported } => write!(
+                f,
+                "the event is a `{kind}` of version {found}, but this program supports versions up to {supported}"
+            ),
+            DecodeErrorKind::NoUpgrade { found, supported } => write!(
+                f,
+                "`{kind}` is of version {found}, and there is no upgrade from it to {supported}"
+            ),
+            DecodeErrorKind::DataElsewhere { length } => write!(
+                f,
+                "the data of the `{kind}` event is elsewhere, and nothing here fetches it: its `dataref` has {length} bytes"
+            ),
+            DecodeErrorKind::Payload { version, .. } => {
+                write!(
+                    f,
+                    "the payload is not a valid `{kind}` of version {version}"
+                )
+            }
+        }
+    }
+}
+
+impl StdError for EncodeError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.kind {
+            EncodeErrorKind::Payload(source) => Some(source),
+            EncodeErrorKind::Key { .. } => None,
+        }
+    }
+}
+
+impl StdError for DecodeError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.kind {
+            DecodeErrorKind::Payload { source, .. } => Some(source),
+            _ => None,
         }
     }
 }

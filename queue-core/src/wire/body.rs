@@ -13,7 +13,7 @@ use super::pack::Pack;
 use super::payloads::{ATTACHED, DEFAULT_MAX_PAYLOAD, PENDING_KIND, PayloadRef, StoredPayload};
 use crate::envelope::{Envelope, MessageId, PoisonRecord};
 use crate::message::json::check_json;
-use crate::message::{DecodeError, Message, MessageType, Wire};
+use crate::message::{DecodeError, DecodeErrorKind, Message, MessageType, Wire};
 use crate::name::QueueName;
 
 /// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
@@ -115,10 +115,8 @@ impl Body {
     /// [`DecodeError`] says what the body is instead.
     pub fn decode<M: Message>(&self) -> Result<M, DecodeError> {
         let expected = M::TYPE;
-        let not_an_event = |problem| DecodeError::NotAnEvent {
-            kind: expected.kind(),
-            problem,
-        };
+        let error = |kind| DecodeError::new(expected.kind(), kind);
+        let not_an_event = |problem| error(DecodeErrorKind::NotAnEvent(problem));
         match self {
             Self::Event(event) if is_wrapped(event) => match unwrapped(event) {
                 Some(inner) => inner.decode(),
@@ -136,10 +134,9 @@ impl Body {
                 },
                 payload => M::decode_event(event.envelope.version, payload.as_bytes()),
             },
-            Self::Event(event) => Err(DecodeError::UnexpectedKind {
-                found: event.envelope.kind.clone(),
-                expected: expected.kind(),
-            }),
+            Self::Event(event) => Err(error(DecodeErrorKind::UnexpectedKind(
+                event.envelope.kind.clone(),
+            ))),
             Self::Bare(body) => match expected.wire() {
                 Wire::Bare => decode_bare(body),
                 Wire::Lines => decode_lines(body),
@@ -156,23 +153,20 @@ impl Body {
 
 /// Returns the error of an event that does not have the data of one message with it.
 fn without_data(event: &Event, expected: &MessageType) -> DecodeError {
-    let (kind, found, supported) = (expected.kind(), event.envelope.version, expected.version());
-    if found > supported {
-        return DecodeError::NewerVersion {
-            kind,
-            found,
-            supported,
-        };
-    }
-    let length = match &event.payload {
-        Payload::Elsewhere(reference) => reference.len(),
-        Payload::Attached(_) => ATTACHED.len(),
-        _ => {
-            let problem = "it is a pack of events where one event is expected".to_owned();
-            return DecodeError::NotAnEvent { kind, problem };
-        }
+    let (found, supported) = (event.envelope.version, expected.version());
+    let kind = match &event.payload {
+        _ if found > supported => DecodeErrorKind::NewerVersion { found, supported },
+        Payload::Elsewhere(reference) => DecodeErrorKind::DataElsewhere {
+            length: reference.len(),
+        },
+        Payload::Attached(_) => DecodeErrorKind::DataElsewhere {
+            length: ATTACHED.len(),
+        },
+        _ => DecodeErrorKind::NotAnEvent(
+            "it is a pack of events where one event is expected".to_owned(),
+        ),
     };
-    DecodeError::DataElsewhere { kind, length }
+    DecodeError::new(expected.kind(), kind)
 }
 
 /// Whether a poison queue's event holds another body.

@@ -23,9 +23,10 @@ pub(crate) use attributes::Members;
 pub use body::{Body, pending};
 pub use event::{Event, Payload};
 pub use lines::{Lines, LinesError};
-pub use pack::{Pack, PackError};
+pub use pack::{Pack, PackError, PackErrorKind};
 pub use payloads::{
-    Attached, Compressed, DEFAULT_MAX_PAYLOAD, ExpandError, PayloadRef, StoredPayload,
+    Attached, Compressed, DEFAULT_MAX_PAYLOAD, ExpandError, ExpandErrorKind, PayloadRef,
+    StoredPayload,
 };
 pub use writer::{encode, encode_binary, encode_payload};
 

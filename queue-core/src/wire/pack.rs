@@ -1,10 +1,12 @@
 //! Packs: several events in one message, as a CloudEvents batch.
 
+use std::fmt;
+
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::encoding::unwrap_base64;
-use super::payloads::{Compressed, ExpandError};
+use super::payloads::{Compressed, ExpandError, ExpandErrorKind};
 use crate::backend::{ItemSet, MAX_ITEMS};
 use crate::message::{JsonError, MessageType};
 
@@ -20,30 +22,48 @@ pub struct Pack {
     pub(super) deleted: ItemSet,
 }
 
-/// Why the items of a pack cannot be read.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+/// An error of reading the items of a pack.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PackError {
+pub struct PackError {
+    /// The number of items that the event declares.
+    pub items: u32,
+    /// What is wrong.
+    pub kind: PackErrorKind,
+}
+
+/// Why the items of a pack cannot be read. In a [`PackError`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PackErrorKind {
     /// The data of the pack cannot be expanded.
-    #[error("it is a pack, but {0}")]
-    Expand(#[from] ExpandError),
-    /// The data of the pack is not what the event declares.
-    #[error("it is said to be a pack of {items} events, and its data is no such batch: {problem}")]
-    Damaged {
-        /// The number of items that the event declares.
-        items: u32,
-        /// What it is instead.
-        problem: String,
-    },
+    Expand(ExpandError),
+    /// The data of the pack is not what the event declares. With what the data is instead.
+    Damaged(String),
 }
 
 crate::debug_as_text!(PackError);
+
+impl fmt::Display for PackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items = self.items;
+        match &self.kind {
+            PackErrorKind::Expand(error) => write!(f, "it is a pack, but {error}"),
+            PackErrorKind::Damaged(problem) => write!(
+                f,
+                "it is said to be a pack of {items} events, and its data is no such batch: {problem}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PackError {}
 
 impl PackError {
     /// Whether only a program that is built otherwise can read the pack.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        *self == Self::Expand(ExpandError::Unsupported)
+        matches!(&self.kind, PackErrorKind::Expand(error) if error.kind == ExpandErrorKind::Unsupported)
     }
 }
 
@@ -129,9 +149,11 @@ impl Pack {
     /// # Errors
     /// [`PackError`] if the data is not what the event declares.
     pub fn open(&self) -> Result<Vec<Bytes>, PackError> {
-        let batch = self.data.expand(Self::MAX_SIZE)?;
         let items = self.items;
-        let damaged = |problem| PackError::Damaged { items, problem };
+        let failed = |kind| PackError { items, kind };
+        let damaged = |problem| failed(PackErrorKind::Damaged(problem));
+        let expanded = self.data.expand(Self::MAX_SIZE);
+        let batch = expanded.map_err(|error| failed(PackErrorKind::Expand(error)))?;
         let events: Vec<&RawValue> = serde_json::from_slice(&batch)
             .map_err(|error| damaged(JsonError::new(&error).to_string()))?;
         if events.len() != items as usize {
@@ -213,11 +235,20 @@ mod tests {
             let problem = found.to_owned();
             assert_eq!(
                 with(items, batch),
-                Err(PackError::Damaged { items, problem })
+                Err(PackError {
+                    items,
+                    kind: PackErrorKind::Damaged(problem)
+                })
             );
         }
         let bomb = vec![b' '; Pack::MAX_SIZE + 1];
-        assert!(matches!(with(1, &bomb), Err(PackError::Expand(_))));
+        assert!(matches!(
+            with(1, &bomb),
+            Err(PackError {
+                kind: PackErrorKind::Expand(_),
+                ..
+            })
+        ));
         for (items, deleted, why) in [
             (0, None, "a pack of 0 events"),
             (1_001, None, "a pack of 1001 events"),

@@ -26,34 +26,49 @@ pub struct Compressed {
     pub(super) size: u32,
 }
 
-/// Why compressed data was not expanded.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+/// An error of expanding data, compressed or attached.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ExpandError {
-    /// The event declares a larger size than is allowed. Nothing was expanded.
-    #[error("its data expands to {size} bytes, and {limit} are allowed")]
-    TooLarge {
-        /// The declared size, in bytes.
-        size: u32,
-        /// The limit, in bytes.
-        limit: usize,
-    },
-    /// The data is not compressed data, or does not expand to the size that the event declares.
-    #[error("its data does not expand to the {size} bytes that the event declares: {problem}")]
-    Damaged {
-        /// The declared size, in bytes.
-        size: u32,
-        /// What is wrong with it.
-        problem: String,
-    },
+pub struct ExpandError {
+    /// The size that the event declares, in bytes.
+    pub size: u32,
+    /// What is wrong.
+    pub kind: ExpandErrorKind,
+}
+
+/// Why data was not expanded. In an [`ExpandError`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExpandErrorKind {
+    /// The event declares a larger size than this limit, in bytes. Nothing was expanded.
+    TooLarge(usize),
+    /// The data is not compressed data, or does not expand to the size that the event declares. With what is wrong with it.
+    Damaged(String),
     /// The program is built without the feature `payloads`.
-    #[error(
-        "its data is compressed, which this program cannot read: it is built without the feature `payloads`"
-    )]
     Unsupported,
 }
 
 crate::debug_as_text!(ExpandError);
+
+impl fmt::Display for ExpandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.size;
+        match &self.kind {
+            ExpandErrorKind::TooLarge(limit) => {
+                write!(f, "its data expands to {size} bytes, and {limit} are allowed")
+            }
+            ExpandErrorKind::Damaged(problem) => write!(
+                f,
+                "its data does not expand to the {size} bytes that the event declares: {problem}"
+            ),
+            ExpandErrorKind::Unsupported => f.write_str(
+                "its data is compressed, which this program cannot read: it is built without the feature `payloads`",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ExpandError {}
 
 impl Compressed {
     /// Compresses data. Returns `None` if it is larger than CloudEvents can tell, and without the feature `payloads`.
@@ -84,14 +99,15 @@ impl Compressed {
     pub fn expand(&self, limit: usize) -> Result<Bytes, ExpandError> {
         let size = self.size;
         if size as usize > limit {
-            return Err(ExpandError::TooLarge { size, limit });
+            let kind = ExpandErrorKind::TooLarge(limit);
+            return Err(ExpandError { size, kind });
         }
         let expanded = expand(&self.data, size)?;
         if expanded.len() == size as usize {
             Ok(expanded.into())
         } else {
-            let problem = format!("it has {} bytes", expanded.len());
-            Err(ExpandError::Damaged { size, problem })
+            let kind = ExpandErrorKind::Damaged(format!("it has {} bytes", expanded.len()));
+            Err(ExpandError { size, kind })
         }
     }
 }
@@ -105,8 +121,8 @@ fn compress(data: &[u8], level: i32) -> Option<Vec<u8>> {
 fn expand(data: &[u8], size: u32) -> Result<Vec<u8>, ExpandError> {
     let expanded = zstd::bulk::decompress(data, size as usize);
     expanded.map_err(|error| {
-        let problem = error.to_string();
-        ExpandError::Damaged { size, problem }
+        let kind = ExpandErrorKind::Damaged(error.to_string());
+        ExpandError { size, kind }
     })
 }
 
@@ -116,8 +132,9 @@ fn compress(_: &[u8], _: i32) -> Option<Vec<u8>> {
 }
 
 #[cfg(not(feature = "payloads"))]
-fn expand(_: &[u8], _: u32) -> Result<Vec<u8>, ExpandError> {
-    Err(ExpandError::Unsupported)
+fn expand(_: &[u8], size: u32) -> Result<Vec<u8>, ExpandError> {
+    let kind = ExpandErrorKind::Unsupported;
+    Err(ExpandError { size, kind })
 }
 
 /// The value of `dataref` of an event whose data is [attached](crate::backend::Attachment) to its message.
@@ -188,7 +205,8 @@ impl Attached {
             }
             .expand(limit)?
         } else if size as usize > limit {
-            return Err(ExpandError::TooLarge { size, limit });
+            let kind = ExpandErrorKind::TooLarge(limit);
+            return Err(ExpandError { size, kind });
         } else {
             attached
         };
@@ -199,7 +217,8 @@ impl Attached {
         } else {
             "it has another digest".to_owned()
         };
-        Err(ExpandError::Damaged { size, problem })
+        let kind = ExpandErrorKind::Damaged(problem);
+        Err(ExpandError { size, kind })
     }
 }
 
@@ -367,17 +386,15 @@ mod tests {
             data[..]
         );
         let (size, limit) = (compressed.size, 99_999);
-        assert_eq!(
-            compressed.expand(limit),
-            Err(ExpandError::TooLarge { size, limit })
-        );
+        let kind = ExpandErrorKind::TooLarge(limit);
+        assert_eq!(compressed.expand(limit), Err(ExpandError { size, kind }));
         for size in [0, 99_999, 100_001] {
             let lie = Compressed {
                 size,
                 ..compressed.clone()
             };
             let error = lie.expand(200_000).expect_err("it is a lie");
-            assert!(matches!(error, ExpandError::Damaged { size: of, .. } if of == size));
+            assert!(matches!(error.kind, ExpandErrorKind::Damaged(_)) && error.size == size);
         }
         let other = Compressed {
             data: Bytes::from_static(b"something else"),

@@ -8,7 +8,9 @@ use tokio::sync::Semaphore;
 
 use crate::kernel::background::StopOnDrop;
 use crate::kernel::listener::flow::shared_room::SharedRoom;
-use crate::kernel::listener::{ListenerBuilder, ListenerHandle, ShutdownReport, StartError};
+use crate::kernel::listener::{
+    ListenerBuilder, ListenerHandle, ShutdownReport, StartError, StartErrorKind,
+};
 use crate::kernel::settings::InvalidSetting;
 
 /// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They
@@ -90,29 +92,20 @@ impl<M> Lanes<M> {
     /// reasons of [`ListenerBuilder::start`] for one of the lanes. No lane is running then: those that were already
     /// started are stopped, and what they have received is handed back.
     pub fn start(mut self) -> Result<LanesHandle, StartError> {
-        InvalidSetting::count(
-            "number of messages in flight",
-            self.max_in_flight,
-            Semaphore::MAX_PERMITS,
-        )?;
-        InvalidSetting::count("number of lanes", self.lanes.len(), usize::MAX)?;
-        for (at, (weight, listener)) in self.lanes.iter().enumerate() {
-            InvalidSetting::count("weight of a lane", *weight as usize, MAX_WEIGHT)?;
-            let batch = listener
-                .parts
-                .iter()
-                .filter_map(|part| part.handler.batch());
-            let (least, most) = (batch.max().unwrap_or(1), Semaphore::MAX_PERMITS);
-            let setting = "number of messages in flight in all lanes";
-            InvalidSetting::within(setting, self.max_in_flight, least, most)?;
+        self.check().map_err(|kind| {
+            let queue = None;
+            StartError { queue, kind }
+        })?;
+        for (at, (_, listener)) in self.lanes.iter().enumerate() {
             let same = |(_, other): &(_, ListenerBuilder<M>)| {
                 other.queue == listener.queue && Arc::ptr_eq(&other.context, &listener.context)
             };
             if self.lanes[..at].iter().any(same) {
-                return Err(match &listener.queue {
-                    Ok(queue) => StartError::SameQueue(queue.clone()),
-                    Err(invalid) => StartError::Queue(invalid.clone()),
-                });
+                let (queue, kind) = match &listener.queue {
+                    Ok(queue) => (Some(queue.clone()), StartErrorKind::SameQueue),
+                    Err(invalid) => (None, StartErrorKind::Queue(invalid.clone())),
+                };
+                return Err(StartError { queue, kind });
             }
         }
         // The same one in all processes, in whichever order they add the lanes.
@@ -140,6 +133,26 @@ impl<M> Lanes<M> {
         Ok(LanesHandle {
             listeners: started.into_iter().map(StopOnDrop::disarm).collect(),
         })
+    }
+
+    fn check(&self) -> Result<(), StartErrorKind> {
+        InvalidSetting::count(
+            "number of messages in flight",
+            self.max_in_flight,
+            Semaphore::MAX_PERMITS,
+        )?;
+        InvalidSetting::count("number of lanes", self.lanes.len(), usize::MAX)?;
+        for (weight, listener) in &self.lanes {
+            InvalidSetting::count("weight of a lane", *weight as usize, MAX_WEIGHT)?;
+            let batch = listener
+                .parts
+                .iter()
+                .filter_map(|part| part.handler.batch());
+            let (least, most) = (batch.max().unwrap_or(1), Semaphore::MAX_PERMITS);
+            let setting = "number of messages in flight in all lanes";
+            InvalidSetting::within(setting, self.max_in_flight, least, most)?;
+        }
+        Ok(())
     }
 }
 

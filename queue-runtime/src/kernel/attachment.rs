@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use queue_core::backend::{self, AttachmentPart, Attachments, NewMessage, StorageId};
 use queue_core::internal::error_chain;
-use queue_core::wire::{Attached, Body, ExpandError, StoredPayload};
+use queue_core::wire::{Attached, Body, ExpandErrorKind, StoredPayload};
 use queue_core::{Error, ErrorKind, Operation, QueueName, RetryAdvice};
 
 use crate::kernel::context::Context;
@@ -82,14 +82,16 @@ fn opened(attached: &Attached, stored: &Bytes, most: usize) -> Result<Attachment
     let stored = stored.clone();
     match attached.open(stored.clone(), most) {
         Ok(data) => Ok(Attachment { stored, data }),
-        Err(error @ ExpandError::Damaged { size, .. }) => {
-            Err(Unread::Damaged(if stored.len() > size as usize {
-                format!("more than the {size} bytes that it declares are attached to it")
-            } else {
-                error.to_string()
-            }))
-        }
-        Err(error) => Err(Unread::Unusable(error.to_string())),
+        Err(error) => Err(match error.kind {
+            ExpandErrorKind::Damaged(_) if stored.len() > error.size as usize => {
+                let size = error.size;
+                Unread::Damaged(format!(
+                    "more than the {size} bytes that it declares are attached to it"
+                ))
+            }
+            ExpandErrorKind::Damaged(_) => Unread::Damaged(error.to_string()),
+            _ => Unread::Unusable(error.to_string()),
+        }),
     }
 }
 

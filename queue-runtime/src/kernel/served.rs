@@ -37,7 +37,7 @@ pub(crate) struct Serving {
 /// kinds there. The text names the queue and the kinds.
 ///
 /// ```
-/// use queue_runtime::{Message, Received, StartError, testing};
+/// use queue_runtime::{Message, Received, StartError, StartErrorKind, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -59,7 +59,7 @@ pub(crate) struct Serving {
 /// service.listener(ship).start()?;
 /// let invoices = service.queue_named::<Invoice>("orders")?.listener(send).start();
 /// match invoices {
-///     Err(StartError::KindMismatch(error)) => assert_eq!(
+///     Err(StartError { kind: StartErrorKind::KindMismatch(error), .. }) => assert_eq!(
 ///         error.to_string(),
 ///         "queue `orders` is for `order` messages while a listener of this service handles them, not for \
 ///          `invoice` messages"

@@ -10,7 +10,7 @@ use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
 use queue_core::{ClientId, Error, ErrorKind, Operation};
 
-use super::connect::ConnectError;
+use super::connect::{ConnectError, ConnectErrorKind};
 use super::queue_service::QueueService;
 use super::target::{Account, Opened, Target};
 use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
@@ -87,7 +87,9 @@ impl QueueService {
     pub async fn from_env() -> Result<Self, ConnectError> {
         match std::env::var("QUEUE_URL") {
             Ok(url) => Self::connect(&url).await,
-            Err(problem) => Err(ConnectError::Environment { problem }),
+            Err(error) => Err(ConnectError {
+                kind: ConnectErrorKind::Environment(error),
+            }),
         }
     }
 
@@ -341,17 +343,22 @@ impl ServiceBuilder {
     /// [`ConnectError`] if the URL is not supported, the client id or a setting is invalid, the storage cannot be
     /// opened, or the background thread cannot be started.
     pub async fn connect(self) -> Result<QueueService, ConnectError> {
+        let connected = self.try_connect().await;
+        connected.map_err(|kind| ConnectError { kind })
+    }
+
+    async fn try_connect(self) -> Result<QueueService, ConnectErrorKind> {
         let allowed = SHORTEST_LEASE..=LONGEST_LEASE;
         let checked = InvalidSetting::duration("reply lease", self.reply_lease, &allowed);
-        checked.map_err(ConnectError::Setting)?;
+        checked.map_err(ConnectErrorKind::Setting)?;
         if let Some(interval) = self.depth_interval {
             let checked = InvalidSetting::duration("interval of depth metrics", interval, &DEPTHS);
-            checked.map_err(ConnectError::Setting)?;
+            checked.map_err(ConnectErrorKind::Setting)?;
         }
         let (least, most) = MAX_PAYLOADS;
         let checked =
             InvalidSetting::within("largest payload in bytes", self.max_payload, least, most);
-        checked.map_err(ConnectError::Setting)?;
+        checked.map_err(ConnectErrorKind::Setting)?;
         let StorageLimit {
             per_queue,
             per_account,
@@ -364,11 +371,11 @@ impl ServiceBuilder {
             ),
         ] {
             let (rate, most) = (rate.unwrap_or(1) as usize, StorageLimit::MOST as usize);
-            InvalidSetting::count(setting, rate, most).map_err(ConnectError::Setting)?;
+            InvalidSetting::count(setting, rate, most).map_err(ConnectErrorKind::Setting)?;
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let client_id = ClientId::new(self.client_id.unwrap_or_else(default_client));
-        let client_id = client_id.map_err(|source| ConnectError::Client { source })?;
+        let client_id = client_id.map_err(ConnectErrorKind::Client)?;
         let meter = Arc::new(Meter::new());
         let (limit, retry) = (self.storage_limit, &self.storage_retry);
         let Opened {
@@ -376,7 +383,7 @@ impl ServiceBuilder {
             shards,
         } = self.target.open(&clock, &meter, limit, retry).await?;
         let background = (self.background)();
-        let background = background.map_err(|source| ConnectError::Background { source })?;
+        let background = background.map_err(ConnectErrorKind::Background)?;
         let costs_little = reads_are_cheap(backend.capabilities());
         let depth_interval = self
             .depth_interval
@@ -422,16 +429,16 @@ impl ServiceBuilder {
 fn beside(
     backend: &dyn Backend,
     container: &str,
-) -> Result<Option<Arc<dyn PayloadStore>>, ConnectError> {
+) -> Result<Option<Arc<dyn PayloadStore>>, ConnectErrorKind> {
     let store = backend
         .payload_store(container)
-        .map_err(ConnectError::Storage)?;
+        .map_err(ConnectErrorKind::Storage)?;
     if store.is_none() && backend.capabilities().attachments == Attachments::Unsupported {
         let refused = Error::new(ErrorKind::Unsupported, Operation::Open);
         let detail = format!(
             "this storage has no container `{container}` for payloads: use a payload store of your own"
         );
-        return Err(ConnectError::Storage(refused.with_detail(detail)));
+        return Err(ConnectErrorKind::Storage(refused.with_detail(detail)));
     }
     Ok(store)
 }

@@ -39,18 +39,18 @@ static SCHEMES: LazyLock<RwLock<HashMap<String, Arc<Open>>>> = LazyLock::new(RwL
 /// be opened.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, Error> {
     let opened = open(url.to_owned(), Arc::new(SystemClock::new())).await;
-    opened.map_err(|error| {
-        let (kind, detail) = match error {
-            ConnectError::Storage(error) => return error,
-            ConnectError::MissingFeature { url, feature } => (
+    opened.map_err(|kind| {
+        let (kind, detail) = match kind {
+            ConnectErrorKind::Storage(error) => return error,
+            ConnectErrorKind::MissingFeature { url, feature } => (
                 ErrorKind::Unsupported,
                 format!("the queue URL {url:?} needs the feature `{feature}` of `queue-runtime`"),
             ),
-            ConnectError::Url { url, problem } => (
+            ConnectErrorKind::Url { url, problem } => (
                 ErrorKind::InvalidInput,
                 format!("the queue URL {url:?} is not supported: {problem}"),
             ),
-            other => (ErrorKind::InvalidInput, other.to_string()),
+            kind => (ErrorKind::InvalidInput, kind.to_string()),
         };
         Error::new(kind, Operation::Open)
             .with_detail(detail)
@@ -97,7 +97,7 @@ fn registered(scheme: &str) -> Option<Arc<Open>> {
 pub(crate) async fn open(
     url: String,
     clock: Arc<dyn Clock>,
-) -> Result<Arc<dyn Backend>, ConnectError> {
+) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
     if is_connection_string(&url) {
         return azure::open(&url, clock).await;
     }
@@ -107,7 +107,7 @@ pub(crate) async fn open(
     // A scheme is the same in capitals.
     let lower = scheme.to_ascii_lowercase();
     if let Some(open) = registered(&lower) {
-        return open(url, clock).await.map_err(ConnectError::Storage);
+        return open(url, clock).await.map_err(ConnectErrorKind::Storage);
     }
     match &*lower {
         "memory" => memory(&url, rest, clock).map(|backend| Arc::new(backend) as _),
@@ -128,7 +128,7 @@ pub(crate) fn is_there(url: &str) -> bool {
 }
 
 /// Opens `NAME?max_delay=30d`, of which both parts may be missing.
-fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend, ConnectError> {
+fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend, ConnectErrorKind> {
     let (name, options) = rest.split_once('?').unwrap_or((rest, ""));
     if has_stray_ends(name) {
         let problem =
@@ -142,7 +142,7 @@ fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend,
     match (options, options.strip_prefix("max_delay=")) {
         ("", _) => Ok(backend),
         (_, Some(delay)) => {
-            let delay = parse_max_delay(delay).map_err(ConnectError::Storage)?;
+            let delay = parse_max_delay(delay).map_err(ConnectErrorKind::Storage)?;
             Ok(backend.with_max_delay(delay))
         }
         _ => {
@@ -167,10 +167,10 @@ mod sqlite {
     pub(super) async fn open(
         url: &str,
         clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
-        let builder = SqliteBuilder::from_url(url, clock).map_err(ConnectError::Storage)?;
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
+        let builder = SqliteBuilder::from_url(url, clock).map_err(ConnectErrorKind::Storage)?;
         Ok(Arc::new(
-            builder.open().await.map_err(ConnectError::Storage)?,
+            builder.open().await.map_err(ConnectErrorKind::Storage)?,
         ))
     }
 }
@@ -186,8 +186,8 @@ mod sqlite {
     pub(super) async fn open(
         url: &str,
         _clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
-        Err(ConnectError::MissingFeature {
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
+        Err(ConnectErrorKind::MissingFeature {
             url: shown(url),
             feature: "sqlite",
         })
@@ -202,9 +202,9 @@ mod azure {
     pub(super) async fn open(
         url: &str,
         clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
         let backend = AzureBackend::builder(url, clock).open().await;
-        Ok(Arc::new(backend.map_err(ConnectError::Storage)?))
+        Ok(Arc::new(backend.map_err(ConnectErrorKind::Storage)?))
     }
 }
 
@@ -215,8 +215,8 @@ mod azure {
     pub(super) async fn open(
         url: &str,
         _clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
-        Err(ConnectError::MissingFeature {
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
+        Err(ConnectErrorKind::MissingFeature {
             url: shown(url),
             feature: "azure",
         })
@@ -230,8 +230,8 @@ fn is_connection_string(text: &str) -> bool {
     end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
 }
 
-fn refused(url: &str, problem: &str) -> ConnectError {
-    ConnectError::Url {
+fn refused(url: &str, problem: &str) -> ConnectErrorKind {
+    ConnectErrorKind::Url {
         url: shown(url),
         problem: problem.to_owned(),
     }
@@ -252,41 +252,43 @@ fn shown(url: &str) -> String {
 /// An error of connecting to queues.
 ///
 /// ```
-/// use queue_runtime::{ConnectError, QueueService, RetryAdvice};
+/// use queue_runtime::service::ConnectErrorKind;
+/// use queue_runtime::{QueueService, RetryAdvice};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let error = QueueService::connect("amqp://guest:secret@localhost").await.unwrap_err();
-/// match &error {
-///     ConnectError::Url { url, problem, .. } => {
+/// match &error.kind {
+///     ConnectErrorKind::Url { url, problem, .. } => {
 ///         assert_eq!((url.as_str(), problem.as_str()), ("amqp:…", "its scheme is unknown"));
 ///     }
-///     ConnectError::Storage(error) if error.retry() != RetryAdvice::Permanent => {
+///     ConnectErrorKind::Storage(error) if error.retry() != RetryAdvice::Permanent => {
 ///         eprintln!("{error}; will retry");
 ///     }
-///     other => eprintln!("{other}"),
+///     _ => eprintln!("{error}"),
 /// }
 /// # Ok(())
 /// # }
 /// ```
+#[non_exhaustive]
+pub struct ConnectError {
+    /// What is wrong.
+    pub kind: ConnectErrorKind,
+}
+
+/// Why a service could not connect to queues. In a [`ConnectError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum ConnectError {
+pub enum ConnectErrorKind {
     /// `QUEUE_URL` is not set, or is not valid Unicode.
     #[error(
         "the environment variable `QUEUE_URL` {}; set it to {}",
-        unread(problem),
+        unread(.0),
         allowed()
     )]
-    Environment {
-        /// What is wrong with it.
-        problem: std::env::VarError,
-    },
+    Environment(std::env::VarError),
     /// This build does not support the URL.
-    #[error(
-        "failed to connect to the queue URL {url:?}: {problem}; use {}",
-        allowed()
-    )]
+    #[error("{problem}; use {}", allowed())]
     Url {
         /// The URL's scheme; the rest may hold a secret.
         url: String,
@@ -294,9 +296,7 @@ pub enum ConnectError {
         problem: String,
     },
     /// The URL needs a feature that this build is without.
-    #[error(
-        "failed to connect to the queue URL {url:?}: this program was built without the feature `{feature}` of `queue-runtime`"
-    )]
+    #[error("this program was built without the feature `{feature}` of `queue-runtime`")]
     MissingFeature {
         /// The URL's scheme; the rest may hold a secret.
         url: String,
@@ -304,13 +304,10 @@ pub enum ConnectError {
         feature: &'static str,
     },
     /// The client id is invalid.
-    #[error("the client id is invalid")]
-    Client {
-        /// The cause.
-        source: InvalidId,
-    },
+    #[error(transparent)]
+    Client(InvalidId),
     /// A setting is outside its allowed range.
-    #[error("failed to connect to queues: {0}")]
+    #[error(transparent)]
     Setting(InvalidSetting),
     /// The storage could not be opened.
     #[error(transparent)]
@@ -318,14 +315,19 @@ pub enum ConnectError {
     /// The background thread could not be started, or
     /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) was called outside a Tokio
     /// runtime.
-    #[error("failed to start the background tasks")]
-    Background {
-        /// The cause.
-        source: std::io::Error,
-    },
+    #[error("the background tasks could not be started")]
+    Background(#[source] std::io::Error),
 }
 
-queue_core::debug_as_text!(ConnectError);
+queue_core::debug_as_text!(ConnectErrorKind);
+
+queue_core::error_around!(kind in ConnectError; |error, f| match &error.kind {
+    ConnectErrorKind::Storage(error) => error.fmt(f),
+    kind @ (ConnectErrorKind::Url { url, .. } | ConnectErrorKind::MissingFeature { url, .. }) => {
+        write!(f, "failed to connect to the queue URL {url:?}: {kind}")
+    }
+    kind => write!(f, "failed to connect to queues: {kind}"),
+});
 
 fn unread(error: &std::env::VarError) -> &'static str {
     match error {

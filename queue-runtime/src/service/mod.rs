@@ -14,7 +14,7 @@ pub use crate::extensions::operators::{
     Left, Taken, TakenOff, redrive,
 };
 pub use builder::ServiceBuilder;
-pub use connect::ConnectError;
+pub use connect::{ConnectError, ConnectErrorKind};
 pub use queue::{AnyQueue, Peeked, Queue};
 pub use queue_service::QueueService;
 #[cfg(feature = "signal")]

@@ -18,8 +18,8 @@ impl QueueService {
     /// without counting the attempt, which takes up to 10 seconds. Schedules submit no further tick; a submission that is
     /// under way when the grace period is over is abandoned, and may or may not be carried out.
     ///
-    /// No listener or schedule starts afterwards: that is [`StartError::ShutDown`](crate::StartError::ShutDown) and
-    /// [`ScheduleError::ShutDown`](crate::recurring::ScheduleError::ShutDown). Everything else goes on, because handlers that finish within the grace period submit messages, and so may the program after
+    /// No listener or schedule starts afterwards: that is [`StartErrorKind::ShutDown`](crate::StartErrorKind::ShutDown) and
+    /// [`ScheduleErrorKind::ShutDown`](crate::recurring::ScheduleErrorKind::ShutDown). Everything else goes on, because handlers that finish within the grace period submit messages, and so may the program after
     /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
     /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
     ///
@@ -27,7 +27,7 @@ impl QueueService {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use queue_runtime::{Message, Received, StartError, testing};
+    /// use queue_runtime::{Message, Received, StartError, StartErrorKind, testing};
     /// # use serde::{Deserialize, Serialize};
     /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -51,7 +51,7 @@ impl QueueService {
     /// let report = service.shutdown(Duration::from_secs(30)).await;
     /// assert!(report.graceful);
     /// assert_eq!(report.listeners.len(), 2);
-    /// assert!(matches!(service.listener(ship).start(), Err(StartError::ShutDown(_))));
+    /// assert!(matches!(service.listener(ship).start(), Err(StartError { kind: StartErrorKind::ShutDown, .. })));
     /// # Ok(())
     /// # }
     /// ```

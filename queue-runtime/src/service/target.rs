@@ -7,7 +7,7 @@ use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_sharded::{ShardedBackend, Shards};
 
-use super::connect::{ConnectError, is_there, open};
+use super::connect::{ConnectErrorKind, is_there, open};
 use crate::extensions::meter::{Metered, Queues};
 use crate::extensions::storage_limit::StorageLimit;
 use crate::kernel::observe::Meter;
@@ -63,7 +63,7 @@ impl Target {
         meter: &Arc<Meter>,
         limit: StorageLimit,
         retry: &StorageRetry,
-    ) -> Result<Opened, ConnectError> {
+    ) -> Result<Opened, ConnectErrorKind> {
         let (accounts, number) = match self {
             Self::One(Account(Kind::Url(url))) if url.starts_with(SCHEME) => parse(&url)?,
             Self::One(account) => {
@@ -92,7 +92,10 @@ impl Target {
             let mut missing = accounts.iter().zip(&found).filter(|(_, one)| one.is_none());
             // Otherwise, another program has created one meanwhile.
             if !missing.any(|(account, _)| account.is_there()) {
-                repeats.pause(error).await.map_err(ConnectError::Storage)?;
+                repeats
+                    .pause(error)
+                    .await
+                    .map_err(ConnectErrorKind::Storage)?;
             }
         }
         let mut opened = Vec::with_capacity(accounts.len());
@@ -106,7 +109,10 @@ impl Target {
             let shards = Shards::new(opened.clone(), number, Arc::clone(clock));
             match shards.connect().await {
                 Ok(shards) => break Arc::new(shards),
-                Err(error) => repeats.pause(error).await.map_err(ConnectError::Storage)?,
+                Err(error) => repeats
+                    .pause(error)
+                    .await
+                    .map_err(ConnectErrorKind::Storage)?,
             }
         };
         Ok(Opened {
@@ -131,7 +137,7 @@ impl Account {
         meter: &Arc<Meter>,
         limit: StorageLimit,
         queues: Queues,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
         let backend = match &self.0 {
             Kind::Url(url) => open(url.clone(), Arc::clone(clock)).await?,
             Kind::Backend(backend) => Arc::clone(backend),
@@ -142,8 +148,8 @@ impl Account {
 }
 
 /// Returns the accounts and the number of shards of `sharded:NUMBER|URL|URL…`.
-fn parse(url: &str) -> Result<(Vec<Account>, u32), ConnectError> {
-    let refused = |problem: &str| ConnectError::Url {
+fn parse(url: &str) -> Result<(Vec<Account>, u32), ConnectErrorKind> {
+    let refused = |problem: &str| ConnectErrorKind::Url {
         url: format!("{SCHEME}…"),
         problem: problem.to_owned(),
     };

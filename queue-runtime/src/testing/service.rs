@@ -143,7 +143,7 @@ pub async fn service() -> TestService {
 /// ```
 /// use std::time::Duration;
 /// use queue_runtime::testing::{self, Fault};
-/// use queue_runtime::{Message, Operation, SettleProblem};
+/// use queue_runtime::{Message, Operation, SettleErrorKind};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Debug, Serialize, Deserialize, Message)]
@@ -159,7 +159,7 @@ pub async fn service() -> TestService {
 ///
 /// faults.fail_next(1, Operation::Delete, Fault::LeaseLost(Duration::from_secs(30)));
 /// let error = order.complete().await.unwrap_err();
-/// assert!(matches!(error.problem, SettleProblem::LeaseLost(_)));
+/// assert!(matches!(error.kind, SettleErrorKind::LeaseLost(_)));
 /// assert_eq!(faults.injected(Operation::Delete), 1);
 /// # Ok(())
 /// # }

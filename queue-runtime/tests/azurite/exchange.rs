@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
-use queue_runtime::{Disposition, Message, QueueName, QueueService, Received, RequestProblem};
+use queue_runtime::{Disposition, Message, QueueName, QueueService, Received, RequestErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{PATIENCE, connect as connect_backend, patient};
@@ -57,9 +57,9 @@ fn a_request_is_answered_by_another_instance() {
         );
         let request = asking.request(PriceRequest { item: 0 });
         let rejected = request.reply::<Price>().timeout(GUARD).await;
-        let problem = rejected.expect_err("no such item").problem;
+        let problem = rejected.expect_err("no such item").kind;
         assert!(
-            matches!(problem, RequestProblem::Rejected { error: None }),
+            matches!(problem, RequestErrorKind::Rejected { error: None }),
             "{problem}"
         );
         let uri = replies.0.envelope().queue_uri.clone().expect("ours");

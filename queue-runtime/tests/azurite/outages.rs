@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{ErrorKind, ListenerEventKind, Received, StorageRetry, SubmitProblem};
+use queue_runtime::{
+    ErrorKind, ListenerEventKind, Outcome, Received, StorageRetry, SubmitErrorKind,
+};
 use queue_tests::http::Message;
 
 use crate::case::run;
@@ -28,7 +30,7 @@ fn a_submission_with_unknown_outcome_is_repeated_with_its_id() {
             stage.proxy.script(Call::Put, [fault]);
             let order = Order { number: copies };
             let error = queue.submit(order.clone()).await.expect_err("no answer");
-            assert!(error.is_unknown(), "{error:?}");
+            assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
             assert_eq!(error.message, order);
             let id = error.id.expect("the submission has an id");
             let again = queue.submit(error.message).id(id.as_str()).await;
@@ -89,8 +91,8 @@ fn a_submission_that_was_refused_is_not_done() {
         let once = queue.submit(Order { number: 1 });
         let once = once.storage_retry(StorageRetry::never());
         let error = once.await.expect_err("refused");
-        assert!(!error.is_unknown(), "{error:?}");
-        let SubmitProblem::Storage(problem) = &error.problem else {
+        assert_eq!(error.outcome(), Outcome::NotDone, "{error:?}");
+        let SubmitErrorKind::Storage(problem) = &error.kind else {
             panic!("{error:?}")
         };
         assert_eq!(problem.kind(), ErrorKind::Unreachable);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{ListenerEventKind, Received, SettleProblem};
+use queue_runtime::{ListenerEventKind, Received, SettleErrorKind};
 use queue_tests::http::Message;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -124,9 +124,9 @@ fn nothing_is_cancelled_before_the_lease_has_certainly_ended() {
         assert!(lasted >= LEASE, "{lasted:?}");
         assert!(lasted < LEASE + GUARD / 2, "{lasted:?}");
         let error = delivery.complete().await.expect_err("the lease is lost");
-        let problem = error.problem;
+        let problem = error.kind;
         assert!(
-            matches!(problem, SettleProblem::LeaseLost(_)),
+            matches!(problem, SettleErrorKind::LeaseLost(_)),
             "{problem:?}"
         );
         let again = stage.accept(&stage.direct).await;

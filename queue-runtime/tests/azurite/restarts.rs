@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{Delivery, Queue, Received, SubmitProblem};
+use queue_runtime::{Delivery, Outcome, Queue, Received, SubmitErrorKind};
 use queue_tests::azurite::Azurite;
 use tokio::sync::watch;
 
@@ -53,10 +53,13 @@ impl Run {
                 .id(format!("order-{number}"))
                 .await
             {
-                let problem = &error.problem;
-                assert!(matches!(problem, SubmitProblem::Storage(_)), "{problem:?}");
+                let problem = &error.kind;
+                assert!(
+                    matches!(problem, SubmitErrorKind::Storage(_)),
+                    "{problem:?}"
+                );
                 self.note(|history| {
-                    if error.is_unknown() {
+                    if error.outcome() == Outcome::Unknown {
                         history.unknown += 1
                     } else {
                         history.refused += 1
@@ -189,7 +192,7 @@ impl Held {
         let completed = self.delivery.complete().await;
         let Err(error) = completed else { return };
         let took = self.since.elapsed();
-        assert!(took > operation::LEASE / 3, "{took:?}: {:?}", error.problem);
+        assert!(took > operation::LEASE / 3, "{took:?}: {:?}", error.kind);
         let accepted = queue.accept().wait(GUARD).await.expect("accept");
         let Some(again) = accepted else { return };
         assert_eq!(again.number, number);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::wire::Body;
 use queue_runtime::{
-    Disposition, ListenerEventKind, Message as Kind, Received, SettleProblem, Settled,
+    Disposition, ListenerEventKind, Message as Kind, Received, SettleErrorKind, Settled,
 };
 use serde::{Deserialize, Serialize};
 
@@ -150,8 +150,11 @@ fn a_settlement_that_is_refused_until_the_lease_ends_is_not_done() {
         let started = Instant::now();
         let error = delivery.complete().await.expect_err("refused");
         assert!(started.elapsed() < LEASE + GUARD / 2);
-        let problem = &error.problem;
-        assert!(matches!(problem, SettleProblem::NotDone(_)), "{problem:?}");
+        let problem = &error.kind;
+        assert!(
+            matches!(problem, SettleErrorKind::NotDone(_)),
+            "{problem:?}"
+        );
         let again = stage.accept(&stage.direct).await;
         assert_eq!(again.envelope().id, id);
         again.complete().await.expect("complete");
@@ -161,9 +164,9 @@ fn a_settlement_that_is_refused_until_the_lease_ends_is_not_done() {
             .complete()
             .await
             .expect_err("another client has received it");
-        let problem = error.problem;
+        let problem = error.kind;
         assert!(
-            matches!(problem, SettleProblem::LeaseLost(_)),
+            matches!(problem, SettleErrorKind::LeaseLost(_)),
             "{problem:?}"
         );
     });
@@ -249,8 +252,11 @@ fn a_mismatch_by_our_own_renewal_proves_no_delete() {
         stage.proxy.idle().await;
         stage.proxy.script(Call::Delete, [Fault::ResetBefore]);
         let error = delivery.complete().await.expect_err("it is still there");
-        let problem = &error.problem;
-        assert!(matches!(problem, SettleProblem::Unknown(_)), "{problem:?}");
+        let problem = &error.kind;
+        assert!(
+            matches!(problem, SettleErrorKind::Unknown(_)),
+            "{problem:?}"
+        );
         let deletes = stage.proxy.seen(Call::Delete);
         let executed: Vec<_> = deletes.iter().map(|seen| seen.executed).collect();
         assert_eq!(executed, [false, true]);

@@ -98,7 +98,7 @@ async fn the_largest_payload_comes_back_and_a_larger_one_is_refused() {
 
     largest.frames.push('x');
     let refused = service.submit(largest).await.expect_err("one byte more");
-    let text = refused.problem.to_string();
+    let text = refused.kind.to_string();
     assert!(
         text.contains("67108865 bytes, and 67108864 are allowed"),
         "{text}"

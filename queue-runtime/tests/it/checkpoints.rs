@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::receive::CheckpointError;
+use queue_runtime::receive::CheckpointErrorKind;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{Delivery, ErrorKind, Message, Operation, QueueService};
 use serde::{Deserialize, Serialize};
@@ -111,7 +111,10 @@ async fn a_checkpoint_whose_write_fails_is_written_by_the_put_back() {
     let import = next(&service).await;
     faults.fail_next(1, Operation::Update, Fault::Refused(ErrorKind::Unreachable));
     let error = import.checkpoint(&7).await.expect_err("unreachable");
-    assert!(matches!(error, CheckpointError::Storage(_)), "{error}");
+    assert!(
+        matches!(error.kind, CheckpointErrorKind::Storage(_)),
+        "{error}"
+    );
     assert_eq!(faults.injected(Operation::Update), 1);
     import.retry("the connection broke").await.expect("retried");
     assert_eq!(next(&service).await.progress().expect("read"), Some(7));
@@ -129,7 +132,10 @@ async fn without_the_lease_nothing_is_written() {
         Fault::LeaseLost(Duration::from_secs(30)),
     );
     let error = import.checkpoint(&7).await.expect_err("lost");
-    assert!(matches!(error, CheckpointError::LeaseLost(_)), "{error}");
+    assert!(
+        matches!(error.kind, CheckpointErrorKind::LeaseLost(_)),
+        "{error}"
+    );
     drop(import);
     let import = next(&service).await;
     assert_eq!(import.progress::<u32>().expect("none"), None);
@@ -159,7 +165,10 @@ async fn a_checkpoint_that_cannot_be_read_back_is_refused_and_the_one_before_sta
         (import.checkpoint(&Renamed { line: 7 }).await, "at `row`"),
     ] {
         let error = refused.expect_err("it would condemn its message");
-        assert!(matches!(error, CheckpointError::Encode(_)), "{error}");
+        assert!(
+            matches!(error.kind, CheckpointErrorKind::Encode(_)),
+            "{error}"
+        );
         assert!(format!("{error:?}").contains(place), "{error:?}");
         assert_eq!(import.progress().expect("read"), Some(1.5));
     }
@@ -180,6 +189,6 @@ async fn a_state_of_another_type_is_an_error_and_a_bare_body_has_no_progress() {
     let bare = service.accept::<BareImport>().await.expect("accepted");
     let bare = bare.expect("just submitted");
     let error = bare.checkpoint(&7).await.expect_err("bare");
-    assert!(matches!(error, CheckpointError::Bare), "{error}");
+    assert!(matches!(error.kind, CheckpointErrorKind::Bare), "{error}");
     assert_eq!(bare.progress::<u64>().expect("none"), None);
 }

@@ -8,8 +8,8 @@ use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::send::UntypedMessage;
 use queue_runtime::wire::{Compressed, Payload};
 use queue_runtime::{
-    ConnectError, Disposition, Message, MessageId, QueueService, Received, RequestId, RetryPolicy,
-    SubmitProblem, testing,
+    ConnectErrorKind, Disposition, Message, MessageId, QueueService, Received, RequestId,
+    RetryPolicy, SubmitErrorKind, testing,
 };
 use serde::{Deserialize, Serialize};
 
@@ -161,13 +161,16 @@ async fn data_that_would_expand_to_more_than_is_allowed_is_poison() {
         .submit(story(3 * MIB))
         .await
         .expect_err("over the limit");
-    assert!(matches!(&error.problem, SubmitProblem::TooLarge(large) if large.limit() == 2 * MIB));
+    assert!(matches!(&error.kind, SubmitErrorKind::TooLarge(large) if large.limit() == 2 * MIB));
     let limited = QueueService::builder("memory:")
         .max_payload(4095)
         .connect()
         .await;
     let error = limited.expect_err("no smaller than a message");
-    assert!(matches!(&error, ConnectError::Setting(_)), "{error}");
+    assert!(
+        matches!(&error.kind, ConnectErrorKind::Setting(_)),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,8 @@ use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, Failure, ListenerEventKind, Operation, QueueService, Received, SettleProblem, Settled,
+    Delivery, Failure, ListenerEventKind, Operation, QueueService, Received, SettleErrorKind,
+    Settled,
 };
 use tokio::time::Instant;
 
@@ -176,17 +177,20 @@ async fn an_expired_message_is_told_from_one_that_another_consumer_has() {
         let taken = Fault::LeaseLost(MINUTE);
         apart.storage.fail_next(1, Operation::Delete, taken);
         let error = delivery.complete().await.expect_err("another has it");
-        let problem = error.problem;
+        let problem = error.kind;
         assert!(
-            matches!(problem, SettleProblem::LeaseLost(_)),
+            matches!(problem, SettleErrorKind::LeaseLost(_)),
             "{problem:?}"
         );
 
         let delivery = apart.accept().await;
         apart.advance(MINUTE);
         let error = delivery.complete().await.expect_err("expired");
-        let problem = error.problem;
-        assert!(matches!(problem, SettleProblem::Expired(_)), "{problem:?}");
+        let problem = error.kind;
+        assert!(
+            matches!(problem, SettleErrorKind::Expired(_)),
+            "{problem:?}"
+        );
     }
 }
 
@@ -223,7 +227,7 @@ async fn a_handler_is_told_to_stop_when_its_message_has_expired() {
         matches!(
             &found[..],
             [ListenerEventKind::NotSettled {
-                problem: SettleProblem::Expired(_),
+                error: SettleErrorKind::Expired(_),
                 ..
             }]
         ),
@@ -249,6 +253,9 @@ async fn a_lease_that_outlasts_the_message_is_not_renewed() {
         "certainly, so with the margin"
     );
     assert_eq!(faults.calls(Operation::Update), 0);
-    let problem = delivery.complete().await.expect_err("expired").problem;
-    assert!(matches!(problem, SettleProblem::Expired(_)), "{problem:?}");
+    let problem = delivery.complete().await.expect_err("expired").kind;
+    assert!(
+        matches!(problem, SettleErrorKind::Expired(_)),
+        "{problem:?}"
+    );
 }

@@ -9,7 +9,7 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, ListenerEvent, ListenerEventKind, Message, Operation,
-    Poisoned, QueueService, Received, RetryPolicy, SettleProblem, Settled,
+    Poisoned, QueueService, Received, RetryPolicy, SettleErrorKind, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
@@ -248,7 +248,7 @@ async fn who_accepts_a_message_gets_the_storages_refusal() {
     let complete = Disposition::complete().then_follow_up(report(String::new()));
     let error = delivery.settle(complete).await.expect_err("refused");
     assert!(
-        matches!(&error.problem, SettleProblem::NotDone(error) if error.kind() == ErrorKind::Denied),
+        matches!(&error.kind, SettleErrorKind::NotDone(error) if error.kind() == ErrorKind::Denied),
         "{error:?}"
     );
     assert_eq!(count(&service, "orders").await, 1);
@@ -285,7 +285,7 @@ async fn a_poison_queue_that_refuses_leaves_the_message_and_submits_nothing() {
         let delivery = accept.await.expect("no error").expect("a message");
         let error = delivery.reject("sold out").await.expect_err("refused");
         assert!(
-            matches!(error.problem, SettleProblem::NotDone(_)),
+            matches!(error.kind, SettleErrorKind::NotDone(_)),
             "{error:?}"
         );
         assert_eq!(count(&service, "orders").await, 1);

@@ -9,7 +9,7 @@ use queue_runtime::clock::ManualClock;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, Operation,
-    QueueService, Received, SettleProblem, blocking,
+    QueueService, Received, SettleErrorKind, blocking,
 };
 use queue_tests::is_alone;
 use tokio::runtime::Runtime;
@@ -294,7 +294,7 @@ fn no_handler_starts_on_a_lease_that_has_ended() {
         matches!(
             event,
             ListenerEventKind::NotSettled {
-                problem: SettleProblem::LeaseLost(_),
+                error: SettleErrorKind::LeaseLost(_),
                 ..
             }
         )

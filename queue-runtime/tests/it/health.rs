@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::listener::{Health, ListenerPhase, ReceiveError, ReceiveFailure};
+use queue_runtime::listener::{Health, ListenerPhase, ReceiveErrorKind, ReceiveFailure};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ErrorKind, ListenerEventKind, Operation, QueueService, Received};
 use tokio::time::sleep;
@@ -13,8 +13,8 @@ use crate::support::{guarded, stop};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn storage_error(failure: &ReceiveFailure) -> ErrorKind {
-    match &failure.error {
-        ReceiveError::Storage(error) => error.kind(),
+    match &failure.error.kind {
+        ReceiveErrorKind::Storage(error) => error.kind(),
         other => panic!("{other:?}"),
     }
 }
@@ -78,7 +78,7 @@ async fn a_dequeue_task_that_panics_and_a_missing_queue_are_failures() {
     sleep(SECOND).await;
     let health = service.health();
     let failed = failure(&health).expect("it fails");
-    assert!(matches!(failed.error, ReceiveError::Panicked(_)));
+    assert!(matches!(failed.error.kind, ReceiveErrorKind::Panicked(_)));
     faults.heal();
     stop(listener).await;
 

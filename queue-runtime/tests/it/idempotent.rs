@@ -9,8 +9,8 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::idempotency::{ClaimOutcome, Owner, ResultStore, WorkKey};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    AcceptError, Disposition, Error, ErrorKind, ListenerEventKind, Message, Operation,
-    QueueService, Received, RetryAdvice, SettleProblem, Settled,
+    AcceptErrorKind, Disposition, Error, ErrorKind, ListenerEventKind, Message, Operation,
+    QueueService, Received, RetryAdvice, SettleErrorKind, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -363,7 +363,7 @@ async fn a_record_whose_message_could_not_be_deleted_is_read_by_the_redelivery()
     let done = Disposition::complete().then(&Receipt { order: 7 });
     let error = charge.settle(done).await.expect_err("the lease is lost");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{error}"
     );
     assert_eq!(faults.injected(Operation::Apply), 1);
@@ -384,7 +384,10 @@ async fn accept_reports_a_store_that_is_down_and_hands_the_message_back() {
     for _ in 0..10 {
         let accepted = service.accept::<Charge>().idempotent(store.clone()).await;
         let error = accepted.expect_err("down");
-        assert!(matches!(error, AcceptError::Idempotency(_)), "{error}");
+        assert!(
+            matches!(error.kind, AcceptErrorKind::Idempotency(_)),
+            "{error}"
+        );
     }
     store.set_down(false);
     let charge = service.accept::<Charge>().idempotent(store.clone()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_runtime::listener::LanesHandle;
 use queue_runtime::testing::{self, TestService};
-use queue_runtime::{Lanes, ListenerBuilder, Message, Received, StartError};
+use queue_runtime::{Lanes, ListenerBuilder, Message, Received, StartError, StartErrorKind};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -247,7 +247,13 @@ async fn lanes_are_checked() {
     // None is left running, and another service has other queues of these names.
     service.shutdown(Duration::ZERO).await;
     let lanes = Lanes::new(8).lane(1, lane(URGENT));
-    assert!(matches!(lanes.start(), Err(StartError::ShutDown(_))));
+    assert!(matches!(
+        lanes.start(),
+        Err(StartError {
+            kind: StartErrorKind::ShutDown,
+            ..
+        })
+    ));
     let other = testing::service().await;
     let lanes = Lanes::new(8)
         .lane(1, listener(&other, &works, URGENT))

@@ -10,7 +10,7 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     Accept, Delivery, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received,
-    SettleProblem,
+    SettleErrorKind,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
@@ -122,11 +122,11 @@ async fn no_handler_runs_if_the_lease_is_lost_while_it_is_marked() {
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     let found = events(&mut seen, 1, |_| true).await;
-    let [ListenerEventKind::NotSettled { problem, .. }] = &found[..] else {
+    let [ListenerEventKind::NotSettled { error: problem, .. }] = &found[..] else {
         panic!("{found:?}")
     };
     assert!(
-        matches!(problem, SettleProblem::LeaseLost(_)),
+        matches!(problem, SettleErrorKind::LeaseLost(_)),
         "{problem:?}"
     );
     stop(listener).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     Delivery, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received,
-    SettleProblem,
+    SettleErrorKind,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -106,9 +106,9 @@ async fn a_delivery_that_could_not_be_completed_may_still_be_released() {
     faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
     let error = delivery.complete().await.expect_err("refused");
     assert!(
-        matches!(error.problem, SettleProblem::NotDone(_)),
+        matches!(error.kind, SettleErrorKind::NotDone(_)),
         "{:?}",
-        error.problem
+        error.kind
     );
     error.delivery.release().await.expect("released");
     let again = accept(&service).await.expect("visible at once");
@@ -212,8 +212,8 @@ async fn short_lease(service: &QueueService) -> Delivery<Parcel> {
 async fn assert_lost(delivery: Delivery<Parcel>) {
     let error = delivery.complete().await.expect_err("the lease is lost");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{:?}",
-        error.problem
+        error.kind
     );
 }

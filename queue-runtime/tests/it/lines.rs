@@ -6,14 +6,14 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::internal::to_base64;
-use queue_runtime::message::{DecodeError, Wire};
-use queue_runtime::receive::CheckpointError;
+use queue_runtime::message::{DecodeError, DecodeErrorKind, Wire};
+use queue_runtime::receive::CheckpointErrorKind;
 use queue_runtime::send::UntypedMessage;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
-    Disposition, ErrorKind, FollowUp, Message, MessageId, QueueName, Received, RequestId,
-    RequestProblem, Settled, SubmitProblem,
+    Disposition, ErrorKind, FollowUp, Message, MessageId, QueueName, Received, RequestErrorKind,
+    RequestId, Settled, SubmitErrorKind,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
@@ -186,7 +186,7 @@ async fn a_value_with_a_line_feed_is_refused_and_nothing_is_stored() {
         ..slice()
     };
     let error = service.submit(wrong.clone()).await.expect_err("refused");
-    let SubmitProblem::Encode(problem) = &error.problem else {
+    let SubmitErrorKind::Encode(problem) = &error.kind else {
         panic!("{error}")
     };
     assert_eq!(
@@ -219,7 +219,13 @@ async fn an_event_of_its_kind_is_accepted_as_well() {
         let decoded = delivery.message().decode::<Slice>();
         match version {
             1 => assert_eq!(decoded.expect("its type"), slice()),
-            _ => assert!(matches!(decoded, Err(DecodeError::NewerVersion { .. }))),
+            _ => assert!(matches!(
+                decoded,
+                Err(DecodeError {
+                    kind: DecodeErrorKind::NewerVersion { .. },
+                    ..
+                })
+            )),
         }
         delivery.complete().await.expect("completed");
     }
@@ -230,14 +236,14 @@ async fn what_needs_an_event_is_refused() {
     let (service, storage) = testing::service_with_faults().await;
     let request = service.request(slice()).reply::<Rendered>().await;
     assert!(matches!(
-        request.expect_err("no room for ids").problem,
-        RequestProblem::NotAnEvent {
+        request.expect_err("no room for ids").kind,
+        RequestErrorKind::NotAnEvent {
             kind: "slice",
             wire: Wire::Lines
         }
     ));
     let packed = service.submit_all([slice()]).packed().await;
-    let SubmitProblem::Storage(error) = packed.expect_err("no pack").problem else {
+    let SubmitErrorKind::Storage(error) = packed.expect_err("no pack").kind else {
         panic!("another problem")
     };
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -252,7 +258,7 @@ async fn what_needs_an_event_is_refused() {
     put(&storage, BODY).await;
     let received = accepted::<Slice>(&service).await;
     let error = received.checkpoint(&1).await.expect_err("no room");
-    assert!(matches!(error, CheckpointError::Bare), "{error}");
+    assert!(matches!(error.kind, CheckpointErrorKind::Bare), "{error}");
 }
 
 /// Nothing tells the bodies of two types apart.

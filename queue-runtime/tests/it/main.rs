@@ -12,6 +12,7 @@ mod data_elsewhere;
 mod drains;
 mod dropped_handles;
 mod edit;
+mod error_shapes;
 mod errors;
 mod expiry;
 mod export;

@@ -8,7 +8,7 @@ use queue_runtime::meter::{TransactionCounts, TransactionKind};
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    Disposition, ErrorKind, Operation, QueueService, Received, StorageRetry, SubmitProblem,
+    Disposition, ErrorKind, Operation, QueueService, Received, StorageRetry, SubmitErrorKind,
 };
 use tokio::time::sleep;
 
@@ -104,8 +104,8 @@ async fn repeats_and_unanswered_calls_count_and_what_was_not_sent_does_not() {
     assert_eq!((puts(), faults.calls(Operation::Put)), (5, 10));
     // The longest delay is a week.
     let refused = service.submit(job()).delay(700_000 * SECOND).await;
-    let problem = refused.expect_err("refused").problem;
-    let SubmitProblem::Storage(error) = problem else {
+    let problem = refused.expect_err("refused").kind;
+    let SubmitErrorKind::Storage(error) = problem else {
         panic!("{problem}")
     };
     assert!(error.is_unsent());
@@ -126,7 +126,7 @@ async fn operations_in_one_step_count_as_far_as_they_were_tried() {
     faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
     let all = (0..3).map(|_| job());
     let lost = service.submit_all(all).await.expect_err("lost");
-    assert!(lost.problem.to_string().contains("lost"), "{lost}");
+    assert!(lost.kind.to_string().contains("lost"), "{lost}");
     assert_eq!(on_jobs(), [("create_queue", 1), ("put", 3)]);
     faults.fail_next(1, Operation::Apply, Fault::Stalled);
     let all = service.submit_all((0..2).map(|_| job()));

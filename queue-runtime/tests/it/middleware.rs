@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use queue_runtime::listener::{ReceiveError, Route};
+use queue_runtime::listener::{ReceiveErrorKind, Route};
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::tower::{Work, service};
 use queue_runtime::{
     Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, OnError, Received,
-    RetryPolicy, StartError, batch, blocking,
+    RetryPolicy, StartErrorKind, batch, blocking,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
@@ -313,7 +313,7 @@ async fn a_layer_that_fails_to_become_ready_is_reported_and_counts_against_no_me
     let listener = listener.start().expect("starts");
     sleep(SECOND / 10).await;
     let failure = listener.info().failure.expect("it is known");
-    assert!(matches!(failure.error, ReceiveError::NotReady(_)));
+    assert!(matches!(failure.error.kind, ReceiveErrorKind::NotReady(_)));
     let drained = testing::drain([&listener]).await.expect("drained");
     assert_eq!(drained.poisoned(), 1, "then it fails to handle it");
     assert_eq!(not_ready(&mut events), 3);
@@ -346,7 +346,10 @@ async fn layers_around_what_is_no_async_handler_are_refused() {
             .start(),
     ] {
         let error = started.expect_err("refused");
-        assert!(matches!(error, StartError::Layers { .. }), "{error}");
+        assert!(
+            matches!(error.kind, StartErrorKind::Layers { .. }),
+            "{error}"
+        );
     }
 }
 

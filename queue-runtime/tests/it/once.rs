@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::idempotency::MAX_RESULT;
-use queue_runtime::{ErrorKind, Failure, OnceError, Result, RetryAdvice, once};
+use queue_runtime::{ErrorKind, Failure, OnceError, OnceErrorKind, Result, RetryAdvice, once};
 
 use crate::support::flaky_results::{Flaky, memory_results};
 
@@ -14,7 +14,7 @@ async fn work_that_fails_is_done_again_and_work_that_is_dropped_too() {
         Err::<u32, _>(Failure::retry("busy").to_string())
     });
     let error = failed.await.expect_err("busy");
-    assert!(matches!(error, OnceError::Work(text) if text == "busy"));
+    assert!(matches!(error.kind, OnceErrorKind::Work(text) if text == "busy"));
     {
         let hanging = once(
             &store,
@@ -48,7 +48,13 @@ async fn long_work_keeps_its_claim_and_the_others_wait_for_it() {
     let (long, impatient, patient) = tokio::join!(long, impatient, patient);
     assert_eq!(long.expect("done"), 7);
     assert!(
-        matches!(impatient, Err(OnceError::InFlight { .. })),
+        matches!(
+            impatient,
+            Err(OnceError {
+                kind: OnceErrorKind::InFlight,
+                ..
+            })
+        ),
         "{impatient:?}"
     );
     assert_eq!(patient.expect("read"), 7);
@@ -59,7 +65,16 @@ async fn once_fails_closed_and_tells_what_was_not_recorded() {
     let store = Flaky::new();
     store.set_down(true);
     let down = once(&store, "order", async { Ok::<_, String>(7) }).await;
-    assert!(matches!(down, Err(OnceError::Store { .. })), "{down:?}");
+    assert!(
+        matches!(
+            down,
+            Err(OnceError {
+                kind: OnceErrorKind::Store(_),
+                ..
+            })
+        ),
+        "{down:?}"
+    );
     store.set_down(false);
     let goes_down = once(&store, "order", async {
         store.set_down(true);
@@ -69,9 +84,12 @@ async fn once_fails_closed_and_tells_what_was_not_recorded() {
     assert!(
         matches!(
             unrecorded,
-            Err(OnceError::NotRecorded {
-                result: 7,
-                source: Some(_),
+            Err(OnceError {
+                kind: OnceErrorKind::NotRecorded {
+                    result: 7,
+                    source: Some(_),
+                    ..
+                },
                 ..
             })
         ),
@@ -84,7 +102,16 @@ async fn once_fails_closed_and_tells_what_was_not_recorded() {
         std::future::pending::<Result<u32, String>>().await
     });
     let lost = long.await;
-    assert!(matches!(lost, Err(OnceError::Lost { .. })), "{lost:?}");
+    assert!(
+        matches!(
+            lost,
+            Err(OnceError {
+                kind: OnceErrorKind::Lost,
+                ..
+            })
+        ),
+        "{lost:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,9 +125,13 @@ async fn a_result_that_is_too_large_is_returned_and_not_recorded() {
         let done = once(&store, key.as_str(), work()).await;
         match done {
             Ok(result) => assert!(recorded && result.len() == length),
-            Err(OnceError::NotRecorded {
-                result,
-                source: Some(error),
+            Err(OnceError {
+                kind:
+                    OnceErrorKind::NotRecorded {
+                        result,
+                        source: Some(error),
+                        ..
+                    },
                 ..
             }) => {
                 assert!(!recorded && result.len() == length);

@@ -11,7 +11,7 @@ use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, Operation, QueueService, Received, RetryPolicy,
-    SubmitProblem, service::ExportedMessage,
+    SubmitErrorKind, service::ExportedMessage,
 };
 use tokio::sync::Notify;
 use tokio::time::advance;
@@ -246,8 +246,8 @@ async fn a_policy_beyond_the_limit_is_refused_unless_the_url_raises_it() {
         let accepted = service.accept::<Order>().retry(day(days)).await;
         assert_eq!(accepted.is_ok(), allowed, "{url} {days}");
         let submitted = service.submit(order(1)).delay(days * DAY).await;
-        let refused = submitted.err().map(|error| match error.problem {
-            SubmitProblem::Storage(error) => error.kind(),
+        let refused = submitted.err().map(|error| match error.kind {
+            SubmitErrorKind::Storage(error) => error.kind(),
             other => panic!("{other}"),
         });
         let expected = (!allowed).then_some(ErrorKind::InvalidInput);

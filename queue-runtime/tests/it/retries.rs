@@ -8,8 +8,8 @@ use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::settings::POISON_THRESHOLD;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    AcceptError, Error, ErrorKind, Message, MessageId, Operation, Outcome, QueueService, Received,
-    Settled, StorageRetry, SubmitProblem,
+    AcceptErrorKind, Error, ErrorKind, Message, MessageId, Operation, Outcome, QueueService,
+    Received, Settled, StorageRetry, SubmitErrorKind,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -33,9 +33,9 @@ async fn with_queue() -> (testing::TestService, FaultInjector) {
     (service, faults)
 }
 
-fn storage(problem: SubmitProblem) -> Error {
+fn storage(problem: SubmitErrorKind) -> Error {
     match problem {
-        SubmitProblem::Storage(error) => error,
+        SubmitErrorKind::Storage(error) => error,
         other => panic!("{other}"),
     }
 }
@@ -61,7 +61,7 @@ async fn a_submission_gives_up_in_the_end() {
         let submission = service.submit(Letter { number: 1 });
         let failed = guarded(submission.into_future()).await;
         let failed = failed.expect("it ends").expect_err("never stored");
-        assert!(!failed.is_unknown(), "{failed:?}");
+        assert_eq!(failed.outcome(), Outcome::NotDone, "{failed:?}");
         assert!(failed.id.is_some(), "{failed:?}");
         let calls = faults.calls(Operation::Put) - calls;
         assert!((3..=30).contains(&calls), "{fault:?}: {calls}");
@@ -76,7 +76,7 @@ async fn a_permanent_failure_is_not_tried_again() {
     let (service, faults) = with_queue().await;
     faults.fail_every(Operation::Put, Fault::Refused(ErrorKind::Denied));
     let failed = service.submit(Letter { number: 1 }).await;
-    let error = storage(failed.expect_err("denied").problem);
+    let error = storage(failed.expect_err("denied").kind);
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert_eq!(faults.calls(Operation::Put), 1);
 }
@@ -86,7 +86,7 @@ async fn an_unknown_outcome_is_tried_again_only_if_asked_and_under_the_same_id()
     let (service, faults) = with_queue().await;
     faults.fail_next(1, Operation::Put, Fault::AnswerLost);
     let failed = service.submit(Letter { number: 1 }).await;
-    assert!(failed.expect_err("not asked").is_unknown());
+    assert_eq!(failed.expect_err("not asked").outcome(), Outcome::Unknown);
     assert_eq!(faults.calls(Operation::Put), 1);
 
     faults.fail_next(1, Operation::Put, Fault::AnswerLost);
@@ -109,8 +109,12 @@ async fn an_earlier_try_without_an_answer_leaves_the_outcome_unknown() {
     faults.fail_every(Operation::Put, BUSY);
     let submission = service.submit(Letter { number: 1 }).retry_unknown();
     let failed = submission.await.expect_err("throttled");
-    assert!(failed.is_unknown(), "the first try stored it");
-    assert_eq!(storage(failed.problem).kind(), ErrorKind::Throttled);
+    assert_eq!(
+        failed.outcome(),
+        Outcome::Unknown,
+        "the first try stored it"
+    );
+    assert_eq!(storage(failed.kind).kind(), ErrorKind::Throttled);
     assert_eq!(count(&service, "letter").await, 1);
 }
 
@@ -128,10 +132,10 @@ async fn the_policy_is_that_of_the_operation_or_of_the_service() {
     faults.fail_every(Operation::Put, Fault::RequestLost);
     faults.fail_every(Operation::Apply, Fault::RequestLost);
     let failed = service.submit(Letter { number: 1 }).await;
-    assert!(failed.expect_err("lost").is_unknown());
+    assert_eq!(failed.expect_err("lost").outcome(), Outcome::Unknown);
     assert_eq!(faults.calls(Operation::Put), 3);
     let failed = service.submit_all(letters()).await;
-    assert!(failed.expect_err("lost").is_unknown());
+    assert_eq!(failed.expect_err("lost").outcome(), Outcome::Unknown);
     assert_eq!(faults.calls(Operation::Apply), 3);
 
     let once = service.submit(Letter { number: 1 });
@@ -156,7 +160,10 @@ async fn several_messages_are_tried_again_together() {
     faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
     let failed = service.submit_all(letters.clone()).await;
     let failed = failed.expect_err("not asked");
-    assert!(failed.is_unknown() && failed.rest.len() == 5, "{failed:?}");
+    assert!(
+        failed.outcome() == Outcome::Unknown && failed.rest.len() == 5,
+        "{failed:?}"
+    );
     assert_eq!(count(&service, "letter").await, 10);
 
     faults.fail_next(1, Operation::Apply, Fault::RequestLost);
@@ -201,7 +208,10 @@ async fn an_accept_that_waits_tries_again_while_it_may() {
         let (calls, started) = (faults.calls(Operation::Receive), Instant::now());
         let accepted = guarded(accept().wait(wait).into_future()).await;
         let error = accepted.expect("it ends").expect_err("an outage");
-        assert!(matches!(error, AcceptError::Storage(_)), "{error:?}");
+        assert!(
+            matches!(error.kind, AcceptErrorKind::Storage(_)),
+            "{error:?}"
+        );
         assert!(started.elapsed() <= most, "{:?}", started.elapsed());
         let calls = faults.calls(Operation::Receive) - calls;
         assert!((2..=8).contains(&calls), "{wait:?}: {calls}");

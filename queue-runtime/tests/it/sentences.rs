@@ -40,7 +40,8 @@ async fn the_errors_that_a_program_meets_first() {
 
     let (service, faults) = testing::service_with_faults().await;
     let started = service.listener(ship).max_in_flight(0).start();
-    let expected = "failed to start a listener: the number of messages in flight is 0";
+    let expected =
+        "failed to start a listener on queue `orders`: the number of messages in flight is 0";
     assert_main_prints(started.expect_err("refused"), expected);
 
     faults.fail_next(1, Operation::Put, Fault::Refused(ErrorKind::Denied));

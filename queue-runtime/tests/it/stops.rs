@@ -14,8 +14,8 @@ use queue_runtime::clock::ManualClock;
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Clock, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received, SettleProblem,
-    Timestamp, blocking,
+    Clock, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received,
+    SettleErrorKind, Timestamp, blocking,
 };
 
 use crate::support::{GUARD, events, guarded, stop};
@@ -191,7 +191,7 @@ async fn a_listener_starts_no_handler_on_a_message_that_another_consumer_has() {
         matches!(
             &found[..],
             [ListenerEventKind::NotSettled {
-                problem: SettleProblem::LeaseLost(_),
+                error: SettleErrorKind::LeaseLost(_),
                 ..
             }]
         ),

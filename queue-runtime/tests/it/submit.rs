@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
-use queue_runtime::{Message, QueueService, SubmitProblem};
+use queue_runtime::{Message, Outcome, QueueService, SubmitErrorKind};
 
 use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
@@ -39,9 +39,9 @@ async fn bad_input_is_named_and_gives_the_message_back() {
         .expect_err("refused");
     assert_eq!(error.message, order(1));
     assert!(
-        error.problem.to_string().contains("request id"),
+        error.kind.to_string().contains("request id"),
         "{}",
-        error.problem
+        error.kind
     );
 
     let limit = 1024 * 1024;
@@ -52,15 +52,15 @@ async fn bad_input_is_named_and_gives_the_message_back() {
         note: "x".repeat(limit),
     };
     let error = limited.submit(long).await.expect_err("too large");
-    assert!(matches!(&error.problem, SubmitProblem::TooLarge(large) if large.limit() == limit));
-    assert!(!error.is_unknown());
+    assert!(matches!(&error.kind, SubmitErrorKind::TooLarge(large) if large.limit() == limit));
+    assert_eq!(error.outcome(), Outcome::NotDone);
 
     let error = service
         .submit(order(1))
         .delay(Duration::from_secs(8 * 24 * 60 * 60))
         .await
         .expect_err("over seven days");
-    assert!(matches!(error.problem, SubmitProblem::Storage(_)));
+    assert!(matches!(error.kind, SubmitErrorKind::Storage(_)));
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn submit_all_is_all_or_nothing() {
         .submit_all([order(1), endless])
         .await
         .expect_err("one is too large");
-    assert!(error.submitted.is_empty() && !error.is_unknown());
+    assert!(error.submitted.is_empty() && error.outcome() == Outcome::NotDone);
     assert_eq!(error.rest.len(), 2);
     assert_eq!(count(&service, "orders").await, 100);
 }
@@ -129,6 +129,6 @@ async fn a_missing_outcome_is_unknown_and_not_success() {
     let failed = submitted
         .expect("it ends")
         .expect_err("nothing was confirmed");
-    assert!(failed.is_unknown(), "{failed}");
+    assert_eq!(failed.outcome(), Outcome::Unknown, "{failed}");
     assert_eq!((failed.submitted.len(), failed.rest.len()), (0, 2));
 }

@@ -4,7 +4,7 @@ use queue_runtime::envelope::{ClientId, Envelope};
 use queue_runtime::send::UntypedMessage;
 use queue_runtime::wire::{Body, DEFAULT_MAX_PAYLOAD, Payload};
 use queue_runtime::{
-    ConsumerConfig, ErrorKind, Message, MessageId, Received, RequestId, SubmitProblem, testing,
+    ConsumerConfig, ErrorKind, Message, MessageId, Received, RequestId, SubmitErrorKind, testing,
 };
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ async fn what_cannot_be_stored_is_refused_before_it_is_sent() {
     ] {
         let message = UntypedMessage::event(envelope(kind), payload);
         let error = orders.submit(message).await.expect_err("refused");
-        let SubmitProblem::Storage(problem) = &error.problem else {
+        let SubmitErrorKind::Storage(problem) = &error.kind else {
             panic!("{error}")
         };
         assert_eq!(problem.kind(), expected, "{error}");

@@ -9,8 +9,9 @@ use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing;
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
-    AnyQueue, Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, OnceError, QueueName,
-    QueueService, Received, RequestId, RequestProblem, RetryPolicy, SubmitProblem, once,
+    AnyQueue, Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, OnceError,
+    OnceErrorKind, QueueName, QueueService, Received, RequestErrorKind, RequestId, RetryPolicy,
+    SubmitErrorKind, once,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,8 +47,8 @@ fn order(price: f64) -> Order {
 const PLACE: &str = "`prices[1]` is NaN";
 
 #[track_caller]
-fn assert_refused(problem: &SubmitProblem, place: &str) {
-    let SubmitProblem::Encode(error) = problem else {
+fn assert_refused(problem: &SubmitErrorKind, place: &str) {
+    let SubmitErrorKind::Encode(error) = problem else {
         panic!("{problem}")
     };
     assert!(format!("{error:?}").contains(place), "{error:?}");
@@ -57,23 +58,23 @@ fn assert_refused(problem: &SubmitProblem, place: &str) {
 async fn a_float_that_is_not_finite_is_refused_by_every_way_of_submitting() {
     let service = memory().await;
     let refused = service.submit(order(f64::NAN)).await.expect_err("refused");
-    assert_refused(&refused.problem, PLACE);
+    assert_refused(&refused.kind, PLACE);
     let all = [order(1.0), order(f64::NAN)];
     let refused = service.submit_all(all).await.expect_err("refused");
-    assert_refused(&refused.problem, PLACE);
+    assert_refused(&refused.kind, PLACE);
     assert!(refused.submitted.is_empty());
     let request = service.request(order(f64::NAN)).reply::<Order>();
     let refused = request.await.expect_err("refused");
-    let RequestProblem::Submit(problem) = &refused.problem else {
+    let RequestErrorKind::Submit(problem) = &refused.kind else {
         panic!("{refused}")
     };
     assert_refused(problem, PLACE);
     let celsius = f32::INFINITY;
     let refused = service.submit(Reading { celsius }).await;
-    assert_refused(&refused.expect_err("refused").problem, "`celsius` is inf");
+    assert_refused(&refused.expect_err("refused").kind, "`celsius` is inf");
     let scale = f64::NEG_INFINITY;
     let refused = service.submit(Slice { scale }).await;
-    assert_refused(&refused.expect_err("refused").problem, "field `scale`");
+    assert_refused(&refused.expect_err("refused").kind, "field `scale`");
     for queue in ["orders", "readings", "slices"] {
         let queue = service.any_queue(queue).expect("a name");
         let missing = queue.properties().await.expect_err("nothing was submitted");
@@ -142,7 +143,11 @@ async fn a_result_that_would_not_be_read_is_returned_and_its_work_not_done_again
     let store = memory_results();
     // Read as none, and not read at all.
     let done = once(&store, "order", async { Ok::<_, String>(order(f64::NAN)) }).await;
-    let Err(OnceError::NotRecorded { result, source, .. }) = done else {
+    let Err(OnceError {
+        kind: OnceErrorKind::NotRecorded { result, source, .. },
+        ..
+    }) = done
+    else {
         panic!("{done:?}")
     };
     assert!(result.prices[1].is_some_and(f64::is_nan));
@@ -150,16 +155,40 @@ async fn a_result_that_would_not_be_read_is_returned_and_its_work_not_done_again
     assert!(error.contains(PLACE), "{error}");
     let done = once(&store, "float", async { Ok::<_, String>(f64::NAN) }).await;
     assert!(
-        matches!(done, Err(OnceError::NotRecorded { .. })),
+        matches!(
+            done,
+            Err(OnceError {
+                kind: OnceErrorKind::NotRecorded { .. },
+                ..
+            })
+        ),
         "{done:?}"
     );
     for _ in 0..2 {
         let work = async { Err::<Order, _>("the work is done again".to_owned()) };
         let again = once(&store, "order", work).await;
-        assert!(matches!(again, Err(OnceError::Result { .. })), "{again:?}");
+        assert!(
+            matches!(
+                again,
+                Err(OnceError {
+                    kind: OnceErrorKind::Result(_),
+                    ..
+                })
+            ),
+            "{again:?}"
+        );
         let work = async { Err::<f64, _>("the work is done again".to_owned()) };
         let again = once(&store, "float", work).await;
-        assert!(matches!(again, Err(OnceError::Result { .. })), "{again:?}");
+        assert!(
+            matches!(
+                again,
+                Err(OnceError {
+                    kind: OnceErrorKind::Result(_),
+                    ..
+                })
+            ),
+            "{again:?}"
+        );
     }
 }
 
@@ -177,7 +206,11 @@ async fn a_result_that_cannot_be_written_is_returned_and_its_work_done_again() {
     let store = memory_results();
     for _ in 0..2 {
         let done = once(&store, "silent", async { Ok::<_, String>(Silent) }).await;
-        let Err(OnceError::NotRecorded { source, .. }) = done.map(drop) else {
+        let Err(OnceError {
+            kind: OnceErrorKind::NotRecorded { source, .. },
+            ..
+        }) = done.map(drop)
+        else {
             panic!("it was recorded")
         };
         let error = format!("{:?}", source.expect("a cause"));

@@ -16,7 +16,7 @@ use queue_crash::sabotage::{Bug, Sabotaged};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::{
-    Disposition, Queue, QueueService, Received, RetryPolicy, Settled, SubmitProblem, SystemClock,
+    Disposition, Queue, QueueService, Received, RetryPolicy, Settled, SubmitErrorKind, SystemClock,
 };
 use queue_tests::azurite::Azurite;
 use tokio::sync::watch;
@@ -79,8 +79,8 @@ impl Run {
         for _ in 0..ATTEMPTS {
             match self.service.submit(Order::named(name)).id(name).await {
                 Ok(_) => return,
-                Err(error) => match error.problem {
-                    SubmitProblem::Storage(_) => tokio::time::sleep(PAUSE).await,
+                Err(error) => match error.kind {
+                    SubmitErrorKind::Storage(_) => tokio::time::sleep(PAUSE).await,
                     problem => panic!("{problem}"),
                 },
             }

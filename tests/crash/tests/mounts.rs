@@ -10,7 +10,7 @@ use std::process::Command;
 
 use queue_crash::messages::Order;
 use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
-use queue_runtime::{ConnectError, QueueService, SubmitProblem};
+use queue_runtime::{ConnectError, QueueService, SubmitErrorKind};
 use tempfile::TempDir;
 
 const TEST: &str =
@@ -73,8 +73,8 @@ async fn see_mounts(folder: &Path) {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     let tx = tx.expect("begun");
     let refused = service.submit_within(&tx, Order::named("by the file"));
-    let problem = refused.expect_err("its connection is to a mount").problem;
-    let SubmitProblem::Storage(error) = problem else {
+    let problem = refused.expect_err("its connection is to a mount").kind;
+    let SubmitErrorKind::Storage(error) = problem else {
         panic!("{problem}");
     };
     assert!(error.to_string().contains("mount its folder"), "{error}");

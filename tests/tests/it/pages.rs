@@ -103,3 +103,42 @@ fn what_is_broken_is_noticed() {
     assert_eq!(anchors, ["a-title-of-two-parts"]);
     assert_eq!(files(page), ["queue-core/src/lib.rs"]);
 }
+
+/// Adds the public errors that the Rust sources below a folder define.
+fn errors(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            errors(&path, found);
+        }
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let source = fs::read_to_string(&path).expect("a source");
+        let public = source.lines().filter_map(|line| {
+            let rest = line.strip_prefix("pub struct ");
+            rest.or_else(|| line.strip_prefix("pub enum "))
+        });
+        let ends = |c: char| !c.is_alphanumeric();
+        let names = public.filter_map(|rest| rest.split(ends).next());
+        let errors = names.filter(|name| name.ends_with("Error"));
+        found.extend(errors.map(str::to_owned));
+    }
+}
+
+#[test]
+fn every_public_error_is_in_the_list() {
+    let list = read(Path::new("queue-runtime/src/docs/errors.md"));
+    let mut found = BTreeSet::new();
+    for package in [
+        "queue-core",
+        "queue-runtime",
+        "backends/nats",
+        "tools/agent",
+    ] {
+        errors(&root().join(package).join("src"), &mut found);
+    }
+    assert!(found.len() > 20, "{found:?}");
+    found.retain(|name| !list.contains(&format!("`{name}`")));
+    assert!(found.is_empty(), "{found:?}");
+}

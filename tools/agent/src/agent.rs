@@ -67,10 +67,19 @@ pub struct AgentBuilder {
     longest_pause: Duration,
 }
 
-/// An agent could not be started.
+/// An error of starting an agent.
+#[non_exhaustive]
+pub struct AgentError {
+    /// The agent's queue.
+    pub queue: QueueName,
+    /// What is wrong.
+    pub kind: AgentErrorKind,
+}
+
+/// Why an agent was not started. In an [`AgentError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AgentError {
+pub enum AgentErrorKind {
     /// A setting is out of its bounds.
     #[error("the {setting} is {value}; allowed is {allowed}")]
     Setting {
@@ -84,10 +93,14 @@ pub enum AgentError {
     /// The name of the queue leaves no room for that of its agents' lock.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// There is no Tokio runtime.
-    #[error("an agent must be started on a Tokio runtime")]
+    /// There is no current Tokio runtime.
+    #[error("there is no current Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
 }
+
+queue_core::error_around!(kind in AgentError; |error, f| {
+    write!(f, "failed to start an agent of queue `{}`: {}", error.queue, error.kind)
+});
 
 impl AgentBuilder {
     /// Creates an agent of a queue with a policy: an [`InstanceTarget`](crate::InstanceTarget), or your own.
@@ -144,9 +157,15 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`], if a setting is invalid, or there is no runtime.
     pub fn start(self, instances: impl Instances) -> Result<AgentHandle, AgentError> {
+        let queue = self.queue.name().clone();
+        let started = self.try_start(instances);
+        started.map_err(|kind| AgentError { queue, kind })
+    }
+
+    fn try_start(self, instances: impl Instances) -> Result<AgentHandle, AgentErrorKind> {
         self.check()?;
         let lock_queue = QueueName::new(&format!("{}-agent-lock", self.queue.name()))?;
-        let runtime = Handle::try_current().map_err(AgentError::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(AgentErrorKind::NoRuntime)?;
         describe_gauge!(
             WANTED,
             Unit::Count,
@@ -172,10 +191,10 @@ impl AgentBuilder {
         Ok(AgentHandle { shared })
     }
 
-    fn check(&self) -> Result<(), AgentError> {
+    fn check(&self) -> Result<(), AgentErrorKind> {
         let (least, most) = self.policy.range().into_inner();
         if most < least {
-            return Err(AgentError::Setting {
+            return Err(AgentErrorKind::Setting {
                 setting: "maximum number of instances",
                 value: most.to_string(),
                 allowed: format!("{least} or more"),
@@ -183,11 +202,13 @@ impl AgentBuilder {
         }
         let within = |setting, value: Duration, shortest: Duration| {
             let is_allowed = (shortest..=LONGEST).contains(&value);
-            is_allowed.then_some(()).ok_or_else(|| AgentError::Setting {
-                setting,
-                value: format!("{value:?}"),
-                allowed: format!("{shortest:?} to {LONGEST:?}"),
-            })
+            is_allowed
+                .then_some(())
+                .ok_or_else(|| AgentErrorKind::Setting {
+                    setting,
+                    value: format!("{value:?}"),
+                    allowed: format!("{shortest:?} to {LONGEST:?}"),
+                })
         };
         let Timing {
             interval,

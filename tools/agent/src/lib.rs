@@ -32,7 +32,8 @@ mod policy;
 mod run;
 
 pub use agent::{
-    AgentBuilder, AgentError, AgentEvent, AgentEventKind, AgentHandle, AgentInfo, AgentState,
+    AgentBuilder, AgentError, AgentErrorKind, AgentEvent, AgentEventKind, AgentHandle, AgentInfo,
+    AgentState,
 };
 pub use attach::{Attached, attach};
 pub use instances::{Ended, Instance, Instances, Processes, Report};

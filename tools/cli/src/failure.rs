@@ -5,7 +5,8 @@ use queue_runtime::name::InvalidName;
 use queue_runtime::redrive::RedriveError;
 use queue_runtime::service::DeleteError;
 use queue_runtime::{
-    AcceptError, ConnectError, Error, ErrorKind, Operation, SubmitError, SubmitProblem,
+    AcceptError, AcceptErrorKind, ConnectError, ConnectErrorKind, Error, ErrorKind, Operation,
+    SubmitError, SubmitErrorKind,
 };
 
 use crate::output::{count, escape};
@@ -186,13 +187,13 @@ fn advice(kind: ErrorKind) -> (Exit, Option<&'static str>) {
 
 impl From<AcceptError> for Failure {
     fn from(error: AcceptError) -> Self {
-        match error {
-            AcceptError::Storage(error) => error.into(),
-            AcceptError::QueueNotFound(queue) => {
+        match error.kind {
+            AcceptErrorKind::Storage(error) => error.into(),
+            AcceptErrorKind::QueueNotFound => {
                 let missing = Error::new(ErrorKind::QueueNotFound, Operation::Receive);
-                missing.with_queue(&queue).into()
+                missing.with_queue(&error.queue).into()
             }
-            error => Self::new(Exit::Failed, format!("{error:?}")),
+            _ => Self::new(Exit::Failed, format!("{error:?}")),
         }
     }
 }
@@ -200,8 +201,8 @@ impl From<AcceptError> for Failure {
 impl<M> From<SubmitError<M>> for Failure {
     fn from(error: SubmitError<M>) -> Self {
         let text = format!("{error:?}");
-        match error.problem {
-            SubmitProblem::Storage(error) => Self::advised(&error, text),
+        match error.kind {
+            SubmitErrorKind::Storage(error) => Self::advised(&error, text),
             _ => Self::new(Exit::Failed, text),
         }
     }
@@ -209,12 +210,12 @@ impl<M> From<SubmitError<M>> for Failure {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Storage(error) => error.into(),
-            ConnectError::Url { .. } | ConnectError::MissingFeature { .. } => {
+        match error.kind {
+            ConnectErrorKind::Storage(error) => error.into(),
+            ConnectErrorKind::Url { .. } | ConnectErrorKind::MissingFeature { .. } => {
                 Self::usage(format!("{error:?}"))
             }
-            error => Self::new(Exit::Failed, format!("{error:?}")),
+            _ => Self::new(Exit::Failed, format!("{error:?}")),
         }
     }
 }

@@ -39,7 +39,7 @@ impl Intake {
     ///
     /// # Errors
     /// [`ClientError::Taken`] if the id is that of another job. If the error is
-    /// [unknown](queue_runtime::SubmitError::is_unknown), the request may have been submitted.
+    /// [unknown](queue_runtime::SubmitError::outcome), the request may have been submitted.
     pub async fn take_in(
         &self,
         job: Job,

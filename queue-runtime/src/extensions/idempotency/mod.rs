@@ -54,7 +54,7 @@ pub use crate::backend::memory::MemoryResults;
 pub(crate) use crate::kernel::settings::DEFAULT_RETENTION;
 #[cfg(feature = "object-store")]
 pub use generations::ObjectResults;
-pub use once::{Once, OnceError, once};
+pub use once::{Once, OnceError, OnceErrorKind, once};
 pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, MAX_RESULT, Owner, RecordState,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, WorkKey};
-use queue_core::internal::{error_chain, json_error, to_json_perhaps_back};
-use queue_core::{Error, ErrorKind, JsonError, Operation};
+use queue_core::internal::{json_error, to_json_perhaps_back};
+use queue_core::{Error, ErrorKind, JsonError, Operation, Outcome};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -109,7 +109,7 @@ struct Task {
 /// ```
 /// use std::sync::Arc;
 /// use queue_runtime::idempotency::MemoryResults;
-/// use queue_runtime::{OnceError, SystemClock, once};
+/// use queue_runtime::{OnceError, OnceErrorKind, SystemClock, once};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -117,49 +117,44 @@ struct Task {
 /// let work = async { "seven".parse::<u32>() };
 /// match once(&store, "order-1234", work).await {
 ///     Ok(number) => println!("{number}"),
-///     Err(OnceError::Work(error)) => println!("the work failed, and may be tried again: {error}"),
-///     Err(OnceError::NotRecorded { result, .. }) => println!("done, perhaps not for the last time: {result}"),
+///     Err(OnceError { kind: OnceErrorKind::Work(error), .. }) => println!("the work failed, and may be tried again: {error}"),
+///     Err(OnceError { kind: OnceErrorKind::NotRecorded { result, .. }, .. }) => println!("done, perhaps not for the last time: {result}"),
 ///     Err(error) => println!("{error}"),
 /// }
 /// # }
 /// ```
+#[non_exhaustive]
+pub struct OnceError<T, E> {
+    /// The key of the work.
+    pub key: WorkKey,
+    /// What is wrong.
+    pub kind: OnceErrorKind<T, E>,
+}
+
+/// Why work was not done [`once`]. In a [`OnceError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum OnceError<T, E> {
+pub enum OnceErrorKind<T, E> {
     /// The work failed. Nothing was recorded.
-    #[error("the work failed: {0}")]
+    #[error("{0}")]
     Work(E),
     /// The store is not available. The work was not done.
-    #[error("failed to begin the work of `{key}`; it was not done")]
-    Store {
-        /// The key.
-        key: WorkKey,
-        /// The cause.
-        #[source]
-        source: Error,
-    },
+    #[error("the store failed, and the work was not done")]
+    Store(#[source] Error),
     /// Another process is still doing the work after the maximum [wait](Once::wait). The work was not done here.
-    #[error("the work of `{key}` is still in flight elsewhere")]
-    InFlight {
-        /// The key.
-        key: WorkKey,
-    },
+    #[error("the work is still in flight elsewhere")]
+    InFlight,
     /// The claim was lost while the work was running, so another process may have started the work. The work was
     /// dropped.
-    #[error("lost the claim of `{key}`; another process may have taken over the work")]
-    Lost {
-        /// The key.
-        key: WorkKey,
-    },
+    #[error("the claim was lost, and another process may have taken over the work")]
+    Lost,
     /// The work was done, and its result could not be recorded: the work may be done again. With a `source` of
     /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does the
     /// work again: record where it is instead, such as the name of a file. With one of [`ErrorKind::InvalidInput`], the
     /// type does not read the result from JSON as it writes it. If it writes JSON at all, that is recorded: later calls
-    /// fail with [`OnceError::Result`], and do not do the work again.
-    #[error("failed to record the result of `{key}`; the work was done, and may be done again")]
+    /// fail with [`OnceErrorKind::Result`], and do not do the work again.
+    #[error("the work was done, and may be done again: its result was not recorded")]
     NotRecorded {
-        /// The key.
-        key: WorkKey,
         /// The result.
         result: T,
         /// The cause. `None` if another has taken the work over.
@@ -167,21 +162,26 @@ pub enum OnceError<T, E> {
         source: Option<Error>,
     },
     /// The work was done before, and the recorded result is not of this type, or would be read as another value.
-    #[error("failed to read the result of `{key}`")]
-    Result {
-        /// The key.
-        key: WorkKey,
-        /// The cause.
-        #[source]
-        source: JsonError,
-    },
+    #[error("the work was done before, and its result cannot be read")]
+    Result(#[source] JsonError),
 }
 
-impl<T, E: fmt::Display> fmt::Debug for OnceError<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&error_chain(self))
+impl<T, E> OnceError<T, E> {
+    /// Whether the work may have been done, here or elsewhere. Of work that failed, its own error knows.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.kind {
+            OnceErrorKind::Work(_) | OnceErrorKind::Store(_) => Outcome::NotDone,
+            _ => Outcome::Unknown,
+        }
     }
 }
+
+queue_core::debug_as_text!(OnceErrorKind<T, E>, T, E: fmt::Display);
+
+queue_core::error_around!(kind in OnceError<T, E>, T, E: fmt::Display; |error, f| {
+    write!(f, "failed to do `{}` once: {}", error.key, error.kind)
+});
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);
@@ -222,20 +222,25 @@ impl<F> Once<'_, F> {
         };
         let done = tokio::select! {
             biased;
-            () = claim.lost() => return Err(OnceError::Lost { key: task.key }),
+            () = claim.lost() => return Err(task.failed(OnceErrorKind::Lost)),
             done = work => done,
         };
         match done {
             Ok(result) => task.record(&claim, result).await,
             Err(error) => {
                 claim.release().await;
-                Err(OnceError::Work(error))
+                Err(task.failed(OnceErrorKind::Work(error)))
             }
         }
     }
 }
 
 impl Task {
+    fn failed<T, E>(&self, kind: OnceErrorKind<T, E>) -> OnceError<T, E> {
+        let key = self.key.clone();
+        OnceError { key, kind }
+    }
+
     /// Begins the work, or waits until it is done elsewhere.
     async fn begin<T, E>(&self) -> Result<Begin, OnceError<T, E>> {
         let clock = self.store.clock();
@@ -244,10 +249,7 @@ impl Task {
         loop {
             let asked_at = clock.monotonic();
             let begun = self.store.begin(&self.key, owner, self.lease).await;
-            let begun = begun.map_err(|source| OnceError::Store {
-                key: self.key.clone(),
-                source,
-            })?;
+            let begun = begun.map_err(|error| self.failed(OnceErrorKind::Store(error)))?;
             let remaining = match begun {
                 ClaimOutcome::Fresh(claim) => return Ok(Begin::Ours(self.hold(claim, asked_at))),
                 ClaimOutcome::Done(result) => return Ok(Begin::Done(result)),
@@ -255,8 +257,7 @@ impl Task {
             };
             let left = give_up_at.saturating_sub(clock.monotonic());
             if left.is_zero() {
-                let key = self.key.clone();
-                return Err(OnceError::InFlight { key });
+                return Err(self.failed(OnceErrorKind::InFlight));
             }
             let pause = look.mul_f64(0.5 + jitter() / 2.0);
             clock
@@ -282,11 +283,8 @@ impl Task {
     }
 
     fn read<T: DeserializeOwned, E>(self, result: &[u8]) -> Result<T, OnceError<T, E>> {
-        let key = self.key;
-        serde_json::from_slice(result).map_err(|error| {
-            let source = json_error(&error);
-            OnceError::Result { key, source }
-        })
+        let read = serde_json::from_slice(result);
+        read.map_err(|error| self.failed(OnceErrorKind::Result(json_error(&error))))
     }
 
     /// Records a result, and tries again for up to a lease while the store fails.
@@ -309,12 +307,7 @@ impl Task {
             Ok((ClaimStatus::Lost, _)) => None,
             Err(error) => Some(error),
         };
-        let key = self.key;
-        Err(OnceError::NotRecorded {
-            key,
-            result,
-            source,
-        })
+        Err(self.failed(OnceErrorKind::NotRecorded { result, source }))
     }
 }
 

@@ -260,18 +260,21 @@ impl ExportedMessage {
 }
 
 /// The error of [`AnyQueue::import`].
-#[derive(Clone, thiserror::Error)]
-#[error("failed to import message {}: {error}", imported + 1)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct ImportError {
-    /// How many of the first messages were put on the queue. If the [outcome](Error::outcome) of the error is unknown, some
+    /// How many of the first messages were put on the queue. If the [outcome](Self::outcome) is unknown, some
     /// of the next ones may have been too.
     pub imported: usize,
     /// The error of the storage.
     pub error: Error,
 }
 
-queue_core::debug_as_text!(ImportError);
+queue_core::error_of_storage!(
+    ImportError;
+    |this, f| write!(f, "failed to import message {}: {}", this.imported + 1, this.error);
+    this.error.outcome()
+);
 
 impl AnyQueue {
     /// Puts exported messages on this queue, with the ids, attempts and poison records that they had. The queue must exist.

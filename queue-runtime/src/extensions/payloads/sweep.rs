@@ -436,8 +436,7 @@ pub enum SweepReason {
 }
 
 /// A sweep that failed before its end.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the sweep stopped after {} payloads: {error}", so_far.payloads)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct SweepError {
     /// The objects that were deleted before the error.
@@ -445,3 +444,9 @@ pub struct SweepError {
     /// The error.
     pub error: Error,
 }
+
+queue_core::error_of_storage!(
+    SweepError;
+    |this, f| write!(f, "failed to sweep more than {} payloads: {}", this.so_far.payloads, this.error);
+    this.error.outcome()
+);

@@ -40,8 +40,9 @@ impl Recurrence {
         }
     }
 
-    pub(super) fn invalid(error: InvalidRecurrence) -> Self {
-        Self { ticks: Err(error) }
+    pub(super) fn invalid(kind: InvalidRecurrenceKind) -> Self {
+        let ticks = Err(InvalidRecurrence { kind });
+        Self { ticks }
     }
 
     /// Returns the first tick after a moment, or `None` if there is none within the range of timestamps.
@@ -87,7 +88,7 @@ pub fn every(interval: Duration) -> Recurrence {
         let interval = SignedDuration::try_from(interval);
         Recurrence::of(Every(interval.expect("at most a year")))
     } else {
-        Recurrence::invalid(InvalidRecurrence::Interval(interval))
+        Recurrence::invalid(InvalidRecurrenceKind::Interval(interval))
     }
 }
 
@@ -117,16 +118,24 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::recurring::{InvalidRecurrence, every};
+/// use queue_runtime::recurring::{InvalidRecurrenceKind, every};
 ///
 /// let too_often = every(Duration::from_millis(10));
 /// let invalid = too_often.next_after("2026-03-01T12:00:00Z".parse()?).unwrap_err();
-/// assert_eq!(invalid, InvalidRecurrence::Interval(Duration::from_millis(10)));
+/// assert_eq!(invalid.kind, InvalidRecurrenceKind::Interval(Duration::from_millis(10)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum InvalidRecurrence {
+pub struct InvalidRecurrence {
+    /// What is wrong.
+    pub kind: InvalidRecurrenceKind,
+}
+
+/// What is wrong with a recurrence. In [`InvalidRecurrence`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRecurrenceKind {
     /// The interval is too short or too long.
     #[error("the interval of {0:?} is not within {SHORTEST:?} to {LONGEST:?}")]
     Interval(Duration),
@@ -151,7 +160,7 @@ pub enum InvalidRecurrence {
     Over,
 }
 
-queue_core::debug_as_text!(InvalidRecurrence);
+queue_core::error_around!(kind in InvalidRecurrence; |error, f| error.kind.fmt(f));
 
 #[cfg(feature = "cron")]
 pub(super) mod cron {
@@ -202,7 +211,7 @@ pub(super) mod cron {
     pub fn cron_in(time_zone: &str, expression: &str) -> Recurrence {
         match TimeZone::get(time_zone) {
             Ok(zone) => in_zone(expression, zone),
-            Err(error) => Recurrence::invalid(InvalidRecurrence::TimeZone {
+            Err(error) => Recurrence::invalid(InvalidRecurrenceKind::TimeZone {
                 name: time_zone.to_owned(),
                 problem: error.to_string(),
             }),
@@ -211,7 +220,7 @@ pub(super) mod cron {
 
     fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
         let invalid = |problem: String| {
-            Recurrence::invalid(InvalidRecurrence::Cron {
+            Recurrence::invalid(InvalidRecurrenceKind::Cron {
                 expression: expression.to_owned(),
                 problem,
             })

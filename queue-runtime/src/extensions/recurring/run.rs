@@ -19,7 +19,7 @@ use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::extensions::unique::SubmittedIf;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::{jitter, outage_pause};
-use crate::kernel::send::{Submit, SubmitError, SubmitProblem};
+use crate::kernel::send::{Submit, SubmitError, SubmitErrorKind};
 
 /// The longest sleep, after which the wall clock is looked at again: it may have been stepped. Shorter than a tick may be
 /// late.
@@ -253,8 +253,8 @@ impl<M: Message> Runner<M> {
 
 impl Failed {
     fn of_submit<M: Message>(failed: SubmitError<M>) -> Self {
-        let retry = match &failed.problem {
-            SubmitProblem::Storage(error) => error.retry(),
+        let retry = match &failed.kind {
+            SubmitErrorKind::Storage(error) => error.retry(),
             _ => RetryAdvice::Permanent,
         };
         Self {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::due::{MAX_MISSED, Missed};
-use super::recurrence::{InvalidRecurrence, Recurrence, Ticks};
+use super::recurrence::{InvalidRecurrence, InvalidRecurrenceKind, Recurrence, Ticks};
 use super::run::Runner;
 use crate::kernel::background::StopOnDrop;
 use crate::kernel::clock::has_timer;
@@ -121,10 +121,16 @@ impl<M: Message> Schedule<M> {
     /// ticks and there is no store, a schedule of the same name runs on this service, the service was shut down, or there
     /// is no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ScheduleHandle, ScheduleError> {
+        let schedule = self.name.clone();
+        let started = self.try_start();
+        started.map_err(|kind| ScheduleError { schedule, kind })
+    }
+
+    fn try_start(self) -> Result<ScheduleHandle, ScheduleErrorKind> {
         let ticks = self.check()?;
-        let runtime = Handle::try_current().map_err(ScheduleError::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(ScheduleErrorKind::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
-            return Err(ScheduleError::NoTimer);
+            return Err(ScheduleErrorKind::NoTimer);
         }
         let handle = ScheduleHandle::new(&self.name);
         let schedules = Arc::clone(&self.schedules);
@@ -135,29 +141,26 @@ impl<M: Message> Schedule<M> {
         Ok(handle)
     }
 
-    fn check(&self) -> Result<Arc<dyn Ticks>, ScheduleError> {
-        let name = || self.name.clone();
+    fn check(&self) -> Result<Arc<dyn Ticks>, ScheduleErrorKind> {
         let length = self.name.len();
         if !(1..=MAX_NAME).contains(&length) || self.name.contains(char::is_control) {
-            return Err(ScheduleError::Name(name()));
+            return Err(ScheduleErrorKind::Name);
         }
-        let invalid = |invalid| ScheduleError::Recurrence {
-            name: name(),
-            invalid,
-        };
+        let invalid = ScheduleErrorKind::Recurrence;
         let ticks = Arc::clone(self.recurrence.ticks().map_err(invalid)?);
         if ticks.next(self.context.clock.now()).is_none() {
-            return Err(invalid(InvalidRecurrence::Over));
+            return Err(invalid(InvalidRecurrence {
+                kind: InvalidRecurrenceKind::Over,
+            }));
         }
         if let Missed::All { limit } = self.missed
             && !(1..=MAX_MISSED).contains(&limit)
         {
-            let name = name();
-            return Err(ScheduleError::Limit { name, limit });
+            return Err(ScheduleErrorKind::Limit(limit));
         }
         let conditional = self.context.backend.capabilities().conditional_puts;
         if self.store.is_none() && conditional == ConditionalPuts::Unsupported {
-            return Err(ScheduleError::Unsupported(name()));
+            return Err(ScheduleErrorKind::Unsupported);
         }
         Ok(ticks)
     }
@@ -320,16 +323,15 @@ struct State {
 
 impl Schedules {
     /// Adds a schedule that is about to start.
-    fn add(&self, schedule: &ScheduleHandle) -> Result<(), ScheduleError> {
-        let name = || schedule.name().to_owned();
+    fn add(&self, schedule: &ScheduleHandle) -> Result<(), ScheduleErrorKind> {
         let mut state = self.0.hold();
         if state.is_shut_down {
-            return Err(ScheduleError::ShutDown(name()));
+            return Err(ScheduleErrorKind::ShutDown);
         }
         state.started.retain(ScheduleHandle::is_running);
         let mut others = state.started.iter();
         if others.any(|other| other.name() == schedule.name()) {
-            return Err(ScheduleError::Runs(name()));
+            return Err(ScheduleErrorKind::Runs);
         }
         state.started.push(schedule.clone());
         Ok(())
@@ -359,7 +361,7 @@ impl Schedules {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::recurring::{ScheduleError, every};
+/// use queue_runtime::recurring::{ScheduleError, ScheduleErrorKind, every};
 /// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -371,61 +373,59 @@ impl Schedules {
 /// let service = testing::service().await;
 /// let schedule = service.schedule("report", every(Duration::from_millis(10)), |_| Report {});
 /// let error = schedule.start().unwrap_err();
-/// assert!(matches!(error, ScheduleError::Recurrence { .. }));
+/// assert!(matches!(error.kind, ScheduleErrorKind::Recurrence(_)));
 /// assert_eq!(
 ///     error.to_string(),
 ///     "failed to start the schedule `report`: the interval of 10ms is not within 1s to 31622400s"
 /// );
 /// # }
 /// ```
+#[non_exhaustive]
+pub struct ScheduleError {
+    /// The schedule's name.
+    pub schedule: String,
+    /// What is wrong.
+    pub kind: ScheduleErrorKind,
+}
+
+/// Why a schedule was not started. In a [`ScheduleError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum ScheduleError {
+pub enum ScheduleErrorKind {
     /// The name is empty, too long or contains control characters.
-    #[error(
-        "failed to start the schedule {0:?}: its name must have 1 to 128 bytes and no control characters"
-    )]
-    Name(String),
+    #[error("its name must have 1 to 128 bytes and no control characters")]
+    Name,
     /// The recurrence is invalid.
-    #[error("failed to start the schedule `{name}`: {invalid}")]
-    Recurrence {
-        /// The schedule's name.
-        name: String,
-        /// What is wrong.
-        invalid: InvalidRecurrence,
-    },
-    /// The limit of missed ticks is invalid.
-    #[error(
-        "failed to start the schedule `{name}`: the limit of {limit} missed ticks is not within 1 to {MAX_MISSED}"
-    )]
-    Limit {
-        /// The schedule's name.
-        name: String,
-        /// The limit.
-        limit: u32,
-    },
+    #[error(transparent)]
+    Recurrence(InvalidRecurrence),
+    /// The limit of missed ticks is invalid: this one.
+    #[error("the limit of {0} missed ticks is not within 1 to {MAX_MISSED}")]
+    Limit(u32),
     /// The storage cannot record ticks.
-    #[error(
-        "failed to start the schedule `{0}`: its storage cannot record a tick with its message; give a store by `recorded_in`"
-    )]
-    Unsupported(String),
+    #[error("its storage cannot record a tick with its message; give a store by `recorded_in`")]
+    Unsupported,
     /// A schedule of this name runs on the service. The second one would never submit a tick, because the storage knows
     /// schedules by their names.
     #[error(
-        "failed to start the schedule `{0}`: a schedule of this name runs on this service; stop it first, or name this one differently"
+        "a schedule of this name runs on this service; stop it first, or name this one differently"
     )]
-    Runs(String),
+    Runs,
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more schedules.
-    #[error("failed to start the schedule `{0}`: the service was shut down")]
-    ShutDown(String),
+    #[error("the service was shut down")]
+    ShutDown,
     /// There is no current Tokio runtime, on which the schedule would run.
-    #[error("failed to start a schedule outside a Tokio runtime")]
+    #[error("there is no current Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
     /// The current Tokio runtime has no timer.
-    #[error(
-        "failed to start a schedule on a Tokio runtime without a timer; build it with `enable_all()`"
-    )]
+    #[error("the Tokio runtime has no timer; build it with `enable_all()`")]
     NoTimer,
 }
 
-queue_core::debug_as_text!(ScheduleError);
+queue_core::debug_as_text!(ScheduleErrorKind);
+
+queue_core::error_around!(kind in ScheduleError; |error, f| match (&error.schedule, &error.kind) {
+    (name, kind @ ScheduleErrorKind::Name) => {
+        write!(f, "failed to start the schedule {name:?}: {kind}")
+    }
+    (name, kind) => write!(f, "failed to start the schedule `{name}`: {kind}"),
+});

@@ -8,13 +8,15 @@ use queue_core::clock::BoxFuture;
 use queue_core::envelope::TraceContext;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
-use queue_core::{Envelope, InvalidId, Message, MessageId, MessageType, QueueName, RequestId};
+use queue_core::{
+    Envelope, InvalidId, Message, MessageId, MessageType, Outcome, QueueName, RequestId,
+};
 
-use super::error::{RequestError, RequestProblem};
+use super::error::{RequestError, RequestErrorKind};
 use super::queue::Replies;
 use super::server::clean;
 use crate::kernel::clock::ready_by;
-use crate::kernel::send::{Submit, SubmitProblem, Unreplied};
+use crate::kernel::send::{Submit, SubmitErrorKind, Unreplied};
 use crate::service::QueueService;
 
 /// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure it, then `.await` it.
@@ -29,7 +31,7 @@ use crate::service::QueueService;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Disposition, Message, Received, RequestProblem, testing};
+/// use queue_runtime::{Disposition, Message, Received, RequestErrorKind, testing};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Debug, Serialize, Deserialize, Message)]
@@ -60,7 +62,7 @@ use crate::service::QueueService;
 ///
 /// let request = service.request(PriceRequest { item: "coffee".to_owned() });
 /// let error = request.reply::<Price>().await.unwrap_err();
-/// assert!(matches!(error.problem, RequestProblem::Rejected { .. }));
+/// assert!(matches!(error.kind, RequestErrorKind::Rejected { .. }));
 /// # Ok(())
 /// # }
 /// ```
@@ -222,28 +224,28 @@ impl<M: Message, R: Message> Request<M, R> {
             Some(Ok(request_id)) => (Some(request_id), None),
             Some(Err(invalid)) => (None, Some(invalid)),
         };
-        let failed = |message, problem| RequestError {
+        let failed = |message, kind| RequestError {
             id: id.clone(),
             request_id: request_id.clone(),
             queue: queue.clone(),
             message,
-            problem,
+            kind,
         };
-        let invalid = invalid.map(|invalid| RequestProblem::Submit(SubmitProblem::Id(invalid)));
-        if let Some(problem) = not_an_event(&[M::TYPE, R::TYPE]).or(invalid) {
-            return Err(failed(Some(submit.into_message()), problem));
+        let invalid = invalid.map(|invalid| RequestErrorKind::Submit(SubmitErrorKind::Id(invalid)));
+        if let Some(kind) = not_an_event(&[M::TYPE, R::TYPE]).or(invalid) {
+            return Err(failed(Some(submit.into_message()), kind));
         }
         let clock = Arc::clone(&replies.context.clock);
         let asked_at = clock.monotonic();
         let deadline = asked_at.saturating_add(timeout);
         let waited = || clock.monotonic().saturating_sub(asked_at);
-        let no_reply = || RequestProblem::NoReply { waited: waited() };
+        let no_reply = || RequestErrorKind::NoReply { waited: waited() };
         let ready = replies.ready(&id, deadline);
         let ready = ready_by(&*clock, deadline, ready).await;
-        let late = || Err(RequestProblem::NotSubmitted { waited: waited() });
+        let late = || Err(RequestErrorKind::NotSubmitted { waited: waited() });
         let (reply_queue, mut place) = match ready.unwrap_or_else(late) {
             Ok(ready) => ready,
-            Err(problem) => return Err(failed(Some(submit.into_message()), problem)),
+            Err(kind) => return Err(failed(Some(submit.into_message()), kind)),
         };
         let submit = submit.id(id.as_str()).replying_to(reply_queue);
         let mut submit = submit.trying_until(deadline);
@@ -253,37 +255,37 @@ impl<M: Message, R: Message> Request<M, R> {
         match ready_by(&*clock, deadline, submit.into_future()).await {
             Some(Ok(_)) => {}
             Some(Err(error)) => {
-                let unknown = error.is_unknown();
-                let message = (!unknown).then_some(error.message);
-                return Err(failed(message, RequestProblem::Submit(error.problem)));
+                let is_unsent = error.outcome() == Outcome::NotDone;
+                let message = is_unsent.then_some(error.message);
+                return Err(failed(message, RequestErrorKind::Submit(error.kind)));
             }
             None => return Err(failed(None, no_reply())),
         }
         match ready_by(&*clock, deadline, place.reply()).await {
-            Some(Some(body)) => Reply::read(body).map_err(|problem| failed(None, problem)),
-            Some(None) => Err(failed(None, RequestProblem::ReplyQueueDeleted)),
+            Some(Some(body)) => Reply::read(body).map_err(|kind| failed(None, kind)),
+            Some(None) => Err(failed(None, RequestErrorKind::ReplyQueueDeleted)),
             None => Err(failed(None, no_reply())),
         }
     }
 }
 
 /// Refuses types whose bodies are not events.
-fn not_an_event(types: &[MessageType]) -> Option<RequestProblem> {
+fn not_an_event(types: &[MessageType]) -> Option<RequestErrorKind> {
     let mut types = types.iter();
     let refused = types.find(|message_type| !message_type.wire().is_event())?;
     let (kind, wire) = (refused.kind(), refused.wire());
-    Some(RequestProblem::NotAnEvent { kind, wire })
+    Some(RequestErrorKind::NotAnEvent { kind, wire })
 }
 
 impl<R> Reply<R> {
-    fn read(body: Body) -> Result<Self, RequestProblem>
+    fn read(body: Body) -> Result<Self, RequestErrorKind>
     where
         R: Message,
     {
-        if let Some(unreplied) = Unreplied::read(&body).map_err(RequestProblem::Undecodable)? {
+        if let Some(unreplied) = Unreplied::read(&body).map_err(RequestErrorKind::Undecodable)? {
             return Err(unreplied.into());
         }
-        let message = body.decode().map_err(RequestProblem::Undecodable)?;
+        let message = body.decode().map_err(RequestErrorKind::Undecodable)?;
         let Body::Event(event) = body else {
             unreachable!("only an event says which request it answers");
         };

@@ -1,10 +1,9 @@
-use std::fmt;
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
-use queue_core::{DecodeError, MessageId, QueueName, RequestId, Wire};
+use queue_core::{DecodeError, MessageId, Outcome, QueueName, RequestId, Wire};
 
-use crate::kernel::send::{SubmitProblem, Unreplied};
+use crate::kernel::send::{SubmitErrorKind, Unreplied};
 
 /// The most requests of one service that wait at a time.
 pub(super) const MAX_WAITING: usize = 10_000;
@@ -14,7 +13,7 @@ pub(super) const MAX_WAITING: usize = 10_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Message, RequestProblem, testing};
+/// use queue_runtime::{Message, RequestErrorKind, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -33,7 +32,7 @@ pub(super) const MAX_WAITING: usize = 10_000;
 /// let request = service.request(PriceRequest { item: "tea".to_owned() }).request_id("order-7");
 /// let error = request.reply::<Price>().timeout(Duration::from_secs(5)).await.unwrap_err();
 ///
-/// assert!(matches!(error.problem, RequestProblem::NoReply { .. }), "nobody handles it");
+/// assert!(matches!(error.kind, RequestErrorKind::NoReply { .. }), "nobody handles it");
 /// assert!(error.to_string().ends_with("of request order-7 on queue `price-request`: no reply within 5s"));
 /// # Ok(())
 /// # }
@@ -48,14 +47,14 @@ pub struct RequestError<M> {
     pub queue: QueueName,
     /// The message. `None` if it was, or may have been, submitted.
     pub message: Option<M>,
-    /// The cause.
-    pub problem: RequestProblem,
+    /// What is wrong.
+    pub kind: RequestErrorKind,
 }
 
-/// The cause of a [`RequestError`].
+/// Why there is no usable reply. In a [`RequestError`].
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, RequestProblem};
+/// use queue_runtime::{Message, QueueService, RequestErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -73,10 +72,10 @@ pub struct RequestError<M> {
 ///     match request.await {
 ///         Ok(price) => Some(price.pence),
 ///         Err(error) => {
-///             match &error.problem {
-///                 RequestProblem::Rejected { .. } => eprintln!("there is no such item"),
-///                 RequestProblem::NoReply { waited } => eprintln!("nobody answered within {waited:?}"),
-///                 RequestProblem::Undecodable(other) => eprintln!("not a price: {other}"),
+///             match &error.kind {
+///                 RequestErrorKind::Rejected { .. } => eprintln!("there is no such item"),
+///                 RequestErrorKind::NoReply { waited } => eprintln!("nobody answered within {waited:?}"),
+///                 RequestErrorKind::Undecodable(other) => eprintln!("not a price: {other}"),
 ///                 _ => eprintln!("{error}"),
 ///             }
 ///             None
@@ -91,7 +90,7 @@ pub struct RequestError<M> {
 /// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum RequestProblem {
+pub enum RequestErrorKind {
     /// The bodies of the message's type, or of the reply's, are not events. Nothing was submitted.
     #[error(
         "`{kind}` messages declare `wire = \"{wire}\"`, so they cannot carry the ids that match a reply to its request; \
@@ -121,7 +120,7 @@ pub enum RequestProblem {
     /// The message could not be submitted within the timeout, retries included, or the outcome of its submission is
     /// unknown.
     #[error(transparent)]
-    Submit(SubmitProblem),
+    Submit(SubmitErrorKind),
     /// No reply came in time. The message may still be handled, or have been handled. If the storage did not answer the
     /// submission in that time, the message may also not have been submitted.
     #[error("no reply within {:?}", rounded(waited))]
@@ -162,9 +161,9 @@ pub enum RequestProblem {
     Undecodable(DecodeError),
 }
 
-queue_core::debug_as_text!(RequestProblem);
+queue_core::debug_as_text!(RequestErrorKind);
 
-impl From<Unreplied> for RequestProblem {
+impl From<Unreplied> for RequestErrorKind {
     fn from(unreplied: Unreplied) -> Self {
         match unreplied {
             Unreplied::Completed => Self::NotReplied,
@@ -184,31 +183,28 @@ impl From<Unreplied> for RequestProblem {
     }
 }
 
-queue_core::debug_as_text!(RequestError<M>, M);
-
-impl<M> fmt::Display for RequestError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            id, queue, problem, ..
-        } = self;
-        write!(f, "failed to get the reply to message {id}")?;
-        if let Some(request_id) = &self.request_id {
-            write!(f, " of request {request_id}")?;
+impl<M> RequestError<M> {
+    /// Whether the message may have been submitted. If not, it is [returned](Self::message).
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.message {
+            Some(_) => Outcome::NotDone,
+            None => Outcome::Unknown,
         }
-        write!(f, " on queue `{queue}`: ")?;
-        if let RequestProblem::Undecodable(_) = problem {
-            f.write_str("the reply cannot be read: ")?;
-        }
-        problem.fmt(f)
     }
 }
 
-impl<M> std::error::Error for RequestError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
+queue_core::error_around!(kind in RequestError<M>, M; |error, f| {
+    write!(f, "failed to get the reply to message {}", error.id)?;
+    if let Some(request) = &error.request {
+        write!(f, " of request {request}")?;
     }
-}
+    write!(f, " on queue `{}`: ", error.queue)?;
+    if let RequestErrorKind::Undecodable(_) = error.kind {
+        f.write_str("the reply cannot be read: ")?;
+    }
+    error.kind.fmt(f)
+});
 
 /// Rounds to milliseconds, or to a tenth of a second from one second on.
 fn rounded(waited: &Duration) -> Duration {

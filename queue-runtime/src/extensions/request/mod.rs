@@ -46,5 +46,5 @@ mod queue;
 mod server;
 
 pub use builder::{NoReplyType, Reply, Request};
-pub use error::{RequestError, RequestProblem};
+pub use error::{RequestError, RequestErrorKind};
 pub(crate) use queue::{DEFAULT_LEASE, LONGEST_LEASE, Replies, SHORTEST_LEASE};

@@ -12,7 +12,7 @@ use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Res
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::error::{MAX_WAITING, RequestProblem};
+use super::error::{MAX_WAITING, RequestErrorKind};
 use super::server::serve;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
@@ -47,11 +47,11 @@ impl Replies {
         &self,
         id: &MessageId,
         deadline: Duration,
-    ) -> Result<(QueueName, ReplyPlace), RequestProblem> {
+    ) -> Result<(QueueName, ReplyPlace), RequestErrorKind> {
         let mut current = Arc::clone(&self.current).lock_owned().await;
         if let Some(queue) = &*current {
             match place(&self.context, queue, id, deadline).await {
-                Err(RequestProblem::ReplyQueue(error)) if error.is_queue_gone() => {
+                Err(RequestErrorKind::ReplyQueue(error)) if error.is_queue_gone() => {
                     queue.waiting.close();
                 }
                 place => return place,
@@ -69,7 +69,7 @@ impl Replies {
         let opened = self.context.background.finish(open).await;
         let closed = || Err(Error::new(ErrorKind::Closed, Operation::CreateQueue));
         let opened = opened.unwrap_or_else(closed);
-        let queue = opened.map_err(RequestProblem::ReplyQueue)?;
+        let queue = opened.map_err(RequestErrorKind::ReplyQueue)?;
         place(&self.context, &queue, id, deadline).await
     }
 
@@ -90,14 +90,14 @@ async fn place(
     queue: &ReplyQueue,
     id: &MessageId,
     deadline: Duration,
-) -> Result<(QueueName, ReplyPlace), RequestProblem> {
+) -> Result<(QueueName, ReplyPlace), RequestErrorKind> {
     let gone = || Error::new(ErrorKind::QueueNotFound, Operation::SetMetadata);
     let place = queue.waiting.add(id).map_err(|refused| match refused {
-        NoPlace::Full => RequestProblem::TooManyWaiting,
-        NoPlace::Closed => RequestProblem::ReplyQueue(gone().with_queue(&queue.name)),
+        NoPlace::Full => RequestErrorKind::TooManyWaiting,
+        NoPlace::Closed => RequestErrorKind::ReplyQueue(gone().with_queue(&queue.name)),
     })?;
     let renewed = queue.renew(context, deadline).await;
-    renewed.map_err(RequestProblem::ReplyQueue)?;
+    renewed.map_err(RequestErrorKind::ReplyQueue)?;
     Ok((queue.name.clone(), place))
 }
 

@@ -17,7 +17,7 @@ use crate::kernel::lease::{CompletedItem, Completer, Promise};
 use crate::kernel::receive::{Delivery, Incoming, Meta, Received, SettleError};
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups, release};
 use crate::kernel::settlement::{
-    RecordedFollowUps, SettleProblem, Settled, leave_out_replies, transaction_outcome,
+    RecordedFollowUps, SettleErrorKind, Settled, leave_out_replies, transaction_outcome,
 };
 
 impl<M> Received<M> {
@@ -94,9 +94,9 @@ impl<M> Received<M> {
     /// error or a lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each
     /// further statement would be committed by itself. This method refuses a transaction that has ended, and cannot tell it
     /// from one that was begun since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
-    /// [`SettleProblem::LeaseLost`]
+    /// [`SettleErrorKind::LeaseLost`]
     /// if another consumer has received the message, its queue was deleted, or the claim of its key was lost;
-    /// [`SettleProblem::Expired`] if the message has expired. [`SettleProblem::NotDone`] with
+    /// [`SettleErrorKind::Expired`] if the message has expired. [`SettleErrorKind::NotDone`] with
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or
     /// the message was made by hand, with
     /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file, or to this one
@@ -109,7 +109,7 @@ impl<M> Received<M> {
         &self,
         transaction: T,
         follow_ups: impl IntoIterator<Item = FollowUp>,
-    ) -> T::Output<Result<(), SettleProblem>>
+    ) -> T::Output<Result<(), SettleErrorKind>>
     where
         E: Transactions,
         T: StorageTransaction<E>,
@@ -124,12 +124,12 @@ impl<M> Received<M> {
     fn completion(
         &self,
         follow_ups: impl IntoIterator<Item = FollowUp>,
-    ) -> Result<CompletionWrites, SettleProblem> {
+    ) -> Result<CompletionWrites, SettleErrorKind> {
         let completer = self.completer.as_ref();
         let completer = completer.ok_or_else(|| {
             let detail = "a message made by hand is on no storage, and has no transactions; submit it to `sqlite:PATH`";
             let error = Error::new(ErrorKind::Unsupported, Operation::Apply);
-            SettleProblem::NotDone(error.with_detail(detail))
+            SettleErrorKind::NotDone(error.with_detail(detail))
         })?;
         let follow_ups: Vec<_> = follow_ups.into_iter().collect();
         let first = self.shared.ordinals.of_settlement(follow_ups.len());
@@ -152,7 +152,7 @@ impl<M> Received<M> {
 ///
 /// ```
 /// # use queue_runtime::sqlite::rusqlite::TransactionBehavior;
-/// use queue_runtime::{ErrorKind, Message, QueueService, SettleProblem};
+/// use queue_runtime::{ErrorKind, Message, QueueService, SettleErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -172,7 +172,7 @@ impl<M> Received<M> {
 /// let completing = order.complete_within(&tx, [])?;
 /// tx.rollback()?;
 /// let error = completing.confirm().await.unwrap_err();
-/// assert!(matches!(&error.problem, SettleProblem::NotDone(why) if why.kind() == ErrorKind::NotCommitted));
+/// assert!(matches!(&error.kind, SettleErrorKind::NotDone(why) if why.kind() == ErrorKind::NotCommitted));
 /// error.delivery.retry("the customer has changed her mind").await?;
 /// # Ok(())
 /// # }
@@ -249,9 +249,9 @@ impl<M> Completing<M> {
     /// ended, also if its commit returned an error: the file has the answer. It keeps it for 24 hours of store time.
     ///
     /// # Errors
-    /// [`SettleError`] returns the delivery. [`SettleProblem::NotDone`](crate::SettleProblem::NotDone) if the
+    /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::SettleErrorKind::NotDone) if the
     /// transaction was not committed: the message is still leased, and can be settled otherwise.
-    /// [`SettleProblem::Unknown`](crate::SettleProblem::Unknown) if the transaction was still open when the lease
+    /// [`SettleErrorKind::Unknown`](crate::SettleErrorKind::Unknown) if the transaction was still open when the lease
     /// ended, if the file could not be read, or if there is no record of a commit and the transaction was written more than
     /// 12 hours ago.
     ///
@@ -303,11 +303,11 @@ impl CompletionWrites {
         meta: Meta,
         (follow_ups, first): (&[FollowUp], u32),
         finish: Option<&Finish>,
-    ) -> Result<Self, SettleProblem> {
+    ) -> Result<Self, SettleErrorKind> {
         let puts = encode_follow_ups(context, envelope, follow_ups, Role::Handler, first);
         let mut puts = puts.map_err(|refusal| {
             let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_source(refusal);
-            SettleProblem::NotDone(error)
+            SettleErrorKind::NotDone(error)
         })?;
         let finish = finish.map(|finish| recording_replies(finish, &puts));
         Unreplied::Completed.tell(context, envelope, &mut puts);
@@ -339,7 +339,7 @@ impl CompletionWrites {
         E: Transactions,
         T: StorageTransaction<E>,
         O: Send + 'static,
-        F: FnOnce(Result<(), SettleProblem>) -> O + Send + 'static,
+        F: FnOnce(Result<(), SettleErrorKind>) -> O + Send + 'static,
     {
         let context = Arc::clone(&self.context);
         write(&context, transaction, Then { writes: self, then })
@@ -349,7 +349,7 @@ impl CompletionWrites {
     fn written(
         mut self,
         written: Result<Vec<PutReceipt>, Error>,
-    ) -> ControlFlow<Result<(), SettleProblem>, Self> {
+    ) -> ControlFlow<Result<(), SettleErrorKind>, Self> {
         let Err(error) = written else {
             self.completer.promise(self.token);
             announce_later(&self.context, &self.puts);
@@ -371,7 +371,7 @@ struct Then<F> {
 impl<O, F> Writes for Then<F>
 where
     O: Send + 'static,
-    F: FnOnce(Result<(), SettleProblem>) -> O + Send + 'static,
+    F: FnOnce(Result<(), SettleErrorKind>) -> O + Send + 'static,
 {
     type Output = O;
 
@@ -408,20 +408,20 @@ fn not_written(
     completer: &Completer,
     meta: Meta,
     error: Error,
-) -> SettleProblem {
+) -> SettleErrorKind {
     let (queue, _) = completer.message();
     let is_own_queue_missing =
         error.kind() == ErrorKind::QueueNotFound && error.queue() == Some(queue);
     if !error.is_lease_gone() && !is_own_queue_missing {
-        return SettleProblem::NotDone(error);
+        return SettleErrorKind::NotDone(error);
     }
     let now = context.clock.monotonic();
     let is_claim_lost = error.operation() == Operation::Results;
     let is_expired = |expiry| now >= completer.storage_time().latest(expiry);
     if !is_claim_lost && meta.expires_at.is_some_and(is_expired) {
-        SettleProblem::Expired(error)
+        SettleErrorKind::Expired(error)
     } else {
-        SettleProblem::LeaseLost(error)
+        SettleErrorKind::LeaseLost(error)
     }
 }
 
@@ -435,7 +435,7 @@ fn recording_replies(finish: &Finish, puts: &[(QueueName, NewMessage)]) -> Finis
 }
 
 /// Returns the error of a transaction that was not committed.
-fn not_committed(incoming: &Incoming) -> SettleProblem {
+fn not_committed(incoming: &Incoming) -> SettleErrorKind {
     let error = Error::new(ErrorKind::NotCommitted, Operation::Delete);
-    SettleProblem::NotDone(error.with_queue(incoming.lease.queue()))
+    SettleErrorKind::NotDone(error.with_queue(incoming.lease.queue()))
 }

@@ -12,7 +12,7 @@ use crate::kernel::context::Context;
 use crate::kernel::lease::Completer;
 use crate::kernel::panic::log_caught;
 use crate::kernel::receive::{Received, put_back_after};
-use crate::kernel::settlement::SettleProblem;
+use crate::kernel::settlement::SettleErrorKind;
 
 /// What the application sets on a connection before its transaction.
 pub(super) type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
@@ -132,13 +132,13 @@ fn complete<M>(
     };
     Err(match &problem {
         // A follow-up that can never be stored.
-        SettleProblem::NotDone(error)
+        SettleErrorKind::NotDone(error)
             if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::TooLarge) =>
         {
             Disposition::reject(problem)
         }
         // It is somebody else's by now, which says nothing of what the handler depends on.
-        SettleProblem::LeaseLost(_) | SettleProblem::Expired(_) => {
+        SettleErrorKind::LeaseLost(_) | SettleErrorKind::Expired(_) => {
             put_back(received, problem.into())
         }
         _ => failed(received, problem.into()),

@@ -13,7 +13,7 @@ use crate::kernel::context::Context;
 use crate::kernel::lease::unsupported;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::SHORTEST;
-use crate::kernel::send::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
+use crate::kernel::send::{Outgoing, Submit, SubmitError, SubmitErrorKind, Submitted};
 
 /// How often the end of a transaction is waited for, each time for the storage's busy timeout.
 const MAX_WAITS: u32 = 100;
@@ -133,7 +133,7 @@ impl<M> Submit<M> {
             transactions.ok_or_else(|| unsupported(Operation::Put).with_queue(&outgoing.queue));
         let encoded = transactions
             .and_then(|transactions| transactions.encode(&outgoing.queue, &outgoing.new));
-        encoded.map_err(|error| SubmitError::unsent(message, SubmitProblem::Storage(error)))
+        encoded.map_err(|error| SubmitError::unsent(message, SubmitErrorKind::Storage(error)))
     }
 }
 

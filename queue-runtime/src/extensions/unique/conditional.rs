@@ -9,7 +9,7 @@ use queue_core::idempotency::{ResultStore, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};
 
-use crate::extensions::idempotency::{OnceError, once};
+use crate::extensions::idempotency::{OnceErrorKind, once};
 use crate::kernel::send::{Dispatch, Outgoing, Submitted, UniqueKey, UniquePut, UniqueRecord};
 
 /// The lease of a submission that is recorded in a store: how long others wait if its process dies.
@@ -115,33 +115,31 @@ pub(crate) async fn send_and_record(
         };
         Ok(UniqueRecord::new(&outgoing.id, &outgoing.request_id, put))
     };
-    let done = once(store, key, work).lease(LEASE).retention(retention);
-    let recorded = match done.wait(2 * LEASE).await {
+    let done = once(store, key.clone(), work)
+        .lease(LEASE)
+        .retention(retention);
+    let recorded = match done.wait(2 * LEASE).await.map_err(|error| error.kind) {
         Ok(recorded) => recorded,
-        Err(OnceError::NotRecorded {
-            result,
-            source,
-            key,
-        }) => {
+        Err(OnceErrorKind::NotRecorded { result, source }) => {
             let error = source.map(|error| error_chain(&error));
             let id = &outgoing.id;
             tracing::warn!(%queue, %id, %key, error, "failed to record a unique submission; it may be repeated");
             result
         }
-        Err(OnceError::Work(error)) => return Err(error),
+        Err(OnceErrorKind::Work(error)) => return Err(error),
         // The outcome of the store's operation says nothing about the message.
-        Err(OnceError::Store { source, .. }) => return Err(source.with_outcome(Outcome::NotDone)),
-        Err(OnceError::InFlight { .. }) => {
+        Err(OnceErrorKind::Store(error)) => return Err(error.with_outcome(Outcome::NotDone)),
+        Err(OnceErrorKind::InFlight) => {
             let late = Error::new(ErrorKind::Timeout, Operation::Results);
             let late = late.with_detail("another process has begun to submit the same key");
             return Err(late.with_queue(queue).with_outcome(Outcome::NotDone));
         }
-        Err(OnceError::Lost { .. }) => {
+        Err(OnceErrorKind::Lost) => {
             let lost = Error::new(ErrorKind::Timeout, Operation::Results).with_queue(queue);
             let lost = lost.with_detail("the claim of the key was lost while the message was put");
             return Err(lost.with_outcome(Outcome::Unknown));
         }
-        Err(OnceError::Result { .. }) => return Err(no_record(queue)),
+        Err(OnceErrorKind::Result(_)) => return Err(no_record(queue)),
     };
     receipt(recorded, own.token).ok_or_else(|| no_record(queue))
 }

@@ -15,7 +15,7 @@ use super::conditional::{SubmittedIf, put_if, release, send_and_record, send_if_
 use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::observe::{self, record_id};
 use crate::kernel::send::{
-    Submit, SubmitError, SubmitProblem, Submitted, Unique, UniqueKey, UniquePut,
+    Submit, SubmitError, SubmitErrorKind, Submitted, Unique, UniqueKey, UniquePut,
 };
 
 /// The longest scope of unique submissions, in bytes.
@@ -70,7 +70,7 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// Awaiting the submission then also fails with [`SubmitProblem::NoKey`] for a variant of an enum without key
+    /// Awaiting the submission then also fails with [`SubmitErrorKind::NoKey`] for a variant of an enum without key
     /// fields, with [`ErrorKind::InvalidInput`] if the duration is zero, and with [`ErrorKind::Unsupported`] if the
     /// storage cannot put on a [condition](crate::backend::Backend::put_if), as on Azure.
     pub fn unique_for(mut self, duration: Duration) -> Self
@@ -89,7 +89,7 @@ impl<M> Submit<M> {
     /// [redrive](crate::redrive::Redrive) of a poison message that held it to the end takes it again, unless another message has it
     /// by then: the poison message stays where it is, as [refused](crate::redrive::RedriveOutcome::Refused).
     ///
-    /// A submission of [unknown](SubmitError::is_unknown) outcome is not tried again by itself, because its message may
+    /// A submission of [unknown](SubmitError::outcome) outcome is not tried again by itself, because its message may
     /// have been handled, and its key released, meanwhile: another try would put it a second time. That is up to the
     /// caller, or to [`retry_unknown`](Self::retry_unknown).
     ///
@@ -326,7 +326,7 @@ impl<M> Submit<M> {
     }
 
     /// Returns the key, and for how long it is held at most.
-    fn check_unique(&self, unique: Unique) -> Result<(UniqueKey, Duration), SubmitProblem> {
+    fn check_unique(&self, unique: Unique) -> Result<(UniqueKey, Duration), SubmitErrorKind> {
         let invalid = |detail: &str| Err(self.refusal(ErrorKind::InvalidInput, detail));
         let capabilities = self.context.backend.capabilities();
         let is_exact = capabilities.conditional_puts == ConditionalPuts::Supported
@@ -366,9 +366,9 @@ impl<M> Submit<M> {
             }
         };
         let encoded = self.encoded.as_ref();
-        let encoded = encoded.map_err(|error| SubmitProblem::Encode(error.clone()))?;
+        let encoded = encoded.map_err(|error| SubmitErrorKind::Encode(error.clone()))?;
         let kind = encoded.message_type().kind();
-        let fields = encoded.key().ok_or(SubmitProblem::NoKey { kind })?;
+        let fields = encoded.key().ok_or(SubmitErrorKind::NoKey { kind })?;
         let mut parts = vec![Value::from(kind)];
         parts.extend_from_slice(fields);
         let key = UniqueKey {
@@ -379,12 +379,12 @@ impl<M> Submit<M> {
         Ok((key, duration))
     }
 
-    fn refusal(&self, kind: ErrorKind, detail: &str) -> SubmitProblem {
+    fn refusal(&self, kind: ErrorKind, detail: &str) -> SubmitErrorKind {
         let error = Error::new(kind, Operation::Put).with_queue(&self.queue);
-        SubmitProblem::Storage(error.with_detail(detail).unsent())
+        SubmitErrorKind::Storage(error.with_detail(detail).unsent())
     }
 
-    fn failed(self, problem: SubmitProblem) -> SubmitError<M> {
+    fn failed(self, problem: SubmitErrorKind) -> SubmitError<M> {
         SubmitError::unsent(self.into_message(), problem)
     }
 }

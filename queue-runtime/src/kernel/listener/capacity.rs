@@ -34,7 +34,7 @@ use super::core::Core;
 use super::flow::breaker::Breaker;
 use super::flow::rate::RateLimit;
 use super::flow::shared_room::Lane;
-use super::info::ReceiveError;
+use super::info::ReceiveErrorKind;
 use super::phase::ListenerPhase;
 use crate::kernel::policy::TaskRange;
 use crate::kernel::receive::{ParkingRoom, Readiness};
@@ -107,7 +107,7 @@ impl Capacity {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn acquire(self: &Arc<Self>) -> Result<Grant, ReceiveError> {
+    pub(super) async fn acquire(self: &Arc<Self>) -> Result<Grant, ReceiveErrorKind> {
         loop {
             self.core.phase.not_paused().await;
             let probe = match &self.breaker {
@@ -128,7 +128,7 @@ impl Capacity {
             let still = probe.is_some() || !is_open;
             if still && self.core.phase.current() != ListenerPhase::Paused {
                 let grant = grant.with_threads(probe);
-                return grant.map_err(|error| ReceiveError::NoThread(Arc::new(error)));
+                return grant.map_err(|error| ReceiveErrorKind::NoThread(Arc::new(error)));
             }
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use super::info::ObjectiveState;
 use crate::kernel::panic::CaughtPanic;
-use crate::kernel::receive::SettleProblem;
+use crate::kernel::receive::SettleErrorKind;
 use crate::kernel::settings::Paused;
 
 /// An event of a listener, with its time and its queue. Subscribe with
@@ -160,8 +160,8 @@ pub enum ListenerEventKind {
     NotSettled {
         /// The message.
         id: MessageId,
-        /// The cause.
-        problem: SettleProblem,
+        /// The error.
+        error: SettleErrorKind,
     },
     /// A handler panicked. A separate event tells how its message was settled.
     HandlerPanicked {
@@ -362,8 +362,8 @@ impl ListenerEventKind {
 impl ListenerEventKind {
     pub(super) fn log(&self, queue: &QueueName) {
         match self {
-            Self::NotSettled { id, problem } => {
-                let error = error_chain(problem);
+            Self::NotSettled { id, error } => {
+                let error = error_chain(error);
                 tracing::warn!(%queue, %id, error, "failed to settle a message");
             }
             Self::HandlerPanicked { id, panic } => {

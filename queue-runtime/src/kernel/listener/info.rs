@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::internal::{LockExt as _, error_chain};
-use queue_core::{Error, Failure, QueueName, Timestamp};
+use queue_core::{Error, Failure, Outcome, QueueName, Timestamp};
 use serde::{Serialize as _, Serializer};
 
 use super::flow::breaker::CircuitState;
 use super::phase::ListenerPhase;
 use crate::kernel::lease::OverdueRenewal;
-use crate::kernel::observe::Outcome;
+use crate::kernel::observe;
 use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::settings::Paused;
@@ -118,25 +118,51 @@ pub struct ReceiveFailure {
     pub error: ReceiveError,
 }
 
-/// Why a receive of a listener failed.
+/// The error of a receive of a listener. In [`ReceiveFailure`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ReceiveError {
+    /// The queue.
+    pub queue: QueueName,
+    /// What is wrong.
+    pub kind: ReceiveErrorKind,
+}
+
+/// Why a receive of a listener failed. In a [`ReceiveError`].
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReceiveError {
+pub enum ReceiveErrorKind {
     /// The storage failed, or the queue does not exist.
     #[error(transparent)]
     Storage(Error),
     /// No thread could be started for a blocking handler.
-    #[error("failed to start a thread for a handler: {0}")]
+    #[error("no thread could be started for a handler: {0}")]
     NoThread(Arc<std::io::Error>),
     /// A [layer or service](super::ListenerEventKind::NotReady) failed to become ready.
     #[error("a layer or service failed to become ready: {0}")]
     NotReady(Failure),
     /// The dequeue task panicked, for example in a custom backend.
-    #[error("failed to receive messages: the dequeue task panicked: {0}")]
+    #[error("the dequeue task panicked: {0}")]
     Panicked(CaughtPanic),
 }
 
-queue_core::debug_as_text!(ReceiveError);
+queue_core::debug_as_text!(ReceiveErrorKind);
+
+impl ReceiveError {
+    /// Whether messages may have been received that are not handled here. They become visible again when their lease ends.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.kind {
+            ReceiveErrorKind::Storage(error) => error.outcome(),
+            _ => Outcome::NotDone,
+        }
+    }
+}
+
+queue_core::error_around!(kind in ReceiveError; |error, f| match (&error.queue, &error.kind) {
+    (_, ReceiveErrorKind::Storage(error)) => error.fmt(f),
+    (queue, kind) => write!(f, "failed to receive from queue `{queue}`: {kind}"),
+});
 
 /// As its text and its causes.
 impl serde::Serialize for ReceiveError {
@@ -204,14 +230,14 @@ impl ListenerCounters {
     }
 
     /// Counts a message that was settled, or was not.
-    pub(super) fn count(&self, outcome: Outcome) {
+    pub(super) fn count(&self, outcome: observe::Outcome) {
         let counter = match outcome {
-            Outcome::Completed => &self.completed,
-            Outcome::Duplicate => &self.duplicates,
-            Outcome::Retried => &self.retried,
-            Outcome::Poisoned => &self.poisoned,
-            Outcome::Released | Outcome::Postponed => &self.released,
-            Outcome::Unsettled => &self.unsettled,
+            observe::Outcome::Completed => &self.completed,
+            observe::Outcome::Duplicate => &self.duplicates,
+            observe::Outcome::Retried => &self.retried,
+            observe::Outcome::Poisoned => &self.poisoned,
+            observe::Outcome::Released | observe::Outcome::Postponed => &self.released,
+            observe::Outcome::Unsettled => &self.unsettled,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -99,7 +99,7 @@ impl Intake {
         info.peak_tasks = tasks.peak;
         info.started_tasks = tasks.started;
         info.last_success = self.receiving.last_success();
-        info.failure = self.receiving.failure(clock);
+        info.failure = self.receiving.failure(clock, &self.core.consumer.queue);
     }
 }
 

@@ -50,10 +50,11 @@ pub use event::{ListenerEvent, ListenerEventKind};
 pub use flow::breaker::CircuitState;
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{
-    Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveFailure,
+    Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveErrorKind,
+    ReceiveFailure,
 };
 pub use listeners::ServiceShutdown;
 pub(crate) use listeners::{Listeners, ShuttingDown};
 pub use phase::{DrainEnd, DrainReport, ListenerPhase};
 pub use router::{Route, Router, Several};
-pub use start::StartError;
+pub use start::{StartError, StartErrorKind};

@@ -42,6 +42,12 @@ impl<M> ListenerBuilder<M> {
 
     /// Starts the listener, which shares its room in flight if it has a lane.
     pub(crate) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
+        let queue = self.queue.clone().ok();
+        let started = self.try_start(lane);
+        started.map_err(|kind| StartError { queue, kind })
+    }
+
+    fn try_start(self, lane: Option<Lane>) -> Result<ListenerHandle, StartErrorKind> {
         let capabilities = self.context.backend.capabilities();
         let config = self.options.config.clone();
         let batch = self
@@ -51,11 +57,11 @@ impl<M> ListenerBuilder<M> {
             .max();
         let bounds = Bounds::of(&config, batch);
         bounds.check(capabilities)?;
-        let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(StartErrorKind::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
-            return Err(StartError::NoTimer);
+            return Err(StartErrorKind::NoTimer);
         }
-        let queue = self.queue.map_err(StartError::Queue)?;
+        let queue = self.queue.map_err(StartErrorKind::Queue)?;
         let routing = Routing {
             context: &self.context,
             queue: &queue,
@@ -66,7 +72,7 @@ impl<M> ListenerBuilder<M> {
         let (consumer, routes, ready) = routing.build(self.parts)?;
         let kinds = Kinds::of(consumer.serves.types());
         let serving = self.context.served.serve(&queue, &kinds);
-        let serving = serving.map_err(StartError::KindMismatch)?;
+        let serving = serving.map_err(StartErrorKind::KindMismatch)?;
         let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
         let idle = self
             .idle
@@ -125,7 +131,7 @@ impl<M> ListenerBuilder<M> {
             transactions_before,
         });
         if !self.listeners.add(&listener) {
-            return Err(StartError::ShutDown(queue));
+            return Err(StartErrorKind::ShutDown);
         }
         run(&listener);
         Ok(ListenerHandle::new(listener))
@@ -167,9 +173,9 @@ impl Routing<'_> {
     pub(super) fn build(
         &self,
         parts: Vec<Part>,
-    ) -> Result<(Arc<Consumer>, Routes, Readiness), StartError> {
+    ) -> Result<(Arc<Consumer>, Routes, Readiness), StartErrorKind> {
         let types: Vec<_> = parts.iter().map(Part::message_type).collect();
-        check(self.queue, &types)?;
+        check(&types)?;
         let consumer = self.consumer(self.options.clone(), &types)?;
         // The handlers of a router are asked when one of their messages has come.
         let only = parts.first().filter(|_| !self.is_router);
@@ -195,7 +201,7 @@ impl Routing<'_> {
         &self,
         options: Options,
         types: &[MessageType],
-    ) -> Result<Arc<Consumer>, StartError> {
+    ) -> Result<Arc<Consumer>, StartErrorKind> {
         let capabilities = self.context.backend.capabilities();
         let serves = Serves::Types(types.into());
         let built =
@@ -203,7 +209,7 @@ impl Routing<'_> {
         Ok(Arc::new(built?))
     }
 
-    fn route(&self, part: Part, turns: &Arc<KeyTurns>) -> Result<TypedRoute, StartError> {
+    fn route(&self, part: Part, turns: &Arc<KeyTurns>) -> Result<TypedRoute, StartErrorKind> {
         let Part {
             handler,
             mut options,
@@ -213,18 +219,15 @@ impl Routing<'_> {
         let handled = handler.message_type();
         let has_layers = !layers.is_empty() || !self.layers.is_empty();
         if has_layers && !handler.takes_layers() {
-            return Err(StartError::Layers {
-                queue: self.queue.clone(),
-                kind: handled.kind(),
-            });
+            let kind = handled.kind();
+            return Err(StartErrorKind::Layers { kind });
         }
         handler.check(self.context).map_err(|unfit| match unfit {
             Unfit::Setting(error) => error.into(),
-            Unfit::Transactions(error) => StartError::Transactions {
-                queue: self.queue.clone(),
-                kind: handled.kind(),
-                error,
-            },
+            Unfit::Transactions(error) => {
+                let kind = handled.kind();
+                StartErrorKind::Transactions { kind, error }
+            }
         })?;
         options.ordered = key.is_some();
         let config = &options.config;
@@ -255,9 +258,9 @@ impl Routing<'_> {
 ///
 /// # Errors
 /// If there is none, two handlers take one kind or alias, or both take bodies that are not events.
-fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
+fn check(types: &[MessageType]) -> Result<(), StartErrorKind> {
     if types.is_empty() {
-        return Err(StartError::NoHandler(queue.clone()));
+        return Err(StartErrorKind::NoHandler);
     }
     for (at, one) in types.iter().enumerate() {
         for other in &types[..at] {
@@ -267,8 +270,7 @@ fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
             let neither_event = !one.wire().is_event() && !other.wire().is_event();
             let bodies = neither_event.then(|| "bodies that are not events".to_owned());
             if let Some(messages) = shared.or(bodies) {
-                return Err(StartError::TwoHandlers {
-                    queue: queue.clone(),
+                return Err(StartErrorKind::TwoHandlers {
                     messages,
                     first: other.kind(),
                     second: one.kind(),
@@ -282,7 +284,7 @@ fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
 /// An error of starting a listener.
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, Received, StartError};
+/// use queue_runtime::{Message, QueueService, Received, StartError, StartErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -295,35 +297,40 @@ fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = QueueService::connect("memory:").await?;
 /// match service.listener(ship).poison_queue("Order_Poison").start() {
-///     Err(StartError::PoisonQueue(invalid)) => eprintln!("{invalid}"),
+///     Err(StartError { kind: StartErrorKind::PoisonQueue(invalid), .. }) => eprintln!("{invalid}"),
 ///     Err(error) => return Err(error.into()),
 ///     Ok(listener) => unreachable!("{listener:?} has an invalid poison queue"),
 /// }
 /// # Ok(())
 /// # }
 /// ```
+#[non_exhaustive]
+pub struct StartError {
+    /// The queue. `None` if its name is invalid, or a setting of [lanes](crate::Lanes) is.
+    pub queue: Option<QueueName>,
+    /// What is wrong.
+    pub kind: StartErrorKind,
+}
+
+/// Why a listener was not started. In a [`StartError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum StartErrorKind {
     /// The name of the poison queue is invalid.
-    #[error("failed to start a listener: {0}")]
+    #[error(transparent)]
     PoisonQueue(InvalidName),
     /// A setting is outside its allowed range.
-    #[error("failed to start a listener: {0}")]
+    #[error(transparent)]
     Setting(InvalidSetting),
     /// The name of the queue of a [`Router`](super::Router) is invalid.
-    #[error("failed to start a listener: {0}")]
+    #[error(transparent)]
     Queue(InvalidName),
     /// A [`Router`](super::Router) has no handler.
-    #[error("failed to start a router of queue `{0}`: it has no handler; add one with `handle`")]
-    NoHandler(QueueName),
+    #[error("the router has no handler; add one with `handle`")]
+    NoHandler,
     /// Two handlers of a [`Router`](super::Router) take the same messages.
-    #[error(
-        "failed to start a router of queue `{queue}`: the handlers of `{first}` and `{second}` both take {messages}"
-    )]
+    #[error("the handlers of `{first}` and `{second}` both take {messages}")]
     TwoHandlers {
-        /// The queue.
-        queue: QueueName,
         /// The messages that both take.
         messages: String,
         /// The kind of the handler that was added first.
@@ -334,24 +341,18 @@ pub enum StartError {
     /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. They fit async handlers
     /// and services only.
     #[error(
-        "failed to start a listener on queue `{queue}`: the handler of `{kind}` blocks its thread, takes batches, or works in \
-         transactions, and has layers around it"
+        "the handler of `{kind}` blocks its thread, takes batches, or works in transactions, and has layers around it"
     )]
     Layers {
-        /// The queue.
-        queue: QueueName,
         /// The kind of the handler's messages.
         kind: &'static str,
     },
     /// A handler works [in transactions](crate::in_transaction), and the storage has none, or the handler's connection could not
     /// be opened.
     #[error(
-        "failed to start a listener on queue `{queue}`: the handler of `{kind}` works in transactions, and no connection \
-         for them could be opened"
+        "the handler of `{kind}` works in transactions, and no connection for them could be opened"
     )]
     Transactions {
-        /// The queue.
-        queue: QueueName,
         /// The kind of the handler's messages.
         kind: &'static str,
         /// What is wrong.
@@ -359,42 +360,42 @@ pub enum StartError {
         error: Error,
     },
     /// A listener of the same service handles messages of other kinds on the queue.
-    #[error("failed to start a listener: {0}")]
+    #[error(transparent)]
     KindMismatch(KindMismatch),
     /// Two [lanes](crate::Lanes) of one group have the same queue.
-    #[error("failed to start lanes: queue `{0}` is in two of them")]
-    SameQueue(QueueName),
+    #[error("the queue is in two of the lanes")]
+    SameQueue,
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.
-    #[error("failed to start a listener on queue `{0}`: the service was shut down")]
-    ShutDown(QueueName),
+    #[error("the service was shut down")]
+    ShutDown,
     /// There is no current Tokio runtime, which would run the handlers.
-    #[error("failed to start a listener outside a Tokio runtime")]
+    #[error("there is no current Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
     /// The current Tokio runtime has no timer.
-    #[error(
-        "failed to start a listener on a Tokio runtime without a timer; build it with `enable_all()`"
-    )]
+    #[error("the Tokio runtime has no timer; build it with `enable_all()`")]
     NoTimer,
 }
 
-queue_core::debug_as_text!(StartError);
+queue_core::debug_as_text!(StartErrorKind);
 
-impl From<InvalidConsumer> for StartError {
+queue_core::error_around!(kind in StartError; |error, f| match (&error.queue, &error.kind) {
+    // It names the queue.
+    (_, kind @ StartErrorKind::KindMismatch(_)) | (None, kind) => {
+        write!(f, "failed to start a listener: {kind}")
+    }
+    (Some(queue), kind) => write!(f, "failed to start a listener on queue `{queue}`: {kind}"),
+});
+
+impl From<InvalidConsumer> for StartErrorKind {
     fn from(invalid: InvalidConsumer) -> Self {
         match invalid {
-            InvalidConsumer::PoisonQueue(error) => error.into(),
-            InvalidConsumer::Setting(error) => error.into(),
+            InvalidConsumer::PoisonQueue(error) => Self::PoisonQueue(error),
+            InvalidConsumer::Setting(error) => Self::Setting(error),
         }
     }
 }
 
-impl From<InvalidName> for StartError {
-    fn from(error: InvalidName) -> Self {
-        Self::PoisonQueue(error)
-    }
-}
-
-impl From<InvalidSetting> for StartError {
+impl From<InvalidSetting> for StartErrorKind {
     fn from(error: InvalidSetting) -> Self {
         Self::Setting(error)
     }

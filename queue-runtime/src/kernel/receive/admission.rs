@@ -8,7 +8,7 @@ use bytes::Bytes;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::idempotency::WorkKey;
 use queue_core::internal::error_chain;
-use queue_core::{DecodeError, Error, ErrorKind, Operation};
+use queue_core::{DecodeError, DecodeErrorKind, Error, ErrorKind, Operation};
 
 use super::attempts::{AttemptVerdict, judge_bare};
 use super::consumer::Consumer;
@@ -17,7 +17,7 @@ use crate::kernel::context::Context;
 use crate::kernel::panic;
 use crate::kernel::send::submitted_again;
 use crate::kernel::settlement::{
-    End, RecordedFollowUps, SettleProblem, Settled, Settling, fingerprint, lost,
+    End, RecordedFollowUps, SettleErrorKind, Settled, Settling, fingerprint, lost,
 };
 
 /// Whether a message may be handled, as far as can be said without asking anybody. [`admit`] decides.
@@ -157,7 +157,7 @@ fn crashed(attempts: u32, record: &AttemptRecord) -> String {
 pub(super) async fn renew_if_overdue(
     context: &Context,
     incoming: &Incoming,
-) -> Result<(), SettleProblem> {
+) -> Result<(), SettleErrorKind> {
     if !incoming.lease.is_overdue() {
         return Ok(());
     }
@@ -165,7 +165,7 @@ pub(super) async fn renew_if_overdue(
     // Boxed, because it is rare.
     Box::pin(renewed).await.map_err(|error| match error {
         error if error.is_lease_gone() => lost(context, incoming, error),
-        error => SettleProblem::NotDone(error),
+        error => SettleErrorKind::NotDone(error),
     })
 }
 
@@ -186,8 +186,8 @@ async fn finish(
 /// Returns how a message ends that does not decode.
 fn undecodable(error: &DecodeError) -> End {
     let text = error_chain(error);
-    match error {
-        DecodeError::NewerVersion { .. } => End::NewerProgram {
+    match error.kind {
+        DecodeErrorKind::NewerVersion { .. } => End::NewerProgram {
             reason: PoisonReason::NewerVersion,
             error: text,
         },
@@ -207,7 +207,7 @@ enum Mark {
 async fn mark_last_chance(
     context: &Context,
     incoming: &mut Incoming,
-) -> Result<Mark, SettleProblem> {
+) -> Result<Mark, SettleErrorKind> {
     let mut record = incoming.envelope.attempts.clone();
     record.last_chance = true;
     let Some(body) = incoming.rewritten(context, &record) else {
@@ -239,7 +239,7 @@ pub(crate) enum Refusal {
     /// The work of its key was done before, with this recorded result.
     DoneBefore { key: WorkKey, result: Bytes },
     /// It was settled, or that was tried.
-    Settled(Result<Settled, SettleProblem>),
+    Settled(Result<Settled, SettleErrorKind>),
     /// The result store failed. The message was handed back to the caller of `accept`, who can decide what to do.
     NoClaim(Error),
     /// The same, if its data could not be fetched.
@@ -248,19 +248,19 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// Settles the message, unless that was done.
-    pub(crate) async fn settle(self, settling: Settling<'_>) -> Result<Settled, SettleProblem> {
+    pub(crate) async fn settle(self, settling: Settling<'_>) -> Result<Settled, SettleErrorKind> {
         match self {
             Self::Ends(end) => settling.end(end).await,
             Self::Copy => settling.end(End::Completed).await.map(duplicate),
             Self::DoneBefore { key, result } => complete_again(settling, &key, &result).await,
             Self::Settled(settled) => settled,
-            Self::NoClaim(error) | Self::NoData(error) => Err(SettleProblem::NotDone(error)),
+            Self::NoClaim(error) | Self::NoData(error) => Err(SettleErrorKind::NotDone(error)),
         }
     }
 }
 
-impl From<SettleProblem> for Refusal {
-    fn from(problem: SettleProblem) -> Self {
+impl From<SettleErrorKind> for Refusal {
+    fn from(problem: SettleErrorKind) -> Self {
         Self::Settled(Err(problem))
     }
 }
@@ -279,7 +279,7 @@ async fn complete_again(
     settling: Settling<'_>,
     key: &WorkKey,
     result: &[u8],
-) -> Result<Settled, SettleProblem> {
+) -> Result<Settled, SettleErrorKind> {
     let Settling {
         context,
         consumer,

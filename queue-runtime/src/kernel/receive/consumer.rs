@@ -352,8 +352,8 @@ macro_rules! type_setters {
         }
 
         /// Sends the text of the error with which a request fails for good to the instance that waits for the reply, in
-        /// [`RequestProblem::Rejected`](crate::request::RequestProblem::Rejected) or
-        /// [`Failed`](crate::request::RequestProblem::Failed). Whoever may put messages on the queue can read it then: up
+        /// [`RequestErrorKind::Rejected`](crate::request::RequestErrorKind::Rejected) or
+        /// [`Failed`](crate::request::RequestErrorKind::Failed). Whoever may put messages on the queue can read it then: up
         /// to 8 KiB of the error and its causes. By default, the instance learns only that the message was rejected or
         /// has failed.
         pub fn reply_errors(mut self, on: bool) -> Self {

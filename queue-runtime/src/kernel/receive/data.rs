@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::envelope::PoisonReason;
-use queue_core::wire::{Attached, Body, ExpandError, Payload};
+use queue_core::wire::{Attached, Body, ExpandError, ExpandErrorKind, Payload};
 use queue_core::{Error, ErrorKind, Operation};
 
 use super::admission::Refusal;
@@ -40,8 +40,8 @@ pub(crate) fn expanded_size(incoming: &Incoming) -> Option<usize> {
 }
 
 fn not_expanded(error: &ExpandError) -> End {
-    match error {
-        ExpandError::Damaged { .. } => damaged(error.to_string()),
+    match error.kind {
+        ExpandErrorKind::Damaged(_) => damaged(error.to_string()),
         _ => End::undecodable(error.to_string()),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::{Disposition, FollowUp, IntoDisposition, Message};
+use queue_core::{Disposition, FollowUp, IntoDisposition, Message, Outcome};
 use tracing::Span;
 
 use super::consumer::Consumer;
@@ -13,7 +13,7 @@ use super::incoming::Incoming;
 use super::received::Received;
 use crate::kernel::context::Context;
 use crate::kernel::observe;
-use crate::kernel::settlement::{End, Handled, SettleProblem, Settled, Settling, outcome};
+use crate::kernel::settlement::{End, Handled, SettleErrorKind, Settled, Settling, outcome};
 
 /// A message received by [`accept`](crate::QueueService::accept), to be settled by the caller. Derefs to
 /// [`Received`].
@@ -62,7 +62,7 @@ pub struct Delivery<M> {
 ///
 /// ```
 /// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
-/// use queue_runtime::{Message, SettleProblem};
+/// use queue_runtime::{Message, SettleErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -77,8 +77,8 @@ pub struct Delivery<M> {
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// # faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
 /// if let Err(error) = order.complete().await {
-///     match error.problem {
-///         SettleProblem::LeaseLost(_) => eprintln!("{error}: another consumer has the message"),
+///     match error.kind {
+///         SettleErrorKind::LeaseLost(_) => eprintln!("{error}: another consumer has the message"),
 ///         _ => error.delivery.complete().await?,
 ///     }
 /// }
@@ -90,8 +90,8 @@ pub struct Delivery<M> {
 pub struct SettleError<M> {
     /// The delivery.
     pub delivery: Delivery<M>,
-    /// The cause.
-    pub problem: SettleProblem,
+    /// What is wrong.
+    pub kind: SettleErrorKind,
 }
 
 impl<M> Delivery<M> {
@@ -155,9 +155,7 @@ impl<M> Delivery<M> {
         let disposition = Disposition::complete();
         let completed = pin!(self.carry_out(&disposition)).await;
         self.record(&completed);
-        completed
-            .map(drop)
-            .map_err(|problem| self.unsettled(problem))
+        completed.map(drop).map_err(|kind| self.unsettled(kind))
     }
 
     /// Completes the message and replies to it, as [`Disposition::reply`] does.
@@ -215,7 +213,7 @@ impl<M> Delivery<M> {
         let disposition = disposition.into_disposition();
         let settled = pin!(self.carry_out(&disposition)).await;
         self.record(&settled);
-        settled.map_err(|problem| self.unsettled(problem))
+        settled.map_err(|kind| self.unsettled(kind))
     }
 
     /// Has the lease renewed from now on for as long as a handler may take.
@@ -246,7 +244,7 @@ impl<M> Delivery<M> {
     fn carry_out<'a>(
         &'a self,
         disposition: &'a Disposition,
-    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+    ) -> impl Future<Output = Result<Settled, SettleErrorKind>> {
         let end = End::of(disposition, &self.consumer.options.classifiers);
         let follow_ups = match disposition {
             Disposition::Complete(follow_ups) => follow_ups.as_slice(),
@@ -260,7 +258,7 @@ impl<M> Delivery<M> {
         &'a self,
         end: End,
         follow_ups: &'a [FollowUp],
-    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+    ) -> impl Future<Output = Result<Settled, SettleErrorKind>> {
         let settling = Settling::new(&self.context, &self.consumer, &self.incoming);
         let span = self.span.clone();
         async move {
@@ -279,22 +277,20 @@ impl<M> Delivery<M> {
     pub async fn release(self) -> Result<(), SettleError<M>> {
         let released = self.end_as(End::Released, &[]).await;
         self.record(&released);
-        released
-            .map(drop)
-            .map_err(|problem| self.unsettled(problem))
+        released.map(drop).map_err(|kind| self.unsettled(kind))
     }
 
     /// Counts how the message was settled.
-    pub(crate) fn record(&self, settled: &Result<Settled, SettleProblem>) {
+    pub(crate) fn record(&self, settled: &Result<Settled, SettleErrorKind>) {
         let outcome = outcome(settled);
         self.consumer.measures(&self.context).settled(outcome);
         observe::record_outcome(&self.span, outcome);
     }
 
-    pub(crate) fn unsettled(self, problem: SettleProblem) -> SettleError<M> {
+    pub(crate) fn unsettled(self, kind: SettleErrorKind) -> SettleError<M> {
         SettleError {
             delivery: self,
-            problem,
+            kind,
         }
     }
 }
@@ -316,28 +312,19 @@ impl<M: fmt::Debug> fmt::Debug for Delivery<M> {
     }
 }
 
-queue_core::debug_as_text!(SettleError<M>, M);
-
-impl<M> fmt::Display for SettleError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Incoming {
-            lease, envelope, ..
-        } = &*self.delivery.incoming;
-        let (id, queue) = (&envelope.id, lease.queue());
-        let problem = &self.problem;
-        write!(
-            f,
-            "failed to settle message {id} on queue `{queue}`: {problem}"
-        )
+impl<M> SettleError<M> {
+    /// Whether the message may have been settled.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.kind.outcome()
     }
 }
 
-impl<M> std::error::Error for SettleError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
-    }
-}
+queue_core::error_around!(kind in SettleError<M>, M; |error, f| {
+    let (incoming, kind) = (&error.delivery.incoming, &error.kind);
+    let (id, queue) = (&incoming.envelope.id, incoming.lease.queue());
+    write!(f, "failed to settle message {id} on queue `{queue}`: {kind}")
+});
 
 /// An error of completing several messages. It returns those that are not known to be completed; the others are.
 ///
@@ -373,6 +360,8 @@ pub struct CompleteAllError<M> {
     pub completed: usize,
     /// The messages that were not completed, in the order in which they were given. There is at least one.
     pub failed: Vec<SettleError<M>>,
+    /// What is wrong with the first of them.
+    pub kind: SettleErrorKind,
 }
 
 impl<M> Delivery<M> {
@@ -414,30 +403,33 @@ impl<M> Delivery<M> {
         let completed = join_all(deliveries.into_iter().map(Self::complete)).await;
         let all = completed.len();
         let failed: Vec<_> = completed.into_iter().filter_map(Result::err).collect();
-        if failed.is_empty() {
+        let Some(first) = failed.first() else {
             return Ok(());
-        }
-        let completed = all - failed.len();
-        Err(CompleteAllError { completed, failed })
+        };
+        Err(CompleteAllError {
+            completed: all - failed.len(),
+            kind: first.kind.clone(),
+            failed,
+        })
     }
 }
 
-impl<M> fmt::Display for CompleteAllError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let failed = self.failed.len();
-        let all = self.completed + failed;
-        write!(f, "{failed} of {all} messages are not completed")?;
-        self.failed
-            .first()
-            .map_or(Ok(()), |first| write!(f, ": {first}"))
+impl<M> CompleteAllError<M> {
+    /// Whether any of [`failed`](Self::failed) may have been completed.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let mut failed = self.failed.iter().map(SettleError::outcome);
+        let unknown = failed.find(|outcome| *outcome == Outcome::Unknown);
+        unknown.unwrap_or(Outcome::NotDone)
     }
 }
 
-queue_core::debug_as_text!(CompleteAllError<M>, M);
-
-impl<M> std::error::Error for CompleteAllError<M> {
-    /// Returns the cause of the first failure, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.failed.first()?.source()
+queue_core::error_around!(kind in CompleteAllError<M>, M; |error, f| {
+    let failed = error.failed.len();
+    let all = error.completed + failed;
+    write!(f, "failed to complete {failed} of {all} messages: ")?;
+    match error.failed.first() {
+        Some(first) => first.fmt(f),
+        None => error.kind.fmt(f),
     }
-}
+});

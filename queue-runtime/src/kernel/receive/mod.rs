@@ -37,8 +37,8 @@ pub use crate::kernel::served::KindMismatch;
 pub(crate) use crate::kernel::settlement::{
     End, Handled, OnPoison, Settling, body_unhandled, outcome,
 };
-pub use crate::kernel::settlement::{OnError, Poisoned, SettleProblem, Settled};
-pub use accept::{Accept, AcceptError, AcceptMany, Messages};
+pub use crate::kernel::settlement::{OnError, Poisoned, SettleErrorKind, Settled};
+pub use accept::{Accept, AcceptError, AcceptErrorKind, AcceptMany, Messages};
 pub(crate) use admission::{Refusal, admit, can_decode_early, decode, is_admissible};
 pub(crate) use attempts::{Account, believe};
 pub(crate) use batch::longest;
@@ -60,7 +60,7 @@ pub(crate) use handler::HandlerFuture;
 pub use handler::{Blocking, Handler, HandlerWith, blocking};
 pub(crate) use idempotent::claim;
 pub(crate) use incoming::{Fetched, Incoming, Meta};
-pub use progress::{CheckpointError, MAX_CHECKPOINT};
+pub use progress::{CheckpointError, CheckpointErrorKind, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;
 pub(crate) use send_time::SendTime;

@@ -7,7 +7,7 @@ use queue_core::envelope::Envelope;
 use queue_core::internal::LockExt as _;
 use queue_core::internal::{escape_json, json_error, to_json_and_back};
 use queue_core::wire::Body;
-use queue_core::{Error, ErrorKind, JsonError, Operation};
+use queue_core::{Error, ErrorKind, JsonError, MessageId, Operation, Outcome};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -73,16 +73,16 @@ impl Checkpoints {
         envelope: &Envelope,
         progress: &Progress,
         state: &(impl Serialize + DeserializeOwned),
-    ) -> Result<(), CheckpointError> {
+    ) -> Result<(), CheckpointErrorKind> {
         let Some(event) = &self.event else {
-            return Err(CheckpointError::Bare);
+            return Err(CheckpointErrorKind::Bare);
         };
         let text = encode(state)?;
         let mut record = envelope.attempts.clone();
         record.progress = Some(text.clone());
         let encoder = context.encoder;
         let Some(body) = encoder.put_back_body(event, envelope.poison.as_ref(), &record) else {
-            return Err(CheckpointError::NoRoom {
+            return Err(CheckpointErrorKind::NoRoom {
                 size: text.len(),
                 limit: encoder.raw_limit(),
             });
@@ -96,26 +96,26 @@ impl Checkpoints {
         let written = context.background.finish(rewriter.rewrite(body));
         match written.await {
             Some(Ok(())) => Ok(()),
-            Some(Err(error)) if error.is_lease_gone() => Err(CheckpointError::LeaseLost(error)),
-            Some(Err(error)) => Err(CheckpointError::Storage(error)),
+            Some(Err(error)) if error.is_lease_gone() => Err(CheckpointErrorKind::LeaseLost(error)),
+            Some(Err(error)) => Err(CheckpointErrorKind::Storage(error)),
             None => {
                 let closed = Error::new(ErrorKind::Closed, Operation::Update);
-                Err(CheckpointError::Storage(closed))
+                Err(CheckpointErrorKind::Storage(closed))
             }
         }
     }
 }
 
 /// Encodes a checkpoint as JSON that an attribute of an event can hold.
-fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, CheckpointError> {
-    let json = to_json_and_back(state).map_err(CheckpointError::Encode)?;
+fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, CheckpointErrorKind> {
+    let json = to_json_and_back(state).map_err(CheckpointErrorKind::Encode)?;
     let json = String::from_utf8(json).expect("JSON is text");
     let text = escape_json(&json);
-    let written = serde_json::to_string(&text).map_err(CheckpointError::Encode)?;
+    let written = serde_json::to_string(&text).map_err(CheckpointErrorKind::Encode)?;
     // Less the quotes.
     let size = written.len() - 2;
     if size > MAX_CHECKPOINT {
-        return Err(CheckpointError::TooLarge {
+        return Err(CheckpointErrorKind::TooLarge {
             size,
             limit: MAX_CHECKPOINT,
         });
@@ -126,7 +126,7 @@ fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, Checkpo
 /// An error of writing a checkpoint.
 ///
 /// ```
-/// use queue_runtime::receive::CheckpointError;
+/// use queue_runtime::receive::{CheckpointError, CheckpointErrorKind};
 /// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -141,20 +141,29 @@ fn encode(state: &(impl Serialize + DeserializeOwned)) -> Result<String, Checkpo
 /// # service.submit(Order { number: 7 }).await?;
 /// let order = service.accept::<Order>().await?.expect("just submitted");
 /// let error = order.checkpoint(&"x".repeat(5000)).await.unwrap_err();
-/// assert!(matches!(error, CheckpointError::TooLarge { size: 5004, limit: 1024, .. }));
+/// assert!(matches!(error.kind, CheckpointErrorKind::TooLarge { size: 5004, limit: 1024, .. }));
 /// # Ok(())
 /// # }
 /// ```
+#[non_exhaustive]
+pub struct CheckpointError {
+    /// The message.
+    pub id: MessageId,
+    /// What is wrong.
+    pub kind: CheckpointErrorKind,
+}
+
+/// Why a checkpoint was not written. In a [`CheckpointError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum CheckpointError {
+pub enum CheckpointErrorKind {
     /// The state cannot be encoded as JSON, or its type does not read the JSON as the same value. The checkpoint before
     /// stays.
-    #[error("failed to encode a checkpoint")]
+    #[error("the state cannot be encoded")]
     Encode(#[source] serde_json::Error),
     /// The encoded state is too large.
     #[error(
-        "failed to write a checkpoint of {size} bytes: {limit} are allowed; write the state elsewhere and its name here"
+        "it has {size} bytes, and {limit} are allowed; write the state elsewhere and its name here"
     )]
     TooLarge {
         /// The size in bytes, with the escapes that it needs inside the message.
@@ -163,7 +172,7 @@ pub enum CheckpointError {
         limit: usize,
     },
     /// The message has no room for the checkpoint. A message that was submitted by this library always has.
-    #[error("failed to write a checkpoint of {size} bytes: the message would exceed {limit} bytes")]
+    #[error("with its {size} bytes, the message would exceed {limit} bytes")]
     NoRoom {
         /// The size of the checkpoint in bytes.
         size: usize,
@@ -171,18 +180,33 @@ pub enum CheckpointError {
         limit: usize,
     },
     /// The message is a bare body, which belongs to its producer and is never rewritten.
-    #[error("failed to write a checkpoint into a bare body, which has no room for one")]
+    #[error("a bare body has no room for one")]
     Bare,
     /// The lease has ended, or the message is settled. The checkpoint was not written.
-    #[error("failed to write a checkpoint: the lease was lost")]
+    #[error("the lease was lost")]
     LeaseLost(#[source] Error),
     /// The storage failed. Unless the process ends before the message is settled, the next attempt reads the
     /// checkpoint all the same.
-    #[error("failed to write a checkpoint")]
+    #[error("the storage failed")]
     Storage(#[source] Error),
 }
 
-queue_core::debug_as_text!(CheckpointError);
+queue_core::debug_as_text!(CheckpointErrorKind);
+
+impl CheckpointError {
+    /// Whether the checkpoint may have been written.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.kind {
+            CheckpointErrorKind::Storage(error) => error.outcome(),
+            _ => Outcome::NotDone,
+        }
+    }
+}
+
+queue_core::error_around!(kind in CheckpointError; |error, f| {
+    write!(f, "failed to write a checkpoint of message {}: {}", error.id, error.kind)
+});
 
 #[cfg(test)]
 mod tests {
@@ -207,7 +231,7 @@ mod tests {
         let error = encode(&(fits + "x")).expect_err("too large");
         let expected = MAX_CHECKPOINT + 1;
         assert!(
-            matches!(error, CheckpointError::TooLarge { size, .. } if size == expected),
+            matches!(error, CheckpointErrorKind::TooLarge { size, .. } if size == expected),
             "{error}"
         );
     }

@@ -259,7 +259,10 @@ impl<M> Received<M> {
     {
         let (context, envelope, progress) = (&self.context, &self.envelope, &self.shared.progress);
         let written = self.checkpoints.write(context, envelope, progress, state);
-        written.await
+        written.await.map_err(|kind| {
+            let id = envelope.id.clone();
+            CheckpointError { id, kind }
+        })
     }
 
     /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one.

@@ -1,19 +1,17 @@
 //! The errors of submitting one message, and several.
 
-use std::fmt;
-
 use super::submit::Submitted;
 use queue_core::encoder::TooLarge;
 use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
 /// An error of submitting a message. It returns the message.
 ///
-/// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
+/// If the outcome [is unknown](Self::outcome), the message may have been submitted. Submitting it again with
 /// the same id is safe for consumers that deduplicate by id or key.
 ///
 /// ```
 /// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// use queue_runtime::{RetryAdvice, SubmitError, SubmitProblem};
+/// use queue_runtime::{RetryAdvice, SubmitError, SubmitErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -26,7 +24,7 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 /// # let (service, faults) = testing::service_with_faults().await;
 /// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
 /// let submitted = match service.submit(Order { number: 7 }).await {
-///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
+///     Err(SubmitError { id: Some(id), message, kind: SubmitErrorKind::Storage(error), .. })
 ///         if error.retry() != RetryAdvice::Permanent =>
 ///     {
 ///         service.submit(message).id(id.as_str()).await?
@@ -43,14 +41,14 @@ pub struct SubmitError<M> {
     pub id: Option<MessageId>,
     /// The message.
     pub message: M,
-    /// The cause.
-    pub problem: SubmitProblem,
+    /// What is wrong.
+    pub kind: SubmitErrorKind,
 }
 
-/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
+/// Why messages were not submitted. In a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, SubmitProblem};
+/// use queue_runtime::{Message, QueueService, SubmitErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -63,18 +61,18 @@ pub struct SubmitError<M> {
 /// let service = QueueService::builder("memory:").max_payload(10_000).connect().await?;
 /// let note = Note { text: "x".repeat(10_000) };
 /// let error = service.submit(note).await.unwrap_err();
-/// match &error.problem {
-///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
-///     SubmitProblem::Storage(error) => eprintln!("{error}"),
+/// match &error.kind {
+///     SubmitErrorKind::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
+///     SubmitErrorKind::Storage(error) => eprintln!("{error}"),
 ///     other => eprintln!("invalid message: {other}"),
 /// }
-/// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
+/// # assert!(matches!(error.kind, SubmitErrorKind::TooLarge(_)));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum SubmitProblem {
+pub enum SubmitErrorKind {
     /// The message id, client id or request id is invalid.
     #[error(transparent)]
     Id(InvalidId),
@@ -98,52 +96,42 @@ pub enum SubmitProblem {
     Storage(queue_core::Error),
 }
 
-queue_core::debug_as_text!(SubmitProblem);
+queue_core::debug_as_text!(SubmitErrorKind);
 
 impl<M> SubmitError<M> {
     /// The error of a message that was not sent to the storage.
-    pub(crate) fn unsent(message: M, problem: SubmitProblem) -> Self {
+    pub(crate) fn unsent(message: M, kind: SubmitErrorKind) -> Self {
         Self {
             id: None,
             message,
-            problem,
+            kind,
         }
     }
 
-    /// Returns whether the message may have been submitted despite the error.
+    /// Whether the message may have been submitted.
     #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.problem.is_unknown()
+    pub fn outcome(&self) -> Outcome {
+        self.kind.outcome()
     }
 }
 
-impl SubmitProblem {
-    pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Storage(error) if error.outcome() == Outcome::Unknown)
-    }
-}
-
-queue_core::debug_as_text!(SubmitError<M>, M);
-
-impl<M> fmt::Display for SubmitError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.id {
-            Some(id) => write!(f, "failed to submit message {id}: {}", self.problem),
-            None => write!(f, "failed to submit a message: {}", self.problem),
+impl SubmitErrorKind {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Storage(error) => error.outcome(),
+            _ => Outcome::NotDone,
         }
     }
 }
 
-impl<M> std::error::Error for SubmitError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
-    }
-}
+queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id, &error.kind) {
+    (Some(id), kind) => write!(f, "failed to submit message {id}: {kind}"),
+    (None, kind) => write!(f, "failed to submit a message: {kind}"),
+});
 
 /// An error of submitting several messages. It returns those that were not submitted.
 ///
-/// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
+/// If the outcome [is unknown](Self::outcome), any of [`rest`](Self::rest) may have been submitted.
 /// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
 ///
 /// ```
@@ -180,31 +168,20 @@ pub struct SubmitAllError<M> {
     /// The other messages, in the order in which they were given. The ids are `None` if no message was sent
     /// to the storage.
     pub rest: Vec<(Option<MessageId>, M)>,
-    /// The cause.
-    pub problem: SubmitProblem,
+    /// What is wrong.
+    pub kind: SubmitErrorKind,
 }
 
 impl<M> SubmitAllError<M> {
-    /// Returns whether messages in [`rest`](Self::rest) may have been submitted despite the error.
+    /// Whether messages in [`rest`](Self::rest) may have been submitted.
     #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.problem.is_unknown()
+    pub fn outcome(&self) -> Outcome {
+        self.kind.outcome()
     }
 }
 
-queue_core::debug_as_text!(SubmitAllError<M>, M);
-
-impl<M> fmt::Display for SubmitAllError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.submitted.len() + self.rest.len();
-        let (rest, problem) = (self.rest.len(), &self.problem);
-        write!(f, "failed to submit {rest} of {all} messages: {problem}")
-    }
-}
-
-impl<M> std::error::Error for SubmitAllError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
-    }
-}
+queue_core::error_around!(kind in SubmitAllError<M>, M; |error, f| {
+    let (rest, kind) = (error.rest.len(), &error.kind);
+    let all = error.submitted.len() + rest;
+    write!(f, "failed to submit {rest} of {all} messages: {kind}")
+});

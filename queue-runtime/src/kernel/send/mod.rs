@@ -8,7 +8,7 @@ mod submit_all;
 mod unique_key;
 mod untyped;
 
-pub use error::{SubmitAllError, SubmitError, SubmitProblem};
+pub use error::{SubmitAllError, SubmitError, SubmitErrorKind};
 pub(crate) use follow_ups::{Role, Unreplied, encode_follow_ups, submitted_again};
 pub(crate) use submit::{Dispatch, Outgoing, Unique};
 pub use submit::{Submit, Submitted};

@@ -16,7 +16,7 @@ use queue_core::{
 };
 use tracing::{Instrument as _, Span};
 
-use super::error::{SubmitError, SubmitProblem};
+use super::error::{SubmitError, SubmitErrorKind};
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
@@ -293,16 +293,18 @@ impl<M> Submit<M> {
                 .client_id
                 .unwrap_or_else(|| Ok(context.client_id.clone()));
             let request_id = chosen.request_id.unwrap_or_else(|| Ok(RequestId::random()));
-            let request_id = request_id.map_err(SubmitProblem::Id)?;
-            let encoded = encoded.map_err(SubmitProblem::Encode)?;
-            context.read_back(&encoded).map_err(SubmitProblem::Encode)?;
+            let request_id = request_id.map_err(SubmitErrorKind::Id)?;
+            let encoded = encoded.map_err(SubmitErrorKind::Encode)?;
+            context
+                .read_back(&encoded)
+                .map_err(SubmitErrorKind::Encode)?;
             let message_type = encoded.message_type();
             let id = match (chosen.id, &chosen.parent) {
-                (Some(id), _) => id.map_err(SubmitProblem::Id)?,
+                (Some(id), _) => id.map_err(SubmitErrorKind::Id)?,
                 (None, Some((parent, position))) => derived_id(parent, &encoded, *position, &queue),
                 (None, None) => MessageId::random(),
             };
-            let client_id = client_id.map_err(SubmitProblem::Id)?;
+            let client_id = client_id.map_err(SubmitErrorKind::Id)?;
             let mut envelope = encoded.envelope(id, client_id, request_id);
             envelope.time = Some(context.clock.now());
             envelope.queue_uri = Some(context.backend.queue_uri(&queue));
@@ -316,7 +318,7 @@ impl<M> Submit<M> {
                 .map_or_else(|| time_to_live(message_type), TimeToLive::After);
             let new = context.encoder.encode(&encoded, &envelope);
             let new = new
-                .map_err(SubmitProblem::TooLarge)?
+                .map_err(SubmitErrorKind::TooLarge)?
                 .with_delay(delay)
                 .with_time_to_live(time_to_live);
             Ok(Outgoing {
@@ -476,7 +478,7 @@ impl Outgoing {
         SubmitError {
             id: Some(self.id),
             message,
-            problem: SubmitProblem::Storage(error),
+            kind: SubmitErrorKind::Storage(error),
         }
     }
 }

@@ -10,7 +10,7 @@ use queue_core::clock::BoxFuture;
 use queue_core::{Error, ErrorKind, Message, MessageType, Operation, Outcome, QueueName};
 use tracing::Instrument as _;
 
-use super::error::{SubmitAllError, SubmitProblem};
+use super::error::{SubmitAllError, SubmitErrorKind};
 use super::packing::{Grouped, Puts, as_given};
 use super::submit::{Outgoing, Submit, Submitted};
 use crate::kernel::context::Context;
@@ -213,7 +213,7 @@ impl<M> SubmitAll<M> {
                     return Err(SubmitAllError {
                         submitted: Vec::new(),
                         rest: rest.map(|message| (None, message)).collect(),
-                        problem: SubmitProblem::Storage(error),
+                        kind: SubmitErrorKind::Storage(error),
                     });
                 }
             },
@@ -263,7 +263,7 @@ impl<M> SubmitAll<M> {
                 return Err(SubmitAllError {
                     submitted: as_given(done, submitted),
                     rest: as_given(left, rest),
-                    problem: SubmitProblem::Storage(error),
+                    kind: SubmitErrorKind::Storage(error),
                 });
             }
         }
@@ -288,7 +288,7 @@ fn encode<M>(submissions: Vec<Submit<M>>) -> Result<(Vec<Outgoing>, Vec<M>), Sub
                 return Err(SubmitAllError {
                     submitted: Vec::new(),
                     rest: rest.map(|message| (None, message)).collect(),
-                    problem: failed.problem,
+                    kind: failed.kind,
                 });
             }
         }

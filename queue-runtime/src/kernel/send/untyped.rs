@@ -12,7 +12,7 @@ use queue_core::wire::{self, ACCOUNTING_RESERVE, Attached, Body, Compressed, Pay
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
 use tracing::Instrument as _;
 
-use super::error::{SubmitError, SubmitProblem};
+use super::error::{SubmitError, SubmitErrorKind};
 use super::submit::{Dispatch, Outgoing, Submitted};
 use crate::kernel::context::Context;
 use crate::kernel::observe::{self, current_trace, record_id};
@@ -74,7 +74,7 @@ impl UntypedMessage {
         let outgoing = match span.in_scope(|| self.encode(context, queue)) {
             Ok(outgoing) => outgoing,
             Err(error) => {
-                let problem = SubmitProblem::Storage(error.with_queue(queue));
+                let problem = SubmitErrorKind::Storage(error.with_queue(queue));
                 return Err(SubmitError::unsent(self, problem));
             }
         };

@@ -12,7 +12,7 @@ use queue_core::wire::Body;
 use queue_core::{Failure, FollowUp, QueueName, Timestamp};
 
 use super::LOG;
-use super::end::{End, SettleProblem, Settled};
+use super::end::{End, SettleErrorKind, Settled};
 use super::plan::{ClaimEnd, Known, PutBack, Step, completes, plan};
 use super::write::{MIN_PATIENCE, MessageChange, lost, no_answer, write};
 use crate::kernel::clock::ready_by;
@@ -80,7 +80,7 @@ impl<'a> Settling<'a> {
         self,
         handled: Handled<'_>,
         counts: impl FnOnce(Promise) -> bool,
-    ) -> Result<Settled, SettleProblem> {
+    ) -> Result<Settled, SettleErrorKind> {
         let transaction = transaction_outcome(self.context, self.incoming).await?;
         let counts = counts(transaction);
         let settled = if completes(handled.end, transaction) {
@@ -106,7 +106,7 @@ impl<'a> Settling<'a> {
         handled: &Handled<'_>,
         transaction: Promise,
         counts: bool,
-    ) -> Result<Settled, SettleProblem> {
+    ) -> Result<Settled, SettleErrorKind> {
         let known = Known {
             transaction,
             counts,
@@ -125,7 +125,7 @@ impl<'a> Settling<'a> {
     }
 
     /// Settles a message for a reason other than what its handler returned.
-    pub(crate) fn end(self, end: End) -> BoxFuture<'a, Result<Settled, SettleProblem>> {
+    pub(crate) fn end(self, end: End) -> BoxFuture<'a, Result<Settled, SettleErrorKind>> {
         Box::pin(async move { self.carry_out(self.known(&end)).await })
     }
 
@@ -134,7 +134,7 @@ impl<'a> Settling<'a> {
         self,
         puts: Vec<(QueueName, NewMessage)>,
         hash: u64,
-    ) -> Result<Settled, SettleProblem> {
+    ) -> Result<Settled, SettleErrorKind> {
         self.complete(FollowUps::Recorded { puts, hash }).await
     }
 
@@ -148,7 +148,7 @@ impl<'a> Settling<'a> {
     }
 
     /// Carries out what is planned.
-    async fn carry_out(self, mut known: Known<'_>) -> Result<Settled, SettleProblem> {
+    async fn carry_out(self, mut known: Known<'_>) -> Result<Settled, SettleErrorKind> {
         match plan(&known).claim {
             // Together with the follow-ups, below.
             ClaimEnd::Record => {}
@@ -173,7 +173,7 @@ impl<'a> Settling<'a> {
                 unless_moved,
             } => {
                 let moved = self.poison(reason, error).await;
-                if let (Err(SettleProblem::NotDone(_)), Some(put_back)) = (&moved, unless_moved) {
+                if let (Err(SettleErrorKind::NotDone(_)), Some(put_back)) = (&moved, unless_moved) {
                     self.put_back_unmoved(&put_back).await;
                 }
                 moved
@@ -245,7 +245,7 @@ impl<'a> Settling<'a> {
 impl Settling<'_> {
     /// Writes the update. If the record does not fit into the body, only the visibility changes, unless the delay is over
     /// the storage's limit: the message is poison then, since it would come back too early.
-    async fn put_back(self, put_back: PutBack<'_>) -> Result<Settled, SettleProblem> {
+    async fn put_back(self, put_back: PutBack<'_>) -> Result<Settled, SettleErrorKind> {
         let PutBack {
             delay,
             account,
@@ -297,7 +297,7 @@ impl Settling<'_> {
         let written = write(self.context, self.incoming, *purpose, Vec::new(), change).await;
         if let Err(unsettled) = written {
             let (queue, id) = (&self.consumer.queue, &self.incoming.envelope.id);
-            let error = error_chain(&unsettled.problem);
+            let error = error_chain(&unsettled.kind);
             tracing::warn!(target: LOG, %queue, %id, error, "failed to put back a message that could not be moved to the poison queue");
         }
     }
@@ -366,7 +366,7 @@ impl Settling<'_> {
 pub(crate) async fn transaction_outcome(
     context: &Context,
     incoming: &Incoming,
-) -> Result<Promise, SettleProblem> {
+) -> Result<Promise, SettleErrorKind> {
     if !incoming.lease.is_promised() {
         return Ok(Promise::None);
     }
@@ -386,7 +386,10 @@ pub(crate) async fn transaction_outcome(
                 return Ok(Promise::Committed);
             }
             Ok(promise) => return Ok(promise),
-            Err(error) => repeats.pause(error).await.map_err(SettleProblem::Unknown)?,
+            Err(error) => repeats
+                .pause(error)
+                .await
+                .map_err(SettleErrorKind::Unknown)?,
         }
     }
 }

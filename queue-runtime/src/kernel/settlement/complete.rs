@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::LOG;
 use super::carry_out::{FollowUps, Settling};
-use super::end::{End, SettleProblem, Settled};
+use super::end::{End, SettleErrorKind, Settled};
 use super::write::{Unsettled, fingerprint};
 use crate::kernel::claim::finish_within;
 use crate::kernel::lease::Purpose;
@@ -25,7 +25,7 @@ impl Settling<'_> {
     pub(super) async fn complete(
         self,
         follow_ups: FollowUps<'_>,
-    ) -> Result<Settled, SettleProblem> {
+    ) -> Result<Settled, SettleErrorKind> {
         let (puts, hash) = match follow_ups {
             FollowUps::Recorded { puts, hash } => (puts, hash),
             FollowUps::Returned(follow_ups) => {
@@ -54,7 +54,7 @@ impl Settling<'_> {
             return self.end(refused(error)).await;
         }
         self.insert_completed(&unsettled);
-        Err(unsettled.problem)
+        Err(unsettled.kind)
     }
 
     fn encode(self, follow_ups: &[FollowUp]) -> Result<Vec<(QueueName, NewMessage)>, String> {
@@ -73,7 +73,7 @@ impl Settling<'_> {
     async fn record(
         self,
         puts: &[(QueueName, NewMessage)],
-    ) -> Option<Result<Settled, SettleProblem>> {
+    ) -> Option<Result<Settled, SettleErrorKind>> {
         let (consumer, incoming) = (self.consumer, self.incoming);
         let claim = incoming.claim.as_ref()?;
         let retention = consumer.options.idempotency.as_ref()?.retention;
@@ -87,7 +87,7 @@ impl Settling<'_> {
                 Ok(_) if consumer.caller == Caller::Accept => {
                     let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Results);
                     let detail = "another consumer has taken over the claim of the message's key";
-                    Err(SettleProblem::LeaseLost(
+                    Err(SettleErrorKind::LeaseLost(
                         error.with_queue(&consumer.queue).with_detail(detail),
                     ))
                 }

@@ -187,7 +187,7 @@ pub enum Settled {
 ///
 /// ```
 /// # use queue_runtime::{Operation, testing::{self, Fault}};
-/// use queue_runtime::{Message, SettleProblem};
+/// use queue_runtime::{Message, SettleErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -202,11 +202,11 @@ pub enum Settled {
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// # faults.fail_next(1, Operation::Delete, Fault::LeaseLost(std::time::Duration::from_secs(30)));
 /// let error = order.complete().await.unwrap_err();
-/// match error.problem {
-///     SettleProblem::LeaseLost(_) => println!("another consumer has the message"),
-///     SettleProblem::Expired(_) => println!("the message has expired"),
-///     SettleProblem::Unknown(_) => println!("the message may be delivered again"),
-///     SettleProblem::NotDone(_) => println!("the message will be delivered again"),
+/// match error.kind {
+///     SettleErrorKind::LeaseLost(_) => println!("another consumer has the message"),
+///     SettleErrorKind::Expired(_) => println!("the message has expired"),
+///     SettleErrorKind::Unknown(_) => println!("the message may be delivered again"),
+///     SettleErrorKind::NotDone(_) => println!("the message will be delivered again"),
 ///     _ => {}
 /// }
 /// # Ok(())
@@ -214,7 +214,7 @@ pub enum Settled {
 /// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum SettleProblem {
+pub enum SettleErrorKind {
     /// The lease has ended, and another consumer may have received the message. This consumer changed nothing.
     /// If the backend is not atomic, follow-ups may have been submitted.
     #[error("the lease was lost")]
@@ -232,10 +232,21 @@ pub enum SettleProblem {
     NotDone(#[source] Error),
 }
 
-queue_core::debug_as_text!(SettleProblem);
+queue_core::debug_as_text!(SettleErrorKind);
+
+impl SettleErrorKind {
+    /// Whether the message may have been settled.
+    #[must_use]
+    pub fn outcome(&self) -> queue_core::Outcome {
+        match self {
+            Self::Unknown(_) => queue_core::Outcome::Unknown,
+            _ => queue_core::Outcome::NotDone,
+        }
+    }
+}
 
 /// Returns how a settlement ended, as metrics and spans say it.
-pub(crate) fn outcome(settled: &Result<Settled, SettleProblem>) -> Outcome {
+pub(crate) fn outcome(settled: &Result<Settled, SettleErrorKind>) -> Outcome {
     match settled {
         Ok(Settled::Completed) => Outcome::Completed,
         Ok(Settled::Duplicate) => Outcome::Duplicate,

@@ -1,7 +1,7 @@
 //! The end of a received message: decided in one place, and written in one.
 //!
 //! ```text
-//! how it ended ─► End ─► plan (pure) ─► Plan ─► carried out: written, or proved ─► Settled | SettleProblem
+//! how it ended ─► End ─► plan (pure) ─► Plan ─► carried out: written, or proved ─► Settled | SettleErrorKind
 //! ```
 //!
 //! | file | has authority over |
@@ -30,7 +30,7 @@ pub(crate) use carry_out::{Handled, Settling, body_unhandled, transaction_outcom
 pub(crate) use complete::RecordedFollowUps;
 pub(crate) use completed_ids::CompletedIds;
 pub(crate) use end::{End, outcome};
-pub use end::{SettleProblem, Settled};
+pub use end::{SettleErrorKind, Settled};
 pub(crate) use write::{fingerprint, leave_out_replies, lost};
 
 /// The target of the log lines of a settlement, wherever its code is.

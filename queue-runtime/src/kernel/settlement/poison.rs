@@ -13,7 +13,7 @@ use queue_core::{Error, QueueName};
 use super::LOG;
 use super::callbacks::{Caution, OnPoison};
 use super::carry_out::Settling;
-use super::end::{SettleProblem, Settled};
+use super::end::{SettleErrorKind, Settled};
 use super::write::{MessageChange, Unsettled, fingerprint, write};
 use crate::kernel::attachment::moved;
 use crate::kernel::context::Context;
@@ -29,7 +29,7 @@ impl Settling<'_> {
         self,
         reason: PoisonReason,
         error: Option<&str>,
-    ) -> Result<Settled, SettleProblem> {
+    ) -> Result<Settled, SettleErrorKind> {
         let Self {
             context,
             consumer,
@@ -86,7 +86,7 @@ impl Settling<'_> {
         copy: (QueueName, NewMessage),
         follow_up: Option<(QueueName, NewMessage)>,
         unreplied: &Unreplied,
-    ) -> Result<(), SettleProblem> {
+    ) -> Result<(), SettleErrorKind> {
         let has_follow_up = follow_up.is_some();
         let puts = [copy].into_iter().chain(follow_up).collect();
         let moved = self.delete_and_tell(purpose, puts, unreplied).await;
@@ -95,7 +95,7 @@ impl Settling<'_> {
         };
         let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
         let Some(error) = refused else {
-            return Err(unsettled.problem);
+            return Err(unsettled.kind);
         };
         let mut puts = unsettled.puts;
         // It is the last put, so it is among those that are left.

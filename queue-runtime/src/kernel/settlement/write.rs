@@ -11,7 +11,7 @@ use queue_core::backend::{
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use super::LOG;
-use super::end::SettleProblem;
+use super::end::SettleErrorKind;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
@@ -36,7 +36,7 @@ pub(super) enum MessageChange {
 /// The failure of a settlement.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    pub(super) problem: SettleProblem,
+    pub(super) kind: SettleErrorKind,
     /// The messages to put that are not known to be stored.
     pub(super) puts: Vec<(QueueName, NewMessage)>,
 }
@@ -45,8 +45,8 @@ impl Unsettled {
     /// Returns the error if the backend refuses one of the messages to put for good, or may do so. A storage
     /// that fails or is damaged does not refuse a message.
     pub(super) fn refused_put(&self) -> Option<&Error> {
-        match &self.problem {
-            SettleProblem::NotDone(error)
+        match &self.kind {
+            SettleErrorKind::NotDone(error)
                 if error.retry() == RetryAdvice::Permanent
                     && !error.is_lease_gone()
                     && !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Storage)
@@ -59,9 +59,9 @@ impl Unsettled {
     }
 }
 
-impl From<Unsettled> for SettleProblem {
+impl From<Unsettled> for SettleErrorKind {
     fn from(unsettled: Unsettled) -> Self {
-        unsettled.problem
+        unsettled.kind
     }
 }
 
@@ -78,15 +78,15 @@ pub(super) async fn write(
     change: MessageChange,
 ) -> Result<(), Unsettled> {
     let settled = repeat(context, incoming, purpose, &mut puts, &change).await;
-    settled.map_err(|problem| Unsettled { problem, puts })
+    settled.map_err(|kind| Unsettled { kind, puts })
 }
 
 /// Returns why the lease was lost: the message has expired, or another consumer may have received it.
-pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> SettleProblem {
+pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> SettleErrorKind {
     if incoming.is_expired(context) {
-        SettleProblem::Expired(error)
+        SettleErrorKind::Expired(error)
     } else {
-        SettleProblem::LeaseLost(error)
+        SettleErrorKind::LeaseLost(error)
     }
 }
 
@@ -104,7 +104,7 @@ async fn repeat(
     purpose: Purpose,
     puts: &mut Vec<(QueueName, NewMessage)>,
     change: &MessageChange,
-) -> Result<(), SettleProblem> {
+) -> Result<(), SettleErrorKind> {
     let (clock, lease) = (&*context.clock, &incoming.lease);
     let intent = Intent {
         purpose,
@@ -125,7 +125,7 @@ async fn repeat(
             Err(error) if locked.before(&intent) == Earlier::Nothing => {
                 return Err(lost(context, incoming, error));
             }
-            Err(error) => return Err(SettleProblem::Unknown(error)),
+            Err(error) => return Err(SettleErrorKind::Unknown(error)),
         };
         let asked = Asked::of(&mut locked, &intent);
         let attempt = attempt(context, lease, receipt, puts, change, release.as_ref());
@@ -166,20 +166,20 @@ async fn repeat(
             let request = request(context, change, puts);
             return match locked.settlement_gone(request, answer, &intent) {
                 Proof::CarriedOut => Ok(()),
-                Proof::LeaseLost => Err(SettleProblem::LeaseLost(error)),
+                Proof::LeaseLost => Err(SettleErrorKind::LeaseLost(error)),
                 // It is known to within the margin only.
                 Proof::Expired => Err(lost(context, incoming, error)),
-                Proof::NotCarriedOut => Err(SettleProblem::NotDone(error)),
-                Proof::Nothing => Err(SettleProblem::Unknown(error)),
+                Proof::NotCarriedOut => Err(SettleErrorKind::NotDone(error)),
+                Proof::Nothing => Err(SettleErrorKind::Unknown(error)),
             };
         }
         if is_own_queue_missing(lease, &error) {
             return match locked.before(&intent) {
                 Earlier::Nothing => {
                     locked.lose();
-                    Err(SettleProblem::LeaseLost(error))
+                    Err(SettleErrorKind::LeaseLost(error))
                 }
-                Earlier::Same | Earlier::Other => Err(SettleProblem::Unknown(error)),
+                Earlier::Same | Earlier::Other => Err(SettleErrorKind::Unknown(error)),
             };
         }
         // Boxed, because it is rare and its state is large.
@@ -187,8 +187,8 @@ async fn repeat(
         let again = ready_by(clock, give_up_at, again).await;
         let again = again.unwrap_or_else(|| Err(no_answer(lease)));
         again.map_err(|error| match locked.before(&intent) {
-            Earlier::Nothing => SettleProblem::NotDone(error),
-            Earlier::Same | Earlier::Other => SettleProblem::Unknown(error),
+            Earlier::Nothing => SettleErrorKind::NotDone(error),
+            Earlier::Same | Earlier::Other => SettleErrorKind::Unknown(error),
         })?;
     }
 }

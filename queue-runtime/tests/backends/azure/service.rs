@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use queue_runtime::{Delivery, Disposition, ErrorKind, Message, QueueService, StorageRetry};
+use queue_runtime::{
+    Delivery, Disposition, ErrorKind, Message, Outcome, QueueService, StorageRetry,
+};
 use queue_tests::http;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -133,7 +135,10 @@ fn a_queue_that_stays_missing_is_created_with_pauses() {
         assert!(took >= SHORTEST_PAUSE * (FAILURES as u32 - 1), "{took:?}");
         let once = service.submit(Invoice { number: 8 });
         let once = once.storage_retry(StorageRetry::default().with_max_tries(2));
-        assert!(!once.await.expect_err("never stored").is_unknown());
+        assert_eq!(
+            once.await.expect_err("never stored").outcome(),
+            Outcome::NotDone
+        );
     });
     let (puts, creations) = (responder.count("POST "), responder.count("PUT "));
     assert_eq!(responder.count("DELETE "), 1);
@@ -230,7 +235,7 @@ fn a_message_without_an_answer_ends_a_series() {
     let failed = run(&responder, async |service| {
         service.submit_all(three()).await.expect_err("no answer")
     });
-    assert!(failed.is_unknown());
+    assert_eq!(failed.outcome(), Outcome::Unknown);
     let stored = failed.submitted[0].id.as_str();
     let unknown = failed.rest[0].0.as_ref().expect("an id").as_str();
     assert_eq!((failed.submitted.len(), failed.rest.len()), (1, 2));
@@ -247,7 +252,11 @@ fn a_series_that_went_on_after_a_lost_answer_is_known() {
         all.retry_unknown().await.expect_err("busy")
     });
     assert_eq!((failed.submitted.len(), failed.rest.len()), (1, 2));
-    assert!(!failed.is_unknown(), "the second message was never stored");
+    assert_eq!(
+        failed.outcome(),
+        Outcome::NotDone,
+        "the second message was never stored"
+    );
 }
 
 #[test]
@@ -282,11 +291,11 @@ fn a_submission_ends_if_the_service_asks_for_a_delay_beyond_its_time() {
     run(&responder, async |service| {
         let failed = service.submit(Invoice { number: 1 }).await;
         let failed = failed.expect_err("an hour is longer than the policy allows");
-        let queue_runtime::SubmitProblem::Storage(error) = &failed.problem else {
+        let queue_runtime::SubmitErrorKind::Storage(error) = &failed.kind else {
             panic!("{failed:?}");
         };
         assert_eq!(error.kind(), ErrorKind::Throttled);
-        assert!(!failed.is_unknown());
+        assert_eq!(failed.outcome(), Outcome::NotDone);
     });
     assert_eq!(responder.count("POST "), 2);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{
-    Clock, ErrorKind, ListenerEventKind, QueueName, QueueService, Received, StorageLimit,
+    Clock, ErrorKind, ListenerEventKind, Outcome, QueueName, QueueService, Received, StorageLimit,
     StorageRetry,
 };
 use queue_tests::azure_stub::AzureStub;
@@ -35,7 +35,7 @@ fn submit(service: &QueueService, tasks: u32, each: u32) -> Vec<JoinHandle<u32>>
             for number in 0..each {
                 match service.submit(Order { number }).await {
                     Ok(_) => submitted += 1,
-                    Err(failed) => assert!(!failed.is_unknown(), "{failed}"),
+                    Err(failed) => assert_eq!(failed.outcome(), Outcome::NotDone, "{failed}"),
                 }
             }
             submitted
@@ -63,8 +63,8 @@ async fn without_a_limit_the_service_throttles() {
     let failed = service
         .submit(Order { number: 7 })
         .storage_retry(StorageRetry::never());
-    let problem = failed.await.expect_err("the second is not over").problem;
-    let queue_runtime::SubmitProblem::Storage(error) = problem else {
+    let problem = failed.await.expect_err("the second is not over").kind;
+    let queue_runtime::SubmitErrorKind::Storage(error) = problem else {
         panic!("{problem:?}");
     };
     assert_eq!(error.kind(), ErrorKind::Throttled);

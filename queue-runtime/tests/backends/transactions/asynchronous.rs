@@ -12,7 +12,7 @@ use queue_core::backend::{
 use queue_core::clock::BoxFuture;
 use queue_core::{ErrorKind, QueueName, Timestamp};
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::{FollowUp, QueueService, SettleProblem, SubmitProblem, SystemClock};
+use queue_runtime::{FollowUp, QueueService, SettleErrorKind, SubmitErrorKind, SystemClock};
 
 use crate::transactions::bank::{Deposit, Notice, notice};
 
@@ -148,7 +148,7 @@ async fn a_completion_is_awaited_and_its_outcome_is_that_of_the_transaction() {
     drop(tx);
     let error = completing.confirm().await.expect_err("rolled back");
     assert!(
-        matches!(&error.problem, SettleProblem::NotDone(why) if why.kind() == ErrorKind::NotCommitted)
+        matches!(&error.kind, SettleErrorKind::NotDone(why) if why.kind() == ErrorKind::NotCommitted)
     );
 
     let mut tx = Transaction::default();
@@ -166,7 +166,7 @@ async fn a_transaction_of_another_engine_is_refused() {
     let service = QueueService::connect("memory:").await.expect("connected");
     let mut tx = Transaction::default();
     let refused = service.submit_within(&mut tx, notice("lost")).await;
-    let SubmitProblem::Storage(error) = refused.expect_err("another engine").problem else {
+    let SubmitErrorKind::Storage(error) = refused.expect_err("another engine").kind else {
         panic!("another problem");
     };
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -1,6 +1,6 @@
 //! Payloads that do not fit their message, in the application's transaction.
 
-use queue_runtime::SubmitProblem;
+use queue_runtime::SubmitErrorKind;
 use queue_runtime::sqlite::rusqlite::Connection;
 use queue_tests::incompressible;
 
@@ -46,7 +46,7 @@ async fn the_outbox_takes_none() {
         .submit(notice(&incompressible(SIZE)))
         .encode_for_outbox();
     let error = encoded.expect_err("too large for a row");
-    let SubmitProblem::Storage(problem) = &error.problem else {
+    let SubmitErrorKind::Storage(problem) = &error.kind else {
         panic!("{error}")
     };
     assert!(

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::{ErrorKind, QueueService, RetryAdvice, SubmitProblem, SystemClock};
+use queue_runtime::{ErrorKind, QueueService, RetryAdvice, SubmitErrorKind, SystemClock};
 use tempfile::TempDir;
 
 use crate::transactions::bank::{Bank, GUARD, begin, notice};
@@ -42,7 +42,7 @@ async fn a_submission_beside_it_fails_once_and_says_why() {
     let submitted =
         tokio::time::timeout(GUARD, async { bank.service.submit(notice("beside")).await });
     let error = submitted.await.expect("it is not repeated");
-    let SubmitProblem::Storage(error) = error.expect_err("locked").problem else {
+    let SubmitErrorKind::Storage(error) = error.expect_err("locked").kind else {
         panic!("it is a failure of the storage");
     };
     assert_eq!(

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use queue_runtime::testing::Fault;
-use queue_runtime::{Clock as _, ErrorKind, FollowUp, Operation, SettleProblem, Settled};
+use queue_runtime::{Clock as _, ErrorKind, FollowUp, Operation, SettleErrorKind, Settled};
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, add, begin, notice};
 
 /// Asserts that the transaction was not committed.
-fn assert_not_committed(problem: &SettleProblem) {
-    let SettleProblem::NotDone(error) = problem else {
+fn assert_not_committed(problem: &SettleErrorKind) {
+    let SettleErrorKind::NotDone(error) = problem else {
         panic!("{problem:?}");
     };
     assert_eq!(error.kind(), ErrorKind::NotCommitted);
@@ -47,7 +47,7 @@ async fn what_is_rolled_back_leaves_the_message_leased() {
         .confirm()
         .await
         .expect_err("it was not committed");
-    assert_not_committed(&error.problem);
+    assert_not_committed(&error.kind);
     bank.assert(0, 1, 0).await;
     let other = bank.service.accept::<Deposit>().await.expect("no error");
     assert!(other.is_none(), "it is still leased");
@@ -96,7 +96,7 @@ async fn what_a_savepoint_takes_back_was_not_committed() {
         .expect("rolled back");
     tx.commit().expect("committed");
     let error = completing.confirm().await.expect_err("it was taken back");
-    assert_not_committed(&error.problem);
+    assert_not_committed(&error.kind);
     bank.assert(1, 1, 0).await;
 }
 
@@ -117,7 +117,7 @@ async fn a_commit_that_the_application_s_own_rows_refuse_completes_nothing() {
         .confirm()
         .await
         .expect_err("it was not committed");
-    assert_not_committed(&error.problem);
+    assert_not_committed(&error.kind);
     bank.assert(0, 1, 0).await;
 }
 
@@ -139,7 +139,7 @@ async fn a_stale_lease_completes_nothing_and_the_transaction_can_go_on() {
         .complete_within(&tx, [follow_up])
         .expect_err("another has it");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{error}"
     );
     tx.commit().expect("the transaction is intact");
@@ -207,10 +207,7 @@ async fn the_end_of_a_transaction_is_not_waited_for_longer_than_the_lease_lasts(
     let confirmed = tokio::time::timeout(GUARD, confirmed).await;
     let confirmed = confirmed.expect("the lease has ended").expect("no panic");
     let error = confirmed.expect_err("the transaction is open");
-    assert!(
-        matches!(error.problem, SettleProblem::Unknown(_)),
-        "{error}"
-    );
+    assert!(matches!(error.kind, SettleErrorKind::Unknown(_)), "{error}");
     tx.rollback().expect("rolled back");
 }
 
@@ -226,17 +223,17 @@ async fn without_a_record_the_outcome_is_unknown_after_half_a_day() {
         tx.rollback().expect("rolled back");
         bank.clock.advance(hours * HOUR);
         let error = completing.confirm().await.expect_err("no record");
-        let found = match &error.problem {
-            SettleProblem::NotDone(error) => format!("NotDone({:?})", error.kind()),
-            SettleProblem::Unknown(error) => format!("Unknown({:?})", error.kind()),
+        let found = match &error.kind {
+            SettleErrorKind::NotDone(error) => format!("NotDone({:?})", error.kind()),
+            SettleErrorKind::Unknown(error) => format!("Unknown({:?})", error.kind()),
             other => panic!("{other:?}"),
         };
         assert_eq!(found, expected, "after {hours} hours");
         // What is known remains known, whether or not the lease has been renewed meanwhile.
         bank.clock.advance(2 * HOUR);
         let again = error.delivery.retry_after(Duration::ZERO, "later").await;
-        let again = again.map_err(|error| error.problem);
-        let is_unknown = matches!(again, Err(SettleProblem::Unknown(_)));
+        let again = again.map_err(|error| error.kind);
+        let is_unknown = matches!(again, Err(SettleErrorKind::Unknown(_)));
         assert_eq!(is_unknown, expected.starts_with("Unknown"), "{again:?}");
     }
 }

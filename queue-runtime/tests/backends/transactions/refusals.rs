@@ -7,7 +7,7 @@ use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{
-    ErrorKind, FollowUp, QueueService, SettleProblem, SubmitError, SubmitProblem, SystemClock,
+    ErrorKind, FollowUp, QueueService, SettleErrorKind, SubmitError, SubmitErrorKind, SystemClock,
 };
 
 use crate::transactions::bank::{Bank, Deposit, Notice, begin, notice};
@@ -29,7 +29,7 @@ fn refused(service: &QueueService, tx: &Transaction<'_>) -> (ErrorKind, String) 
     let error: SubmitError<Notice> = refused.expect_err("it must be refused");
     assert_eq!(error.message, notice("lost"), "it is given back");
     let text = error.to_string();
-    let SubmitProblem::Storage(error) = error.problem else {
+    let SubmitErrorKind::Storage(error) = error.kind else {
         panic!("{text}");
     };
     (error.kind(), text)
@@ -47,7 +47,7 @@ async fn a_message_made_by_hand_is_in_no_transaction_and_says_so() {
     let problem = made
         .complete_within(&tx, [])
         .expect_err("it is stored nowhere");
-    let SettleProblem::NotDone(error) = &problem else {
+    let SettleErrorKind::NotDone(error) = &problem else {
         panic!("{problem}");
     };
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -79,7 +79,7 @@ async fn a_storage_without_transactions_is_a_typed_error() {
     let error = delivery
         .complete_within(&tx, [])
         .expect_err("no transactions");
-    let SettleProblem::NotDone(problem) = &error.problem else {
+    let SettleErrorKind::NotDone(problem) = &error.kind else {
         panic!("{error}");
     };
     assert_eq!(problem.kind(), ErrorKind::Unsupported);
@@ -260,7 +260,7 @@ async fn a_claim_in_another_store_refuses_all_of_the_completion() {
     let error = delivery
         .complete_within(&tx, [follow_up])
         .expect_err("another store");
-    let SettleProblem::LeaseLost(problem) = &error.problem else {
+    let SettleErrorKind::LeaseLost(problem) = &error.kind else {
         panic!("{error}");
     };
     let text = problem.to_string();
@@ -279,7 +279,7 @@ async fn a_follow_up_that_can_never_be_stored_refuses_all_of_the_completion() {
     let error = delivery
         .complete_within(&tx, follow_ups)
         .expect_err("too large");
-    let SettleProblem::NotDone(problem) = &error.problem else {
+    let SettleErrorKind::NotDone(problem) = &error.kind else {
         panic!("{error}");
     };
     assert_eq!(problem.kind(), ErrorKind::InvalidInput);
@@ -305,10 +305,7 @@ async fn it_is_said_whether_the_message_has_expired_or_its_queue_is_gone() {
     let error = expiring
         .complete_within(&tx, [])
         .expect_err("it has expired");
-    assert!(
-        matches!(error.problem, SettleProblem::Expired(_)),
-        "{error}"
-    );
+    assert!(matches!(error.kind, SettleErrorKind::Expired(_)), "{error}");
     drop(tx);
 
     let deposit = bank.accepted().await;
@@ -317,7 +314,7 @@ async fn it_is_said_whether_the_message_has_expired_or_its_queue_is_gone() {
     let tx = begin(&mut bank.connection);
     let error = deposit.complete_within(&tx, []).expect_err("it is gone");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{error}"
     );
 }

@@ -2,7 +2,7 @@
 
 use std::future::IntoFuture as _;
 
-use queue_runtime::{ErrorKind, FollowUp, QueueName, RequestProblem, SubmitProblem};
+use queue_runtime::{ErrorKind, FollowUp, QueueName, RequestErrorKind, SubmitErrorKind};
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, begin, notice};
 
@@ -73,7 +73,7 @@ async fn an_asker_is_told_by_the_transaction_that_it_gets_no_reply() {
     completing.confirm().await.expect("it was committed");
     let error = asked.await.expect("no panic").expect_err("no reply");
     assert!(
-        matches!(error.problem, RequestProblem::NotReplied),
+        matches!(error.kind, RequestErrorKind::NotReplied),
         "{error}"
     );
     bank.assert(0, 0, 1).await;
@@ -87,14 +87,14 @@ async fn nobody_else_creates_a_reply_queue() {
     let submit = || bank.service.submit(notice("lost")).to(queue.clone());
     let (outside, inside) = (submit(), submit());
     let refused = outside.encode_for_outbox().expect_err("a reply queue");
-    let SubmitProblem::Storage(error) = refused.problem else {
+    let SubmitErrorKind::Storage(error) = refused.kind else {
         panic!("{refused}");
     };
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 
     let tx = begin(&mut bank.connection);
     let refused = inside.within(&tx).expect_err("nobody waits");
-    let SubmitProblem::Storage(error) = refused.problem else {
+    let SubmitErrorKind::Storage(error) = refused.kind else {
         panic!("{refused}");
     };
     assert_eq!(error.kind(), ErrorKind::QueueNotFound);

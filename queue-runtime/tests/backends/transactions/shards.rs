@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use queue_runtime::{
-    ErrorKind, Failure, FollowUp, QueueService, Received, SubmitProblem, blocking,
+    ErrorKind, Failure, FollowUp, QueueService, Received, SubmitErrorKind, blocking,
 };
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, add, begin, notice};
@@ -112,7 +112,7 @@ async fn what_shards_cannot_do_is_refused() {
         amount: 10,
     };
     let refused = bank.service.submit(deposit()).encode_for_outbox();
-    let SubmitProblem::Storage(error) = refused.expect_err("it is not for shards").problem else {
+    let SubmitErrorKind::Storage(error) = refused.expect_err("it is not for shards").kind else {
         panic!("it is the storage that refuses")
     };
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -7,8 +7,8 @@ use futures_util::StreamExt as _;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    AcceptError, Delivery, ErrorKind, Message, Messages, Operation, QueueName, QueueService,
-    SettleProblem,
+    AcceptError, AcceptErrorKind, Delivery, ErrorKind, Message, Messages, Operation, QueueName,
+    QueueService, SettleErrorKind,
 };
 
 use serde::{Deserialize, Serialize};
@@ -73,12 +73,21 @@ async fn the_first_messages_end_a_wait() {
 async fn none_at_a_time_is_refused() {
     let service = with_orders(0..1).await;
     let error = service.accept_many::<Order>(0).await.expect_err("none");
-    assert!(matches!(error, AcceptError::Setting(_)), "{error}");
+    assert!(matches!(error.kind, AcceptErrorKind::Setting(_)), "{error}");
     let text = error.to_string();
     assert!(text.contains("number of messages to accept"), "{text}");
     let first = service.messages::<Order>(0).next().await;
     let first = first.expect("an error");
-    assert!(matches!(first, Err(AcceptError::Setting(_))), "{first:?}");
+    assert!(
+        matches!(
+            first,
+            Err(AcceptError {
+                kind: AcceptErrorKind::Setting(_),
+                ..
+            })
+        ),
+        "{first:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +100,7 @@ async fn a_lease_that_was_lost_costs_only_its_message() {
     let error = Delivery::complete_all(orders).await.expect_err("one fails");
     assert_eq!((error.completed, error.failed.len()), (3, 1), "{error}");
     let failed = &error.failed[0];
-    assert!(matches!(failed.problem, SettleProblem::LeaseLost(_)));
+    assert!(matches!(failed.kind, SettleErrorKind::LeaseLost(_)));
     assert_eq!(failed.delivery.number, 0);
     assert!(error.to_string().starts_with("1 of 4 messages"), "{error}");
     assert_eq!(count(&service, "orders").await, 1);
@@ -126,7 +135,10 @@ async fn what_cannot_be_settled_is_an_error_only_if_there_is_nothing_else() {
         faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
         match service.accept_many::<Order>(8).await {
             Ok(accepted) => assert_eq!(accepted.len() as u32, orders),
-            Err(AcceptError::Settle { .. }) => assert!(is_error),
+            Err(AcceptError {
+                kind: AcceptErrorKind::Settle(_),
+                ..
+            }) => assert!(is_error),
             Err(other) => panic!("{other:?}"),
         }
         assert_eq!(faults.injected(Operation::Apply), 1);
@@ -259,7 +271,10 @@ async fn a_stream_reports_errors_and_pauses_after_them() {
     let started = tokio::time::Instant::now();
     for _ in 0..5 {
         let error = orders.next().await.expect("endless").expect_err("denied");
-        assert!(matches!(error, AcceptError::Storage(_)), "{error:?}");
+        assert!(
+            matches!(error.kind, AcceptErrorKind::Storage(_)),
+            "{error:?}"
+        );
     }
     assert!(started.elapsed() > SECOND, "{:?}", started.elapsed());
     let next = orders.next().await.expect("endless").expect("accepted");

@@ -10,8 +10,8 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    AcceptError, Clock, Disposition, ErrorKind, Message, Operation, QueueService, RetryPolicy,
-    SettleProblem, Settled,
+    AcceptError, AcceptErrorKind, Clock, Disposition, ErrorKind, Message, Operation, QueueService,
+    RetryPolicy, SettleErrorKind, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
@@ -60,7 +60,8 @@ async fn a_missing_queue_is_no_empty_queue() {
     let service = memory().await;
     let orders = service.queue_named::<Order>("orders").expect("a name");
     let error = orders.accept().await.expect_err("missing");
-    assert!(matches!(&error, AcceptError::QueueNotFound(name) if name.as_str() == "orders"));
+    assert!(matches!(error.kind, AcceptErrorKind::QueueNotFound));
+    assert_eq!(error.queue.as_str(), "orders");
     let accepted = orders.accept().create_queue().await;
     assert!(accepted.expect("created").is_none());
     assert!(orders.accept().await.expect("exists").is_none());
@@ -88,9 +89,9 @@ async fn what_is_not_settled_comes_back_and_its_old_delivery_is_refused() {
 
     let error = old.complete().await.expect_err("lost");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{:?}",
-        error.problem
+        error.kind
     );
     assert_eq!(count(&service, "orders").await, 1);
     new.complete().await.expect("completed");
@@ -121,12 +122,12 @@ async fn settling_after_another_service_received_the_message_changes_nothing() {
 
     let error = first.complete().await.expect_err("lost");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{:?}",
-        error.problem
+        error.kind
     );
     let error = error.delivery.release().await.expect_err("lost");
-    assert!(matches!(error.problem, SettleProblem::LeaseLost(_)));
+    assert!(matches!(error.kind, SettleErrorKind::LeaseLost(_)));
     assert_eq!(count(&other, "orders").await, 1);
     assert!(accept(&other).await.is_none(), "it is still leased");
     second.complete().await.expect("the owner is unharmed");
@@ -195,9 +196,9 @@ async fn what_expired_while_it_was_held_is_said_to_have_expired() {
     advance(minute).await;
     let error = delivery.complete().await.expect_err("expired");
     assert!(
-        matches!(error.problem, SettleProblem::Expired(_)),
+        matches!(error.kind, SettleErrorKind::Expired(_)),
         "{:?}",
-        error.problem
+        error.kind
     );
 }
 
@@ -331,7 +332,7 @@ async fn a_receive_that_is_never_answered_is_given_up() {
     service.submit(order(1)).await.expect("submitted");
     faults.fail_next(1, Operation::Receive, Fault::Stalled);
     let error = service.accept::<Order>().await.expect_err("no answer");
-    let AcceptError::Storage(error) = error else {
+    let AcceptErrorKind::Storage(error) = error.kind else {
         panic!("{error:?}")
     };
     assert_eq!(error.kind(), ErrorKind::Timeout);
@@ -344,7 +345,11 @@ async fn metadata_that_is_never_answered_is_given_up() {
     faults.fail_next(1, Operation::Properties, Fault::Stalled);
     let error = guarded(tokio::spawn(service.accept::<Order>().into_future()));
     let error = error.await.expect("it ends").expect("no panic");
-    let Err(AcceptError::Storage(error)) = error else {
+    let Err(AcceptError {
+        kind: AcceptErrorKind::Storage(error),
+        ..
+    }) = error
+    else {
         panic!("{error:?}")
     };
     assert_eq!(error.kind(), ErrorKind::Timeout);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::time::Duration;
 
-use queue_runtime::receive::SettleProblem;
+use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::testing::Fault;
 use queue_runtime::{Disposition, ErrorKind, Operation, Received};
 use tokio::time::sleep;
@@ -81,7 +81,7 @@ async fn an_item_that_may_have_left_its_pack_is_not_said_to_be_completed() {
         process.faults.heal();
         let error = held.complete().await.expect_err("a copy of it is there");
         assert!(
-            matches!(error.problem, SettleProblem::LeaseLost(_)),
+            matches!(error.kind, SettleErrorKind::LeaseLost(_)),
             "{error}"
         );
         process.kill().await;
@@ -111,7 +111,7 @@ async fn an_item_that_may_have_left_is_not_hidden_by_another_that_has_not() {
     assert_eq!(faults.injected(Operation::Put), 2);
     let error = held.complete().await.expect_err("a copy of it is there");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{error}"
     );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::testing::Fault;
-use queue_runtime::{ErrorKind, Message, Operation, Received, SubmitProblem};
+use queue_runtime::{ErrorKind, Message, Operation, Outcome, Received, SubmitErrorKind};
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ async fn what_cannot_be_in_a_pack_is_submitted_by_itself_or_refused() {
     assert_eq!(depth(service).await, 10, "one attempt each");
     let refused = service.submit_all([Bare { number: 1 }]).packed().await;
     let refused = refused.expect_err("bare");
-    let SubmitProblem::Storage(error) = &refused.problem else {
+    let SubmitErrorKind::Storage(error) = &refused.kind else {
         panic!("{refused}");
     };
     assert_eq!(
@@ -118,7 +118,7 @@ async fn a_pack_is_submitted_or_not_as_a_whole() {
     process.faults.fail_next(1, Operation::Apply, lost);
     let failed = process.service.submit_all(texts.clone()).packed().await;
     let failed = failed.expect_err("no answer");
-    assert!(failed.is_unknown());
+    assert_eq!(failed.outcome(), Outcome::Unknown);
     assert_eq!((failed.submitted.len(), failed.rest.len()), (0, 30));
     let ids = failed.rest.iter().filter(|(id, _)| id.is_some());
     assert_eq!(ids.count(), 30);

@@ -11,7 +11,8 @@ use queue_runtime::backend::{Backend, Created, Lease, MemoryBackend, PopReceipt,
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{
-    AcceptError, Error, ErrorKind, Operation, QueueName, QueueService, Result, StorageRetry,
+    AcceptErrorKind, Error, ErrorKind, Operation, Outcome, QueueName, QueueService, Result,
+    StorageRetry,
 };
 
 use crate::payloads::life::{Life, Mortal};
@@ -135,7 +136,7 @@ async fn an_identity_that_is_cut_or_a_page_is_never_believed() {
             .submit(film("second"))
             .await
             .expect_err("no identity");
-        assert!(!error.is_unknown(), "{error}");
+        assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
         assert!(error.to_string().contains("store of payloads"), "{error}");
         service.submit(film("third")).await.expect("submitted");
         let another = world.process(&Life::endless()).await;
@@ -162,7 +163,7 @@ async fn a_store_that_lost_its_identity_takes_no_submission() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     for _ in 0..2 {
         let error = service.submit(film("lost")).await.expect_err("no identity");
-        assert!(!error.is_unknown(), "{error}");
+        assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
         assert!(error.to_string().contains("store of payloads"), "{error}");
     }
     let swept = service.payloads().expect("a store").sweep().run().await;
@@ -176,7 +177,7 @@ async fn a_store_that_lost_its_identity_takes_no_submission() {
     world.store.delete("identity").await.expect("deleted");
     store.change("done/", &[Change::Unreachable]);
     let error = service.accept::<Film>().await.expect_err("unreachable");
-    assert!(matches!(error, AcceptError::Data(_)), "{error}");
+    assert!(matches!(error.kind, AcceptErrorKind::Data(_)), "{error}");
     service.submit(film("lost")).await.expect_err("no identity");
     assert!(!world.objects().await.contains(&"identity".to_owned()));
 }
@@ -202,7 +203,8 @@ async fn a_page_in_place_of_an_answer_is_no_damage_and_no_mark() {
     ];
     for (changes, expected) in wrong {
         *store.changes.lock().expect("no panic") = changes.into();
-        let AcceptError::Data(error) = service.accept::<Film>().await.expect_err(expected) else {
+        let AcceptErrorKind::Data(error) = service.accept::<Film>().await.expect_err(expected).kind
+        else {
             panic!("{expected}");
         };
         assert!(format!("{error:?}").contains(expected), "{error:?}");
@@ -282,7 +284,7 @@ async fn a_doubled_submission_is_unknown_and_keeps_its_payload() {
         .submit(sent.clone())
         .await
         .expect_err("the second answer");
-    assert!(error.is_unknown(), "{error}");
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
     let delivery = accepted::<Film>(&service).await;
     assert!(*delivery.message() == sent, "another film");
     delivery.complete().await.expect("completed");

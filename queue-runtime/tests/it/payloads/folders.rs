@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::payloads::ObjectPayloads;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{AcceptError, ErrorKind, QueueService, StorageRetry};
+use queue_runtime::{AcceptErrorKind, ErrorKind, Outcome, QueueService, StorageRetry};
 
 use crate::payloads::life::{Life, Mortal};
 use crate::payloads::support::{DAY, Film, HOUR, accepted, film};
@@ -29,7 +29,7 @@ async fn service(folder: &Path) -> QueueService {
 
 async fn is_refused(service: &QueueService, expected: &str) {
     let error = service.submit(film("lost")).await.expect_err(expected);
-    assert!(!error.is_unknown(), "{error}");
+    assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
     let told = format!("{error:?}");
     assert!(told.contains(expected), "{told}");
 }
@@ -52,7 +52,8 @@ async fn an_empty_folder_in_its_place_takes_no_submission_and_lacks_no_payload()
     is_refused(&service, "was replaced").await;
     // A disk may come back under another device number.
     is_refused(&service, "restart the program if").await;
-    let AcceptError::Data(error) = service.accept::<Film>().await.expect_err("away") else {
+    let AcceptErrorKind::Data(error) = service.accept::<Film>().await.expect_err("away").kind
+    else {
         panic!("another error");
     };
     assert_eq!(error.kind(), ErrorKind::Storage, "{error}");

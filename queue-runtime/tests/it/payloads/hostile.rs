@@ -3,7 +3,7 @@
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::wire::Body;
-use queue_runtime::{AcceptError, ErrorKind, QueueName, QueueService};
+use queue_runtime::{AcceptErrorKind, ErrorKind, QueueName, QueueService};
 
 use crate::payloads::life::Life;
 use crate::payloads::support::{Film, World, accepted, film};
@@ -167,7 +167,8 @@ async fn another_store_is_an_outage_and_not_a_missing_payload() {
                 .expect("created");
         }
         let service = world.process(&Life::endless()).await;
-        let AcceptError::Data(error) = service.accept::<Film>().await.expect_err("an outage")
+        let AcceptErrorKind::Data(error) =
+            service.accept::<Film>().await.expect_err("an outage").kind
         else {
             panic!("another error");
         };

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use queue_runtime::backend::{Backend, BackendExt};
-use queue_runtime::{Disposition, ListenerBuilder, Message, QueueName, QueueService, Received};
+use queue_runtime::{
+    Disposition, ListenerBuilder, Message, Outcome, QueueName, QueueService, Received,
+};
 
 use crate::payloads::life::Life;
 use crate::payloads::support::{Film, Trailer, World, film, note};
@@ -79,7 +81,7 @@ fn submit<'a>(world: &'a World, service: &'a QueueService) -> Step<'a> {
     Box::pin(async move {
         match service.submit(film(FILM)).await {
             Ok(_) => world.acknowledge(FILM),
-            Err(error) if !error.is_unknown() => world.refuse(FILM),
+            Err(error) if error.outcome() == Outcome::NotDone => world.refuse(FILM),
             Err(error) => return Err(error.into()),
         }
         Ok(())

@@ -10,7 +10,7 @@ use queue_runtime::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::RAW_KIND;
 use queue_runtime::{
-    AnyQueue, ErrorKind, Operation, QueueName, QueueService, Received, SettleProblem,
+    AnyQueue, ErrorKind, Operation, QueueName, QueueService, Received, SettleErrorKind,
 };
 use tokio::time::{Instant, advance, sleep};
 
@@ -367,7 +367,7 @@ async fn single_messages_are_removed_in_any_state() {
     assert_eq!(again.kind(), ErrorKind::MessageNotFound);
     let error = held.retry("not yet").await.expect_err("it was removed");
     assert!(
-        matches!(error.problem, SettleProblem::LeaseLost(_)),
+        matches!(error.kind, SettleErrorKind::LeaseLost(_)),
         "{error}"
     );
     assert_eq!(count(&service, "orders").await, 0);

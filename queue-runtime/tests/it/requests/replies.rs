@@ -9,7 +9,7 @@ use queue_runtime::message::Wire;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, Message, Operation, Poisoned, QueueName, QueueService,
-    Received, RequestProblem, SubmitProblem, wire::Body,
+    Received, RequestErrorKind, SubmitErrorKind, wire::Body,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
@@ -101,7 +101,7 @@ async fn a_request_that_nobody_answers_ends_in_time_and_says_which_it_was() {
     let error = request.reply::<Answer>().timeout(MINUTE).await;
     let error = error.expect_err("nobody is there");
     assert_eq!(began.elapsed(), MINUTE);
-    assert!(matches!(error.problem, RequestProblem::NoReply { waited } if waited == MINUTE));
+    assert!(matches!(error.kind, RequestErrorKind::NoReply { waited } if waited == MINUTE));
     assert!(error.message.is_none(), "it was submitted");
     let expected = format!(
         "failed to get the reply to message {} of request r-1 on queue `questions`: no reply within 60s",
@@ -132,7 +132,7 @@ async fn a_reply_of_another_kind_is_the_error_of_its_request_alone() {
     let listener = listener.expect("starts");
     let (refused, answered) = tokio::join!(ask(&service, 0), ask(&service, 1));
     let error = refused.expect_err("another kind");
-    assert!(matches!(error.problem, RequestProblem::Undecodable(_)));
+    assert!(matches!(error.kind, RequestErrorKind::Undecodable(_)));
     let text = error.to_string();
     let expected = r#"on queue `questions`: the reply cannot be read: the event is of kind "refusal", and "answer" was expected"#;
     assert!(text.ends_with(expected), "{text}");
@@ -219,8 +219,8 @@ async fn a_request_whose_submission_fails_gives_the_message_back() {
     faults.fail_next(1, Operation::Put, denied);
     let error = ask(&service, 1).await.expect_err("denied");
     assert!(matches!(
-        error.problem,
-        RequestProblem::Submit(SubmitProblem::Storage(_))
+        error.kind,
+        RequestErrorKind::Submit(SubmitErrorKind::Storage(_))
     ));
     assert_eq!(error.message, Some(Question { number: 1 }));
     faults.fail_next(1, Operation::Put, Fault::AnswerLost);
@@ -229,8 +229,8 @@ async fn a_request_whose_submission_fails_gives_the_message_back() {
     let request = service.request(Question { number: 1 }).request_id("");
     let error = request.reply::<Answer>().await.expect_err("no id");
     assert!(matches!(
-        error.problem,
-        RequestProblem::Submit(SubmitProblem::Id(_))
+        error.kind,
+        RequestErrorKind::Submit(SubmitErrorKind::Id(_))
     ));
     assert!(error.to_string().contains("request id is empty"), "{error}");
 }
@@ -241,8 +241,8 @@ async fn bare_messages_neither_ask_nor_answer() {
     let request = service.request(Reading { celsius: 1 }).reply::<Answer>();
     let error = request.await.expect_err("no envelope");
     assert!(matches!(
-        error.problem,
-        RequestProblem::NotAnEvent {
+        error.kind,
+        RequestErrorKind::NotAnEvent {
             kind: "reading",
             wire: Wire::Bare
         }
@@ -251,8 +251,8 @@ async fn bare_messages_neither_ask_nor_answer() {
     let request = service.request(Question { number: 1 }).reply::<Reading>();
     let error = request.await.expect_err("no envelope");
     assert!(matches!(
-        error.problem,
-        RequestProblem::NotAnEvent {
+        error.kind,
+        RequestErrorKind::NotAnEvent {
             kind: "reading",
             wire: Wire::Bare
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend, Metadata};
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    Disposition, ErrorKind, Operation, QueueName, QueueService, RequestProblem, SubmitProblem,
+    Disposition, ErrorKind, Operation, QueueName, QueueService, RequestErrorKind, SubmitErrorKind,
 };
 use tokio::time::{Instant, advance, sleep};
 
@@ -23,7 +23,7 @@ async fn nothing_is_submitted_if_the_reply_queue_cannot_be_created() {
     faults.fail_next(1, Operation::CreateQueue, denied);
     let error = ask(&service, 1).await.expect_err("denied");
     assert!(
-        matches!(&error.problem, RequestProblem::ReplyQueue(error) if error.kind() == ErrorKind::Denied)
+        matches!(&error.kind, RequestErrorKind::ReplyQueue(error) if error.kind() == ErrorKind::Denied)
     );
     assert_eq!(error.message, Some(Question { number: 1 }));
     assert_eq!(faults.calls(Operation::Put), 0);
@@ -62,10 +62,10 @@ async fn an_outage_that_outlasts_a_request_is_its_error() {
             // Without repeats, each request tries once, and the task of the reply queue as well.
             assert!(faults.injected(operation) > 3, "it was tried again");
             for error in [first, second].map(|asked| asked.expect_err("an outage")) {
-                let found = match &error.problem {
-                    RequestProblem::ReplyQueue(found) => Some(found),
-                    RequestProblem::Submit(SubmitProblem::Storage(found)) => Some(found),
-                    RequestProblem::NotSubmitted { .. } if operation != Operation::Put => None,
+                let found = match &error.kind {
+                    RequestErrorKind::ReplyQueue(found) => Some(found),
+                    RequestErrorKind::Submit(SubmitErrorKind::Storage(found)) => Some(found),
+                    RequestErrorKind::NotSubmitted { .. } if operation != Operation::Put => None,
                     problem => panic!("{operation:?} within {within:?}: {problem}"),
                 };
                 if let Some(found) = found {
@@ -134,7 +134,7 @@ async fn a_storage_that_does_not_answer_in_time_is_no_missing_reply_before_the_s
     let (service, faults) = testing::service_with_faults().await;
     faults.fail_next(1, Operation::CreateQueue, Fault::Stalled);
     let error = ask(&service, 1).await.expect_err("no answer");
-    assert!(matches!(error.problem, RequestProblem::NotSubmitted { waited } if waited == MINUTE));
+    assert!(matches!(error.kind, RequestErrorKind::NotSubmitted { waited } if waited == MINUTE));
     assert_eq!(error.message, Some(Question { number: 1 }));
     assert!(
         error.to_string().contains("nothing was submitted"),
@@ -146,7 +146,7 @@ async fn a_storage_that_does_not_answer_in_time_is_no_missing_reply_before_the_s
     // After the submission has begun, nobody knows.
     faults.fail_next(1, Operation::Put, Fault::AnswerStalled);
     let error = ask(&service, 2).await.expect_err("no answer");
-    assert!(matches!(error.problem, RequestProblem::NoReply { .. }));
+    assert!(matches!(error.kind, RequestErrorKind::NoReply { .. }));
     assert_eq!(error.message, None);
     assert_eq!(faults.injected(Operation::Put), 1);
 }
@@ -171,7 +171,7 @@ async fn a_reply_to_an_instance_that_is_gone_is_dropped() {
         assert_eq!(count(&service, "refusal").await, 1, "the rest is submitted");
         let error = request.await.expect("no panic").expect_err("gone");
         assert!(
-            matches!(error.problem, RequestProblem::ReplyQueueDeleted),
+            matches!(error.kind, RequestErrorKind::ReplyQueueDeleted),
             "{error}"
         );
     }
@@ -184,7 +184,7 @@ async fn nobody_creates_a_reply_queue_for_another() {
     let submitted = service.submit(Answer { number: 1 }).to(queue).await;
     let error = submitted.expect_err("it does not exist");
     let missing = |error: &queue_runtime::Error| error.kind() == ErrorKind::QueueNotFound;
-    assert!(matches!(&error.problem, SubmitProblem::Storage(error) if missing(error)));
+    assert!(matches!(&error.kind, SubmitErrorKind::Storage(error) if missing(error)));
     assert!(reply_queues(&service).await.is_empty());
 }
 
@@ -262,7 +262,7 @@ async fn a_request_that_waits_learns_that_its_queue_is_deleted() {
     sleep(Duration::from_secs(1)).await;
     service.delete_reply_queue().await;
     let error = request.await.expect("no panic").expect_err("deleted");
-    assert!(matches!(error.problem, RequestProblem::ReplyQueueDeleted));
+    assert!(matches!(error.kind, RequestErrorKind::ReplyQueueDeleted));
 }
 
 /// Puts a reply queue there whose owner is gone, and returns its name.
@@ -428,7 +428,7 @@ async fn a_reply_queue_that_is_being_deleted_is_gone_for_its_owner() {
         faults.fail_every(operation, BEING_DELETED);
         let error = ask(&service, 1).await.expect_err("no reply can come");
         assert!(
-            matches!(error.problem, RequestProblem::ReplyQueueDeleted),
+            matches!(error.kind, RequestErrorKind::ReplyQueueDeleted),
             "{operation:?}: {error}"
         );
     }

@@ -8,7 +8,7 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, Operation, Poisoned, QueueName,
-    QueueService, Received, RequestError, RequestProblem,
+    QueueService, Received, RequestError, RequestErrorKind,
     wire::{Body, Event},
 };
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ async fn ask_and_settle(
     service: &QueueService,
     other: &QueueService,
     disposition: Disposition,
-) -> RequestProblem {
+) -> RequestErrorKind {
     let asked = service.clone();
     let request = tokio::spawn(async move { ask(&asked, 1).await });
     let accept = other
@@ -43,7 +43,7 @@ async fn ask_and_settle(
     let question = accept.wait(MINUTE).await.expect("no error").expect("asked");
     question.settle(disposition).await.expect("settled");
     let ended = request.await.expect("no panic");
-    ended.expect_err("no reply").problem
+    ended.expect_err("no reply").kind
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,15 +55,15 @@ async fn the_sender_of_a_request_is_told_at_once_that_it_gets_no_reply() {
         let completed = Disposition::complete().then(&Refusal { why: String::new() });
         for disposition in [Disposition::complete(), completed] {
             let problem = ask_and_settle(&service, &other, disposition).await;
-            assert!(matches!(problem, RequestProblem::NotReplied), "{problem}");
+            assert!(matches!(problem, RequestErrorKind::NotReplied), "{problem}");
         }
         let rejected = ask_and_settle(&service, &other, Disposition::reject("no tea")).await;
         assert!(
-            matches!(rejected, RequestProblem::Rejected { error: None }),
+            matches!(rejected, RequestErrorKind::Rejected { error: None }),
             "the text stays where it is: {rejected}"
         );
         let failed = ask_and_settle(&service, &other, Disposition::retry("no tea")).await;
-        let RequestProblem::Failed {
+        let RequestErrorKind::Failed {
             reason: PoisonReason::Failed,
             attempts: 1,
             error: None,
@@ -126,8 +126,8 @@ async fn a_request_whose_message_is_not_handled_fails_with_the_reason() {
     let error = request.await.expect("no panic").expect_err("undecodable");
     assert!(
         matches!(
-            error.problem,
-            RequestProblem::Failed {
+            error.kind,
+            RequestErrorKind::Failed {
                 reason: PoisonReason::Undecodable,
                 attempts: 1,
                 error: None
@@ -153,8 +153,8 @@ async fn a_request_whose_message_is_not_handled_fails_with_the_reason() {
     let error = request.await.expect("no panic").expect_err("expiring");
     assert!(
         matches!(
-            error.problem,
-            RequestProblem::Failed {
+            error.kind,
+            RequestErrorKind::Failed {
                 reason: PoisonReason::Expiring,
                 ..
             }
@@ -220,7 +220,7 @@ async fn a_follow_up_of_a_failure_is_no_answer_unless_it_is_a_reply() {
     assert_eq!(ask(&service, 7).await.expect("a reply").number, 7);
     let error = ask(&service, 0).await.expect_err("rejected");
     assert!(
-        matches!(error.problem, RequestProblem::Rejected { .. }),
+        matches!(error.kind, RequestErrorKind::Rejected { .. }),
         "{error}"
     );
     assert_eq!(count(&service, "refusal").await, 1);
@@ -243,7 +243,7 @@ async fn a_request_for_work_that_was_done_without_a_reply_is_told_so() {
         let request = service.request(Payment { number: 1 }).reply::<Answer>();
         let error: RequestError<_> = request.timeout(MINUTE).await.expect_err("no reply");
         assert!(
-            matches!(error.problem, RequestProblem::NotReplied),
+            matches!(error.kind, RequestErrorKind::NotReplied),
             "{error}"
         );
     }
@@ -261,7 +261,7 @@ async fn a_message_ends_also_if_its_sender_cannot_be_told() {
         faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
         let error = ask(&service, 1).await.expect_err("nobody tells it");
         assert!(
-            matches!(error.problem, RequestProblem::NoReply { .. }),
+            matches!(error.kind, RequestErrorKind::NoReply { .. }),
             "{error}"
         );
         assert_eq!(faults.injected(Operation::Apply), 1);
@@ -288,7 +288,7 @@ async fn a_handler_that_has_succeeded_does_not_run_again_because_of_a_request() 
     let listener = listener.expect("starts");
     let error = ask(&service, 1).await.expect_err("no reply");
     assert!(
-        matches!(error.problem, RequestProblem::NotReplied),
+        matches!(error.kind, RequestErrorKind::NotReplied),
         "told when the message is deleted: {error}"
     );
     assert_eq!(faults.injected(Operation::Apply), 1);

@@ -10,7 +10,7 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, ListenerEvent, ListenerHandle, Message, Operation,
-    QueueService, Received, SettleError, SettleProblem,
+    QueueService, Received, SettleError, SettleErrorKind,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
@@ -143,7 +143,7 @@ impl Listening {
 #[track_caller]
 pub(crate) fn unknown<T: Debug>(settled: Result<T, SettleError<Parcel>>) -> Delivery<Parcel> {
     failed(settled, |problem| {
-        matches!(problem, SettleProblem::Unknown(_))
+        matches!(problem, SettleErrorKind::Unknown(_))
     })
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn unknown<T: Debug>(settled: Result<T, SettleError<Parcel>>) -> Deli
 #[track_caller]
 pub(crate) fn lease_lost<T: Debug>(settled: Result<T, SettleError<Parcel>>) -> Delivery<Parcel> {
     failed(settled, |problem| {
-        matches!(problem, SettleProblem::LeaseLost(_))
+        matches!(problem, SettleErrorKind::LeaseLost(_))
     })
 }
 
@@ -159,16 +159,16 @@ pub(crate) fn lease_lost<T: Debug>(settled: Result<T, SettleError<Parcel>>) -> D
 #[track_caller]
 pub(crate) fn not_done<T: Debug>(settled: Result<T, SettleError<Parcel>>) -> Delivery<Parcel> {
     failed(settled, |problem| {
-        matches!(problem, SettleProblem::NotDone(_))
+        matches!(problem, SettleErrorKind::NotDone(_))
     })
 }
 
 #[track_caller]
 fn failed<T: Debug>(
     settled: Result<T, SettleError<Parcel>>,
-    is_expected: fn(&SettleProblem) -> bool,
+    is_expected: fn(&SettleErrorKind) -> bool,
 ) -> Delivery<Parcel> {
     let error = settled.expect_err("it fails");
-    assert!(is_expected(&error.problem), "{:?}", error.problem);
+    assert!(is_expected(&error.kind), "{:?}", error.kind);
     error.delivery
 }

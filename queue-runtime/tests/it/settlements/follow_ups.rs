@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use queue_runtime::testing::Fault;
-use queue_runtime::{ErrorKind, ListenerEventKind, MessageId, Operation, SettleProblem, Settled};
+use queue_runtime::{ErrorKind, ListenerEventKind, MessageId, Operation, SettleErrorKind, Settled};
 
 use crate::settlements::fixture::{Invoice, Stage, lease_lost, not_done, with_invoice};
 use crate::support::{events, stop};
@@ -24,14 +24,14 @@ async fn follow_ups_are_not_presumed_stored() {
     let mut listener = stage.listen();
     let found = events(&mut listener.events, 2, |_| true).await;
     let [
-        ListenerEventKind::NotSettled { problem, .. },
+        ListenerEventKind::NotSettled { error: problem, .. },
         ListenerEventKind::Completed { .. },
     ] = &found[..]
     else {
         panic!("{found:?}")
     };
     assert!(
-        matches!(problem, SettleProblem::LeaseLost(_)),
+        matches!(problem, SettleErrorKind::LeaseLost(_)),
         "{problem:?}"
     );
     assert_eq!(stage.faults.injected(Operation::Apply), 2);
@@ -91,8 +91,11 @@ async fn a_completion_is_remembered_when_its_follow_ups_are_stored() {
         let mut listener = stage.listen();
         let found = events(&mut listener.events, 2, |_| true).await;
         match (&found[..], stored) {
-            ([ListenerEventKind::NotSettled { problem, .. }, _], true) => {
-                assert!(matches!(problem, SettleProblem::NotDone(_)), "{problem:?}");
+            ([ListenerEventKind::NotSettled { error: problem, .. }, _], true) => {
+                assert!(
+                    matches!(problem, SettleErrorKind::NotDone(_)),
+                    "{problem:?}"
+                );
             }
             ([ListenerEventKind::Retried { .. }, _], false) => {}
             _ => panic!("stored: {stored}, {found:?}"),
@@ -180,7 +183,7 @@ async fn a_damaged_storage_does_not_count_as_refused_follow_ups() {
         let left = matches!(
             found[0],
             ListenerEventKind::NotSettled {
-                problem: SettleProblem::NotDone(_),
+                error: SettleErrorKind::NotDone(_),
                 ..
             }
         );

@@ -8,7 +8,7 @@ use queue_runtime::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage}
 use queue_runtime::sharded::{ShardedBackend, Shards};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{
-    ConnectError, ErrorKind, MessageId, QueueName, QueueService, Received, RetryAdvice,
+    ConnectErrorKind, ErrorKind, MessageId, QueueName, QueueService, Received, RetryAdvice,
     StorageRetry,
 };
 use tempfile::TempDir;
@@ -176,8 +176,8 @@ fn url(folder: &Path, files: &[&str]) -> String {
 
 async fn connect(url: &str) -> Result<QueueService, String> {
     let service = QueueService::builder(url).storage_retry(StorageRetry::never());
-    service.connect().await.map_err(|error| match error {
-        ConnectError::Storage(error) => error.to_string(),
+    service.connect().await.map_err(|error| match error.kind {
+        ConnectErrorKind::Storage(error) => error.to_string(),
         other => panic!("{other}"),
     })
 }

@@ -8,8 +8,8 @@ use queue_runtime::backend::Backend;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{Fault, TokioClock};
 use queue_runtime::{
-    AcceptError, ConnectError, Disposition, ErrorKind, Message, Operation, QueueService, Received,
-    RetryPolicy, StorageRetry,
+    AcceptError, AcceptErrorKind, ConnectError, ConnectErrorKind, Disposition, ErrorKind, Message,
+    Operation, QueueService, Received, RetryPolicy, StorageRetry,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
@@ -174,7 +174,10 @@ async fn a_queue_is_empty_only_if_all_shards_have_answered() {
             }
             Ok(None) => break,
             // One was slow twice. It is asked again after a pause.
-            Err(AcceptError::Storage(error)) if error.kind() == ErrorKind::Timeout => {
+            Err(AcceptError {
+                kind: AcceptErrorKind::Storage(error),
+                ..
+            }) if error.kind() == ErrorKind::Timeout => {
                 sleep(Duration::from_secs(30)).await;
             }
             Err(error) => panic!("{error}"),
@@ -197,7 +200,7 @@ async fn a_shard_that_never_answers_is_an_error_and_holds_up_no_other() {
     let hung = &world.accounts[2];
     hung.fail_every(Operation::Receive, Fault::Stalled);
     let refused = accept().await.expect_err("one has not answered");
-    let AcceptError::Storage(refused) = refused else {
+    let AcceptErrorKind::Storage(refused) = refused.kind else {
         panic!("{refused:?}")
     };
     assert_eq!(refused.kind(), ErrorKind::Timeout);
@@ -269,8 +272,10 @@ async fn programs_that_disagree_about_the_accounts_are_refused() {
         ("sharded:four|memory:a", "no number of shards"),
         ("sharded:4", "names no account"),
     ] {
-        match connect(url).await.expect_err("it is refused") {
-            ConnectError::Url { problem: found, .. } => assert!(found.contains(problem), "{found}"),
+        match connect(url).await.expect_err("it is refused").kind {
+            ConnectErrorKind::Url { problem: found, .. } => {
+                assert!(found.contains(problem), "{found}")
+            }
             other => panic!("{other}"),
         }
     }
@@ -298,7 +303,10 @@ async fn a_storage_that_is_slow_at_the_start_is_asked_again() {
     };
     fail(1);
     match connect(StorageRetry::never()).await {
-        Err(ConnectError::Storage(error)) => assert_eq!(error.kind(), ErrorKind::Timeout),
+        Err(ConnectError {
+            kind: ConnectErrorKind::Storage(error),
+            ..
+        }) => assert_eq!(error.kind(), ErrorKind::Timeout),
         other => panic!("{other:?}"),
     }
     fail(2);

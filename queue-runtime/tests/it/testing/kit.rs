@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use queue_runtime::envelope::ClientId;
-use queue_runtime::receive::CheckpointError;
+use queue_runtime::receive::CheckpointErrorKind;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{
-    Disposition, Failure, Message, Operation, Received, SubmitProblem, Submitted,
+    Disposition, Failure, Message, Operation, Received, SubmitErrorKind, Submitted,
     backend::TimeToLive,
 };
 use serde::{Deserialize, Serialize};
@@ -117,12 +117,15 @@ async fn a_checkpoint_of_a_message_made_by_hand_is_checked_and_can_be_read() {
         .checkpoint(&"x".repeat(2000))
         .await
         .expect_err("too large");
-    assert!(matches!(error, CheckpointError::TooLarge { .. }), "{error}");
+    assert!(
+        matches!(error.kind, CheckpointErrorKind::TooLarge { .. }),
+        "{error}"
+    );
     assert_eq!(made.progress::<u32>().expect("still the last"), Some(2));
 
     let bare = testing::received(Reading { degrees: 20 }).build();
     let error = bare.checkpoint(&2).await.expect_err("no room");
-    assert!(matches!(error, CheckpointError::Bare), "{error}");
+    assert!(matches!(error.kind, CheckpointErrorKind::Bare), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +160,7 @@ const LOST: &str = "the type reads another value than it writes at `lines[1].uni
 async fn what_its_type_reads_otherwise_is_refused_by_a_service_of_tests() {
     let service = testing::service().await;
     let refused = service.submit(renamed()).await.expect_err("refused");
-    assert!(matches!(refused.problem, SubmitProblem::Encode(_)));
+    assert!(matches!(refused.kind, SubmitErrorKind::Encode(_)));
     assert!(format!("{refused:?}").ends_with(LOST), "{refused:?}");
     service
         .submit(Renamed::default())

@@ -7,7 +7,8 @@ use std::time::Duration;
 use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    ErrorKind, Message, Operation, QueueName, QueueService, Received, StorageRetry, SubmitProblem,
+    ErrorKind, Message, Operation, Outcome, QueueName, QueueService, Received, StorageRetry,
+    SubmitErrorKind,
 };
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -21,9 +22,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ELSEWHERE: QueueName = QueueName::from_static("orders-elsewhere");
 
 /// The kind of the storage's error.
-fn kind(problem: &SubmitProblem) -> ErrorKind {
+fn kind(problem: &SubmitErrorKind) -> ErrorKind {
     match problem {
-        SubmitProblem::Storage(error) => error.kind(),
+        SubmitErrorKind::Storage(error) => error.kind(),
         other => panic!("not of the storage: {other}"),
     }
 }
@@ -125,7 +126,7 @@ async fn an_unknown_outcome_puts_nothing_twice() {
             .storage_retry(StorageRetry::never())
     };
     let failed = once().await.expect_err("the answer was lost");
-    assert!(failed.is_unknown());
+    assert_eq!(failed.outcome(), Outcome::Unknown);
     let repeated = once().await.expect("answered");
     assert!(repeated.duplicate);
     assert_eq!(Some(repeated.id), failed.id);
@@ -212,7 +213,7 @@ async fn what_cannot_be_unique_is_refused() {
     let refused = refused.expect_err("it has no key");
     assert_eq!((&refused.message, &refused.id), (&Event::Tick, &None));
     assert!(
-        matches!(refused.problem, SubmitProblem::NoKey { kind: "event" }),
+        matches!(refused.kind, SubmitErrorKind::NoKey { kind: "event" }),
         "{refused}"
     );
     let paid = service
@@ -223,19 +224,19 @@ async fn what_cannot_be_unique_is_refused() {
 
     let zero = service.submit(order(1)).unique_for(Duration::ZERO).await;
     assert_eq!(
-        kind(&zero.expect_err("refused").problem),
+        kind(&zero.expect_err("refused").kind),
         ErrorKind::InvalidInput
     );
     let encoded = service
         .submit(order(1))
         .unique_for(HOUR)
         .encode_for_outbox();
-    let encoded = encoded.expect_err("refused").problem;
+    let encoded = encoded.expect_err("refused").kind;
     assert_eq!(kind(&encoded), ErrorKind::InvalidInput, "{encoded}");
 
     let (service, _) = Storage::new().connect().await;
     let unsupported = service.submit(order(1)).unique_for(HOUR).await;
-    let unsupported = unsupported.expect_err("refused").problem;
+    let unsupported = unsupported.expect_err("refused").kind;
     assert_eq!(kind(&unsupported), ErrorKind::Unsupported);
     assert!(
         unsupported.to_string().contains("unique_in"),
@@ -258,7 +259,7 @@ async fn a_store_records_submissions_where_the_storage_cannot() {
     faults.fail_every(Operation::Put, Fault::Refused(ErrorKind::Storage));
     let failed = submit(2).storage_retry(StorageRetry::never()).await;
     assert_eq!(
-        kind(&failed.expect_err("the storage fails").problem),
+        kind(&failed.expect_err("the storage fails").kind),
         ErrorKind::Storage
     );
     faults.heal();
@@ -304,13 +305,13 @@ async fn a_released_key_is_submitted_again() {
     let store = service.results().expect("memory has one");
     let stored = service.submit(order(1)).unique_in(&store, HOUR);
     let stored = stored.release_unique().await.expect_err("refused");
-    assert_eq!(kind(&stored.problem), ErrorKind::Unsupported);
+    assert_eq!(kind(&stored.kind), ErrorKind::Unsupported);
     let tick = service.submit(Event::Tick).release_unique().await;
-    let tick = tick.expect_err("it has no key").problem;
-    assert!(matches!(tick, SubmitProblem::NoKey { .. }), "{tick}");
+    let tick = tick.expect_err("it has no key").kind;
+    assert!(matches!(tick, SubmitErrorKind::NoKey { .. }), "{tick}");
     let (service, _) = Storage::new().connect().await;
     let unsupported = service.submit(order(1)).release_unique().await;
-    let unsupported = unsupported.expect_err("refused").problem;
+    let unsupported = unsupported.expect_err("refused").kind;
     assert_eq!(kind(&unsupported), ErrorKind::Unsupported);
 }
 
@@ -360,7 +361,7 @@ async fn a_scope_spans_queues_and_is_independent_of_them() {
     assert!(!submitted.expect("submitted").duplicate);
 
     let aimless = service.submit(order(3)).unique_scope("orders");
-    let aimless = aimless.await.expect_err("refused").problem;
+    let aimless = aimless.await.expect_err("refused").kind;
     assert_eq!(kind(&aimless), ErrorKind::InvalidInput);
     assert!(
         aimless

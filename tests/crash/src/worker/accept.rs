@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_runtime::{AcceptError, Delivery, Disposition, RetryPolicy, Settled};
+use queue_runtime::{AcceptError, AcceptErrorKind, Delivery, Disposition, RetryPolicy, Settled};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};
@@ -29,7 +29,10 @@ async fn many<M: Named>(desk: &Desk) {
     let accept = accept.create_queue().retry(RetryPolicy::fixed(WAIT));
     let deliveries = match accept.await {
         Ok(deliveries) => deliveries,
-        Err(AcceptError::Storage(_)) => return tokio::time::sleep(WAIT).await,
+        Err(AcceptError {
+            kind: AcceptErrorKind::Storage(_),
+            ..
+        }) => return tokio::time::sleep(WAIT).await,
         Err(error) => panic!("{error}"),
     };
     let mut done = Vec::new();
@@ -78,7 +81,10 @@ async fn one<M: Named>(desk: &Desk) {
         Ok(Some(delivery)) => delivery,
         Ok(None) => return,
         // Locked for too long, for example by a process that is stopped.
-        Err(AcceptError::Storage(_)) => return tokio::time::sleep(WAIT).await,
+        Err(AcceptError {
+            kind: AcceptErrorKind::Storage(_),
+            ..
+        }) => return tokio::time::sleep(WAIT).await,
         Err(error) => panic!("{error}"),
     };
     let (name, lease) = (delivery.name().to_owned(), work::lease(&delivery));

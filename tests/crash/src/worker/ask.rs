@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::RequestProblem;
+use queue_runtime::RequestErrorKind;
 use tokio::task::JoinSet;
 
 use super::Desk;
@@ -62,12 +62,12 @@ pub(super) async fn run(desk: Arc<Desk>, within: Duration) {
             let end = match request.reply::<Answer>().timeout(within).await {
                 Ok(reply) if reply.question == number => End::Answered,
                 Ok(_) => End::Mistaken,
-                Err(error) => match error.problem {
-                    RequestProblem::NoReply { .. } => End::NoReply,
-                    RequestProblem::ReplyQueueDeleted => End::Deleted,
-                    RequestProblem::ReplyQueue(_)
-                    | RequestProblem::NotSubmitted { .. }
-                    | RequestProblem::Submit(_) => End::Failed,
+                Err(error) => match error.kind {
+                    RequestErrorKind::NoReply { .. } => End::NoReply,
+                    RequestErrorKind::ReplyQueueDeleted => End::Deleted,
+                    RequestErrorKind::ReplyQueue(_)
+                    | RequestErrorKind::NotSubmitted { .. }
+                    | RequestErrorKind::Submit(_) => End::Failed,
                     problem => panic!("{problem}"),
                 },
             };

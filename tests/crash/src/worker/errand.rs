@@ -1,7 +1,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use queue_runtime::{AcceptError, Disposition, Error, SettleProblem, SubmitProblem};
+use queue_runtime::{
+    AcceptError, AcceptErrorKind, Disposition, Error, SettleErrorKind, SubmitErrorKind,
+};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};
@@ -38,8 +40,8 @@ async fn submit(desk: &Desk, at: usize, class: Class) {
             .write(Event::Submitting, &name, Lease::default());
         match desk.service.submit(Order::named(&name)).await {
             Ok(_) => return desk.ledger.write(Event::Submitted, &name, Lease::default()),
-            Err(error) => match error.problem {
-                SubmitProblem::Storage(error) => report(&error),
+            Err(error) => match error.kind {
+                SubmitErrorKind::Storage(error) => report(&error),
                 problem => panic!("{problem}"),
             },
         }
@@ -52,7 +54,10 @@ async fn settle(desk: &Desk) {
         let accept = desk.service.accept::<Order>().visibility_timeout(LEASE);
         let delivery = match accept.await {
             Ok(delivery) => delivery,
-            Err(AcceptError::Storage(error)) => {
+            Err(AcceptError {
+                kind: AcceptErrorKind::Storage(error),
+                ..
+            }) => {
                 report(&error);
                 continue;
             }
@@ -68,8 +73,8 @@ async fn settle(desk: &Desk) {
         };
         match delivery.settle(disposition).await {
             Ok(_) => return desk.ledger.write(Event::Completed, &name, lease),
-            Err(error) => match error.problem {
-                SettleProblem::Unknown(error) | SettleProblem::NotDone(error) => report(&error),
+            Err(error) => match error.kind {
+                SettleErrorKind::Unknown(error) | SettleErrorKind::NotDone(error) => report(&error),
                 problem => panic!("failed to settle: {problem}"),
             },
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::{
-    Delivery, ErrorKind, Outcome, QueueService, RetryAdvice, StorageRetry, SubmitProblem,
+    Delivery, ErrorKind, Outcome, QueueService, RetryAdvice, StorageRetry, SubmitErrorKind,
     SystemClock,
 };
 
@@ -61,7 +61,7 @@ async fn fill(producer: &QueueService, waiting: &mut BTreeSet<String>) {
             break problem;
         }
     };
-    let SubmitProblem::Storage(error) = refused else {
+    let SubmitErrorKind::Storage(error) = refused else {
         panic!("{refused}");
     };
     println!("{} orders; then: {error}", waiting.len());
@@ -106,7 +106,7 @@ async fn accept(service: &QueueService, completed: usize) -> Option<Delivery<Ord
 async fn submit(
     service: &QueueService,
     waiting: &mut BTreeSet<String>,
-) -> Result<(), SubmitProblem> {
+) -> Result<(), SubmitErrorKind> {
     let from = waiting.len();
     let order = |number| Order {
         name: format!("{number}-p"),
@@ -117,7 +117,7 @@ async fn submit(
         .submit_all(orders)
         .storage_retry(StorageRetry::never())
         .await;
-    submitted.map_err(|error| error.problem)?;
+    submitted.map_err(|error| error.kind)?;
     waiting.extend((from..from + ORDERS).map(|number| format!("{number}-p")));
     Ok(())
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use queue_runtime::{Disposition, SettleProblem};
+use queue_runtime::{Disposition, SettleErrorKind};
 
 use super::Desk;
 use crate::messages::Order;
@@ -62,8 +62,8 @@ pub(super) async fn run(desk: &Desk, settle: Settle) {
     };
     match delivery.settle(disposition).await {
         Ok(settled) => println!("{settled:?}"),
-        Err(error) => match error.problem {
-            SettleProblem::LeaseLost(_) => println!("LeaseLost"),
+        Err(error) => match error.kind {
+            SettleErrorKind::LeaseLost(_) => println!("LeaseLost"),
             problem => println!("{problem:?}"),
         },
     }

@@ -2,7 +2,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use queue_runtime::sqlite::rusqlite::TransactionBehavior;
-use queue_runtime::{Disposition, Failure, FollowUp, Received, SubmitProblem};
+use queue_runtime::{Disposition, Failure, FollowUp, Received, SubmitErrorKind};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};
@@ -63,10 +63,10 @@ async fn submit(desk: &Desk, orders: Vec<Order>, expires: bool) {
     } else {
         submission
     };
-    match submission.await.map_err(|failed| failed.problem) {
+    match submission.await.map_err(|failed| failed.kind) {
         Ok(_) => note(Event::Submitted),
         // Locked for too long, for example by a process that is stopped.
-        Err(SubmitProblem::Storage(_)) => {}
+        Err(SubmitErrorKind::Storage(_)) => {}
         Err(problem) => panic!("{problem}"),
     }
 }

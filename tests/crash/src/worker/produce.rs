@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_runtime::SubmitProblem;
+use queue_runtime::SubmitErrorKind;
 use queue_tests::incompressible;
 
 use super::Desk;
@@ -62,17 +62,17 @@ async fn submit(desk: &Desk, orders: Vec<Order>, class: Class) {
                 Class::Expiring => submit.time_to_live(TIME_TO_LIVE),
                 _ => submit,
             };
-            submit.await.err().map(|error| error.problem)
+            submit.await.err().map(|error| error.kind)
         }
         _ => {
             let submitted = desk.service.submit_all(orders).await;
-            submitted.err().map(|error| error.problem)
+            submitted.err().map(|error| error.kind)
         }
     };
     match problem {
         None => note(Event::Submitted),
         // Locked for too long, for example by a process that is stopped.
-        Some(SubmitProblem::Storage(_)) => {}
+        Some(SubmitErrorKind::Storage(_)) => {}
         Some(problem) => panic!("{problem}"),
     }
 }

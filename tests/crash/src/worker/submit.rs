@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::error_chain;
 use queue_core::{Outcome, RetryAdvice};
-use queue_runtime::SubmitProblem;
+use queue_runtime::SubmitErrorKind;
 use rand::seq::SliceRandom as _;
 use tokio::task::JoinSet;
 
@@ -82,11 +82,11 @@ async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn ResultStore>>, number: u6
             Ok(answer) => {
                 return println!("{ANSWERED} {number} {} {}", answer.id, answer.duplicate);
             }
-            Err(error) => error.problem,
+            Err(error) => error.kind,
         };
         match &problem {
             // Others have locked the file or held the key for too long.
-            SubmitProblem::Storage(error) if error.retry() != RetryAdvice::Permanent => {
+            SubmitErrorKind::Storage(error) if error.retry() != RetryAdvice::Permanent => {
                 if error.outcome() == Outcome::Unknown {
                     println!("{UNKNOWN} {number}");
                 }

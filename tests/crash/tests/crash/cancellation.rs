@@ -14,7 +14,7 @@ use queue_crash::messages::{Order, Receipt};
 use queue_crash::sabotage::{Bug, Sabotaged};
 use queue_runtime::backend::{MemoryBackend, SqliteBackend};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Delivery, Disposition, QueueService, RequestProblem};
+use queue_runtime::{Delivery, Disposition, QueueService, RequestErrorKind};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -418,7 +418,7 @@ async fn request(storage: Storage) {
         match &completed {
             Some(replied) => {
                 let error = replied.as_ref().expect_err("nobody replies");
-                let in_vain = matches!(error.problem, RequestProblem::NoReply { .. });
+                let in_vain = matches!(error.kind, RequestErrorKind::NoReply { .. });
                 assert!(in_vain && stored == 1, "{storage:?}, {polls}: {error}");
             }
             None => assert!(stored <= 1, "{storage:?}, {polls}"),

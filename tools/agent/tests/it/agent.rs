@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_agent::{
-    AgentBuilder, AgentError, AgentEvent, AgentEventKind, AgentHandle, AgentState, Instance,
+    AgentBuilder, AgentErrorKind, AgentEvent, AgentEventKind, AgentHandle, AgentState, Instance,
     InstanceTarget, Instances,
 };
 use queue_runtime::testing::{Fault, FaultInjector};
@@ -415,7 +415,10 @@ async fn invalid_settings_are_refused() {
     #[expect(clippy::reversed_empty_ranges, reason = "it is refused")]
     let empty = AgentBuilder::new(queue(), InstanceTarget::new(3..=2, SECOND));
     let error = empty.advise().expect_err("refused");
-    assert!(matches!(error, AgentError::Setting { .. }), "{error:?}");
+    assert!(
+        matches!(error.kind, AgentErrorKind::Setting { .. }),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("maximum number of instances"));
     let target = InstanceTarget::new(0..=1, SECOND);
     let hasty = AgentBuilder::new(queue(), target).interval(Duration::ZERO);
@@ -425,5 +428,5 @@ async fn invalid_settings_are_refused() {
     let error = AgentBuilder::new(long, target)
         .advise()
         .expect_err("refused");
-    assert!(matches!(error, AgentError::Name(_)), "{error:?}");
+    assert!(matches!(error.kind, AgentErrorKind::Name(_)), "{error:?}");
 }

@@ -172,7 +172,7 @@ async fn put(
     }
     if let Err(error) = imported {
         let line = batch.lines.get(error.imported).copied().unwrap_or(first);
-        let is_unknown = error.error.outcome() == Outcome::Unknown;
+        let is_unknown = error.outcome() == Outcome::Unknown;
         let failure = imported.stopped_at(line, error.error.into());
         return Err(if is_unknown {
             failure.after("this line and the next ones may be imported too")

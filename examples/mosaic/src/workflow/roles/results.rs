@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::idempotency::{ResultStore, WorkKey};
-use queue_runtime::{Failure, OnceError, QueueService, RequestId, RetryAdvice, once};
+use queue_runtime::{
+    Failure, OnceError, OnceErrorKind, QueueService, RequestId, RetryAdvice, once,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -60,7 +62,10 @@ impl Results {
             .wait(self.lease);
         match done.await {
             Ok(result) => Ok(result),
-            Err(OnceError::Work(failure)) => Err(failure),
+            Err(OnceError {
+                kind: OnceErrorKind::Work(failure),
+                ..
+            }) => Err(failure),
             Err(error) if may_pass(&error) => Err(Failure::postpone(self.lease, error)),
             Err(error) => Err(Failure::retry(error)),
         }
@@ -84,10 +89,10 @@ impl Results {
 
 /// Whether waiting may help.
 fn may_pass<T, E>(error: &OnceError<T, E>) -> bool {
-    let source = match error {
-        OnceError::InFlight { .. } | OnceError::Lost { .. } => return true,
-        OnceError::Store { source, .. } => Some(source),
-        OnceError::NotRecorded { source, .. } => source.as_ref(),
+    let source = match &error.kind {
+        OnceErrorKind::InFlight | OnceErrorKind::Lost => return true,
+        OnceErrorKind::Store(source) => Some(source),
+        OnceErrorKind::NotRecorded { source, .. } => source.as_ref(),
         _ => return false,
     };
     source.is_none_or(|source| source.retry() != RetryAdvice::Permanent)

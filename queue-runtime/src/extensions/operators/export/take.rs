@@ -57,8 +57,7 @@ pub struct TakenOff {
 }
 
 /// The error of [`Taken::delete`], which has deleted a part of the messages.
-#[derive(Clone, thiserror::Error)]
-#[error("stopped after {} deleted messages: {error}", so_far.deleted)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct DeleteError {
     /// The messages that were deleted in spite of the error.
@@ -69,7 +68,14 @@ pub struct DeleteError {
     pub error: Error,
 }
 
-queue_core::debug_as_text!(DeleteError);
+queue_core::error_of_storage!(
+    DeleteError;
+    |this, f| write!(f, "failed to delete more than {} messages: {}", this.so_far.deleted, this.error);
+    match this.unknown {
+        0 => this.error.outcome(),
+        _ => Outcome::Unknown,
+    }
+);
 
 impl AnyQueue {
     /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. Nobody else receives them within

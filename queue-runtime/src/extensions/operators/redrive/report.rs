@@ -1,5 +1,5 @@
 use queue_core::backend::StorageId;
-use queue_core::{Envelope, Error, QueueName};
+use queue_core::{Envelope, Error, Outcome, QueueName};
 
 /// The result of a redrive: the numbers of messages by outcome.
 ///
@@ -176,8 +176,7 @@ pub enum RedriveOutcome {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, thiserror::Error)]
-#[error("stopped a redrive after {} messages: {error}", so_far.redriven)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct RedriveError {
     /// The counts of what happened before the error.
@@ -191,7 +190,14 @@ pub struct RedriveError {
     pub error: Error,
 }
 
-queue_core::debug_as_text!(RedriveError);
+queue_core::error_of_storage!(
+    RedriveError;
+    |this, f| write!(f, "failed to redrive more than {} messages: {}", this.so_far.redriven, this.error);
+    match this.unknown {
+        0 => this.error.outcome(),
+        _ => Outcome::Unknown,
+    }
+);
 
 impl Redriven {
     pub(super) fn count(&mut self, outcome: &RedriveOutcome) {

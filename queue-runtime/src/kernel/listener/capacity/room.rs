@@ -16,7 +16,7 @@ use crate::kernel::listener::core::Core;
 use crate::kernel::listener::flow::breaker::Probe;
 use crate::kernel::listener::flow::keys::KeyTurn;
 use crate::kernel::listener::flow::rate::Allowance;
-use crate::kernel::listener::info::ReceiveError;
+use crate::kernel::listener::info::ReceiveErrorKind;
 use crate::kernel::receive::{Fetched, Ready};
 
 /// The right to receive messages. What is not split off is given back when this is dropped.
@@ -50,7 +50,7 @@ impl Grant {
         capacity: &Arc<Capacity>,
         max: usize,
         allowance: Option<Allowance>,
-    ) -> Result<Self, ReceiveError> {
+    ) -> Result<Self, ReceiveErrorKind> {
         let allowed = allowance.as_ref().map_or(max, Allowance::count);
         let max = max.min(allowed);
         capacity.permits.acquire().await;
@@ -76,7 +76,7 @@ impl Grant {
         let readiness = &capacity.ready;
         if readiness.is_needed() {
             let first = readiness.wait().await;
-            grant.ready.push(first.map_err(ReceiveError::NotReady)?);
+            grant.ready.push(first.map_err(ReceiveErrorKind::NotReady)?);
         }
         if let Some(lane) = &capacity.lane {
             grant.shared = lane.acquire(grant.permits).await;

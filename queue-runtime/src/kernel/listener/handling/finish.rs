@@ -13,7 +13,7 @@ use crate::kernel::listener::flow::breaker::{CircuitChange, Probed};
 use crate::kernel::observe;
 use crate::kernel::panic::catch_async;
 use crate::kernel::policy::Settlement;
-use crate::kernel::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
+use crate::kernel::receive::{End, Handled, SettleErrorKind, Settled, Settling, outcome};
 
 /// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
 pub(super) async fn finish(run: &HandlerRun) {
@@ -54,7 +54,7 @@ pub(super) fn abandon(run: &HandlerRun) {
 }
 
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.
-pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleProblem>) {
+pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleErrorKind>) {
     let core = run.core();
     if let Some(known) = run.take_known() {
         known.settled(match settled {
@@ -84,7 +84,7 @@ pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleProblem>) 
 fn event(
     id: MessageId,
     attempt: u32,
-    settled: Result<Settled, SettleProblem>,
+    settled: Result<Settled, SettleErrorKind>,
 ) -> ListenerEventKind {
     match settled {
         Ok(Settled::Completed) => ListenerEventKind::Completed { id, attempt },
@@ -102,11 +102,11 @@ fn event(
         },
         Ok(Settled::Released) => ListenerEventKind::Released { id },
         Ok(Settled::Postponed { after }) => ListenerEventKind::Postponed { id, after },
-        Err(problem) => ListenerEventKind::NotSettled { id, problem },
+        Err(error) => ListenerEventKind::NotSettled { id, error },
     }
 }
 
-async fn settle(run: &HandlerRun) -> Result<Settled, SettleProblem> {
+async fn settle(run: &HandlerRun) -> Result<Settled, SettleErrorKind> {
     let core = run.core();
     let ended = run
         .ended()

@@ -11,7 +11,7 @@ use super::{Intake, Presence, ask, idleness, pauses};
 use crate::kernel::listener::capacity::{Grant, Throttled, is_throttled};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::listener::info::ReceiveError;
+use crate::kernel::listener::info::ReceiveErrorKind;
 use crate::kernel::listener::phase::{DrainEnd, ListenerPhase};
 use crate::kernel::notify::Wakeup;
 use crate::kernel::panic::catch_async;
@@ -93,7 +93,7 @@ pub(super) async fn run(mut presence: Presence) {
     let intake = Arc::clone(&presence.intake);
     let mut streak = Streak::default();
     while let Err(panic) = catch_async(receive_until_end(&mut presence, &mut streak)).await {
-        let after = failed(&intake, ReceiveError::Panicked(panic), streak.failure());
+        let after = failed(&intake, ReceiveErrorKind::Panicked(panic), streak.failure());
         if stopped_within(&intake.core, after).await || !presence.is_needed() {
             return;
         }
@@ -144,7 +144,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         streak.owed = streak.owed.saturating_add(announced);
         let found = match (opened, granted) {
             (Ok(_), Ok(grant)) => receive(intake, grant).await,
-            (Err(error), _) => Err(ReceiveError::Storage(error)),
+            (Err(error), _) => Err(ReceiveErrorKind::Storage(error)),
             (_, Err(error)) => Err(error),
         };
         drop(in_order);
@@ -180,8 +180,8 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                     Next::End => return,
                 }
             }
-            Err(ReceiveError::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
-                missing(intake, ReceiveError::Storage(error));
+            Err(ReceiveErrorKind::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
+                missing(intake, ReceiveErrorKind::Storage(error));
                 core.phase.drained(DrainEnd::QueueMissing);
                 idle_pause(intake, idleness(intake, streak.empty(intake, woken)))
             }
@@ -273,7 +273,7 @@ fn aligned(pause: Duration, now: Duration) -> Duration {
 }
 
 /// Records that the queue is missing, and reports it once until it exists.
-fn missing(intake: &Intake, error: ReceiveError) {
+fn missing(intake: &Intake, error: ReceiveErrorKind) {
     let core = &intake.core;
     if intake.receiving.missing(&*core.context.clock, error) {
         core.tell(ListenerEventKind::QueueMissing);
@@ -299,7 +299,7 @@ struct Found {
 }
 
 /// Receives as many messages as are granted, and has a task handle each.
-async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveError> {
+async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveErrorKind> {
     let core = &intake.core;
     let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
@@ -308,7 +308,7 @@ async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveErro
     })
     .await;
     observe(intake, fetched.as_ref().err());
-    let fetched = fetched.map_err(ReceiveError::Storage)?;
+    let fetched = fetched.map_err(ReceiveErrorKind::Storage)?;
     if intake
         .receiving
         .succeeded(&*core.context.clock, fetched.len())
@@ -348,28 +348,30 @@ fn observe(intake: &Intake, error: Option<&Error>) {
 
 /// Records and reports a failure, the last of `failures` in a row, and returns the delay before the next receive. Unlike
 /// an empty or missing queue, a failure does not count as idleness.
-fn failed(intake: &Intake, error: ReceiveError, failures: u32) -> Duration {
+fn failed(intake: &Intake, error: ReceiveErrorKind, failures: u32) -> Duration {
     let core = &intake.core;
     let clock = &*core.context.clock;
     intake.receiving.failed(clock, error.clone());
     let retry = match &error {
-        ReceiveError::Storage(error) => error.retry(),
-        ReceiveError::NoThread(_) | ReceiveError::NotReady(_) | ReceiveError::Panicked(_) => {
-            RetryAdvice::Temporary
-        }
+        ReceiveErrorKind::Storage(error) => error.retry(),
+        ReceiveErrorKind::NoThread(_)
+        | ReceiveErrorKind::NotReady(_)
+        | ReceiveErrorKind::Panicked(_) => RetryAdvice::Temporary,
     };
     let after = outage_pause(retry, failures, jitter());
     match error {
-        ReceiveError::Storage(error) => {
+        ReceiveErrorKind::Storage(error) => {
             core.tell(ListenerEventKind::ReceiveFailed { error, after })
         }
-        ReceiveError::NoThread(error) => core.tell(ListenerEventKind::NoThread { error, after }),
-        ReceiveError::NotReady(error) => {
+        ReceiveErrorKind::NoThread(error) => {
+            core.tell(ListenerEventKind::NoThread { error, after })
+        }
+        ReceiveErrorKind::NotReady(error) => {
             let (queue, text) = (&core.consumer.queue, error.chain());
             tracing::error!(%queue, error = text, ?after, "a layer or service failed to become ready; trying again");
             core.publish(|| ListenerEventKind::NotReady { error, after });
         }
-        ReceiveError::Panicked(panic) => {
+        ReceiveErrorKind::Panicked(panic) => {
             core.tell(ListenerEventKind::TaskPanicked { panic, after })
         }
     }

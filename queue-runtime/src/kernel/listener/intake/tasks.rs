@@ -5,12 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use queue_core::Timestamp;
 use queue_core::clock::Clock;
 use queue_core::internal::{LockExt as _, between};
+use queue_core::{QueueName, Timestamp};
 use tokio::sync::Notify;
 
-use crate::kernel::listener::info::{ReceiveError, ReceiveFailure};
+use crate::kernel::listener::info::{ReceiveError, ReceiveErrorKind, ReceiveFailure};
 use crate::kernel::policy::TaskRange;
 use crate::kernel::receive::Fetched;
 
@@ -171,7 +171,7 @@ struct Failing {
     since: Timestamp,
     /// On the monotonic clock.
     began: Duration,
-    error: ReceiveError,
+    error: ReceiveErrorKind,
 }
 
 impl Receiving {
@@ -195,7 +195,7 @@ impl Receiving {
     }
 
     /// Records that the queue does not exist. Returns whether that is news.
-    pub(super) fn missing(&self, clock: &dyn Clock, error: ReceiveError) -> bool {
+    pub(super) fn missing(&self, clock: &dyn Clock, error: ReceiveErrorKind) -> bool {
         self.failed(clock, error);
         let mut last = self.0.hold();
         let is_news = last.found != Found::NoQueue;
@@ -203,7 +203,7 @@ impl Receiving {
         is_news
     }
 
-    pub(super) fn failed(&self, clock: &dyn Clock, error: ReceiveError) {
+    pub(super) fn failed(&self, clock: &dyn Clock, error: ReceiveErrorKind) {
         let mut state = self.0.hold();
         let (since, began) = match &state.failing {
             Some(failing) => (failing.since, failing.began),
@@ -220,12 +220,15 @@ impl Receiving {
         self.0.hold().last_success
     }
 
-    pub(super) fn failure(&self, clock: &dyn Clock) -> Option<ReceiveFailure> {
+    pub(super) fn failure(&self, clock: &dyn Clock, queue: &QueueName) -> Option<ReceiveFailure> {
         let state = self.0.hold();
         state.failing.as_ref().map(|failing| ReceiveFailure {
             since: failing.since,
             lasted: clock.monotonic().saturating_sub(failing.began),
-            error: failing.error.clone(),
+            error: ReceiveError {
+                queue: queue.clone(),
+                kind: failing.error.clone(),
+            },
         })
     }
 }

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use queue_core::internal::error_chain;
 use queue_core::{DecodeError, ErrorKind};
 
-use super::AcceptError;
+use super::{AcceptError, AcceptErrorKind};
 use crate::kernel::context::Context;
 use crate::kernel::notify::Wakeups;
 use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
@@ -23,7 +23,7 @@ use crate::kernel::receive::idempotent::claim;
 use crate::kernel::receive::incoming::{Fetched, Incoming};
 use crate::kernel::receive::received::Received;
 use crate::kernel::repeat::Repeats;
-use crate::kernel::settlement::{SettleProblem, Settled, Settling, outcome};
+use crate::kernel::settlement::{SettleErrorKind, Settled, Settling, outcome};
 
 /// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
 /// the notifier may fail.
@@ -44,8 +44,13 @@ pub(super) struct Accepting<M> {
 }
 
 impl<M> Accepting<M> {
+    pub(super) fn error(&self, kind: AcceptErrorKind) -> AcceptError {
+        let queue = self.consumer.queue.clone();
+        AcceptError { queue, kind }
+    }
+
     /// Accepts up to `max` messages. Returns none only if the queue is empty.
-    pub(super) async fn accept(&self) -> Result<Unclaimed<M>, AcceptError> {
+    pub(super) async fn accept(&self) -> Result<Unclaimed<M>, AcceptErrorKind> {
         let (context, consumer) = (&self.context, &self.consumer);
         self.check()?;
         let until = context.clock.monotonic().saturating_add(self.wait);
@@ -81,12 +86,12 @@ impl<M> Accepting<M> {
                     tracing::warn!(%queue, %error, "failed to accept more messages; returning the accepted messages");
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
-                    return Err(AcceptError::QueueNotFound(consumer.queue.clone()));
+                    return Err(AcceptErrorKind::QueueNotFound);
                 }
                 Err(error) => {
                     woken = None;
                     let paused = Box::pin(repeats.pause(error)).await;
-                    paused.map_err(AcceptError::Storage)?;
+                    paused.map_err(AcceptErrorKind::Storage)?;
                     continue;
                 }
             }
@@ -133,15 +138,15 @@ impl<M> Accepting<M> {
     }
 
     /// Checks whether the messages may be accepted here.
-    fn check(&self) -> Result<(), AcceptError> {
+    fn check(&self) -> Result<(), AcceptErrorKind> {
         let context = &self.context;
         if !context.timer.has_timer(&*context.clock) {
-            return Err(AcceptError::NoTimer);
+            return Err(AcceptErrorKind::NoTimer);
         }
         let types = self.consumer.serves.types();
         if !types.is_empty() {
             let checked = context.served.check(&self.consumer.queue, types);
-            checked.map_err(AcceptError::KindMismatch)?;
+            checked.map_err(AcceptErrorKind::KindMismatch)?;
         }
         Ok(())
     }
@@ -152,7 +157,7 @@ impl<M> Accepting<M> {
         &self,
         fetched: Vec<Fetched>,
         accepted: &mut Unclaimed<M>,
-    ) -> Result<(), AcceptError> {
+    ) -> Result<(), AcceptErrorKind> {
         let (context, consumer) = (&self.context, &self.consumer);
         let is_alone = fetched.len() == 1;
         let delivered = fetched.into_iter().map(|fetched| {
@@ -182,7 +187,10 @@ impl<M> Accepting<M> {
     }
 
     /// Returns a delivery of the message, or settles the message if it cannot be handled.
-    async fn deliver_one(&self, mut undecided: Undecided<'_>) -> Result<Unclaimed<M>, AcceptError> {
+    async fn deliver_one(
+        &self,
+        mut undecided: Undecided<'_>,
+    ) -> Result<Unclaimed<M>, AcceptErrorKind> {
         let (context, consumer) = (&self.context, &self.consumer);
         let refusal = match self.prepare(undecided.incoming()).await {
             Ok(received) => {
@@ -194,8 +202,8 @@ impl<M> Accepting<M> {
             Err(refusal) => refusal,
         };
         let refused = match refusal {
-            Refusal::NoClaim(error) => Err(AcceptError::Idempotency(error)),
-            Refusal::NoData(error) => Err(AcceptError::Data(error)),
+            Refusal::NoClaim(error) => Err(AcceptErrorKind::Idempotency(error)),
+            Refusal::NoData(error) => Err(AcceptErrorKind::Data(error)),
             refusal => {
                 let settling = Settling::new(context, consumer, undecided.incoming());
                 self.refused(Box::pin(refusal.settle(settling)).await)
@@ -218,17 +226,13 @@ impl<M> Accepting<M> {
     }
 
     /// Skips a message that is not handled, unless it could not be settled.
-    fn refused(&self, settled: Result<Settled, SettleProblem>) -> Result<(), AcceptError> {
-        let queue = &self.consumer.queue;
+    fn refused(&self, settled: Result<Settled, SettleErrorKind>) -> Result<(), AcceptErrorKind> {
         self.consumer
             .measures(&self.context)
             .settled(outcome(&settled));
         match settled {
-            Ok(_) | Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(()),
-            Err(problem) => Err(AcceptError::Settle {
-                queue: queue.clone(),
-                problem,
-            }),
+            Ok(_) | Err(SettleErrorKind::LeaseLost(_) | SettleErrorKind::Expired(_)) => Ok(()),
+            Err(kind) => Err(AcceptErrorKind::Settle(kind)),
         }
     }
 }

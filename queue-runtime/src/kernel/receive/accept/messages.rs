@@ -9,7 +9,7 @@ use queue_core::RetryAdvice;
 
 use super::accepting::Accepting;
 use super::accepting::Unclaimed;
-use super::{AcceptError, AcceptMany};
+use super::{AcceptError, AcceptErrorKind, AcceptMany};
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::delivery::Delivery;
 
@@ -55,7 +55,7 @@ use crate::kernel::receive::delivery::Delivery;
 /// # Errors
 /// An item is an error if no message can be accepted now. The stream tries again when it is polled again, after a pause that
 /// grows with the failures in a row, up to 30 s. It ends only after an error that cannot pass: of its settings, or
-/// [`AcceptError::NoTimer`].
+/// [`AcceptErrorKind::NoTimer`].
 ///
 /// # Cancel safety
 /// When the stream is dropped, messages that wait in it are handed back in the background without counting the attempt, and
@@ -132,8 +132,8 @@ impl<M> Source<M> {
                 }
                 Err(error) => {
                     self.failures = self.failures.saturating_add(1);
-                    self.has_ended = matches!(error, AcceptError::NoTimer);
-                    return Err(error);
+                    self.has_ended = matches!(error, AcceptErrorKind::NoTimer);
+                    return Err(self.accepting.error(error));
                 }
             }
         }

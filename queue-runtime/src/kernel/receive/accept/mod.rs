@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::ResultStore;
-use queue_core::internal::error_chain;
 use queue_core::wire::Body;
-use queue_core::{InvalidName, Message, QueueName};
+use queue_core::{InvalidName, Message, Outcome, QueueName};
 
 use super::consumer::{
     Caller, Idempotency, InvalidConsumer, MissingQueue, Options, Serves, consumer_setters,
@@ -22,7 +21,7 @@ use crate::kernel::context::Context;
 use crate::kernel::policy::{IdlePolicy, StorageRetry};
 use crate::kernel::served::KindMismatch;
 use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
-use crate::kernel::settlement::SettleProblem;
+use crate::kernel::settlement::SettleErrorKind;
 use accepting::{Accepting, Decode, Unclaimed};
 
 pub use messages::Messages;
@@ -199,7 +198,7 @@ impl<M, Out> Accept<M, Out> {
     /// also longer than [`wait`](Self::wait); of several messages that are accepted together, it is put back for a visibility
     /// timeout, which counts as an attempt.
     ///
-    /// If the store fails, the message is handed back, and accepting returns [`AcceptError::Idempotency`]. The receive
+    /// If the store fails, the message is handed back, and accepting returns [`AcceptErrorKind::Idempotency`]. The receive
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.
     pub fn idempotent(mut self, store: impl ResultStore) -> Self {
         self.options.idempotency = Some(Idempotency::new(Arc::new(store)));
@@ -207,9 +206,14 @@ impl<M, Out> Accept<M, Out> {
     }
 
     fn build(self) -> Result<Accepting<M>, AcceptError> {
+        let queue = self.queue.clone();
+        self.checked().map_err(|kind| AcceptError { queue, kind })
+    }
+
+    fn checked(self) -> Result<Accepting<M>, AcceptErrorKind> {
         let max = self.max as usize;
         let checked = InvalidSetting::count("number of messages to accept", max, usize::MAX);
-        checked.map_err(AcceptError::Setting)?;
+        checked.map_err(AcceptErrorKind::Setting)?;
         let capabilities = self.context.backend.capabilities();
         let mut options = self.options;
         options.several = self.max > 1;
@@ -233,7 +237,12 @@ impl<M: Send + 'static, Out: 'static> IntoFuture for Accept<M, Out> {
     fn into_future(self) -> Self::IntoFuture {
         let give = self.give;
         match self.build() {
-            Ok(accepting) => Box::pin(async move { pin!(accepting.accept()).await.map(give) }),
+            Ok(accepting) => Box::pin(async move {
+                pin!(accepting.accept())
+                    .await
+                    .map(give)
+                    .map_err(|kind| accepting.error(kind))
+            }),
             Err(error) => Box::pin(async move { Err(error) }),
         }
     }
@@ -253,7 +262,7 @@ impl<M, Out> fmt::Debug for Accept<M, Out> {
 /// An error of accepting a message.
 ///
 /// ```
-/// use queue_runtime::{AcceptError, Message, testing};
+/// use queue_runtime::{AcceptError, AcceptErrorKind, Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -267,30 +276,39 @@ impl<M, Out> fmt::Debug for Accept<M, Out> {
 /// match service.queue_named::<Order>("orders-europe")?.accept().await {
 ///     Ok(Some(order)) => println!("order {}", order.number),
 ///     Ok(None) => println!("no orders"),
-///     Err(AcceptError::QueueNotFound(queue)) => println!("nothing was ever submitted to {queue}"),
-///     Err(AcceptError::Storage(error)) => eprintln!("{error}"),
+///     Err(AcceptError { queue, kind: AcceptErrorKind::QueueNotFound, .. }) => {
+///         println!("nothing was ever submitted to {queue}");
+///     }
+///     Err(AcceptError { kind: AcceptErrorKind::Storage(error), .. }) => eprintln!("{error}"),
 ///     Err(error) => return Err(error.into()),
 /// }
 /// # Ok(())
 /// # }
 /// ```
+#[non_exhaustive]
+pub struct AcceptError {
+    /// The queue.
+    pub queue: QueueName,
+    /// What is wrong.
+    pub kind: AcceptErrorKind,
+}
+
+/// Why no message was accepted. In an [`AcceptError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum AcceptError {
+pub enum AcceptErrorKind {
     /// The name of the poison queue is invalid.
-    #[error("failed to accept a message: {0}")]
+    #[error(transparent)]
     PoisonQueue(InvalidName),
     /// A setting is outside its allowed range.
-    #[error("failed to accept a message: {0}")]
+    #[error(transparent)]
     Setting(InvalidSetting),
     /// A listener of the same service handles messages of another kind on the queue.
-    #[error("failed to accept a message: {0}")]
+    #[error(transparent)]
     KindMismatch(KindMismatch),
     /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
-    #[error(
-        "failed to accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
-    )]
-    QueueNotFound(QueueName),
+    #[error("the queue does not exist; submit to it first, or call `create_queue()`")]
+    QueueNotFound,
     /// The backend failed.
     #[error(transparent)]
     Storage(queue_core::Error),
@@ -302,26 +320,41 @@ pub enum AcceptError {
     #[error(transparent)]
     Data(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.
-    #[error(
-        "failed to settle a message that cannot be handled on queue `{queue}`: {}",
-        error_chain(problem)
-    )]
-    Settle {
-        /// The queue.
-        queue: QueueName,
-        /// The cause.
-        problem: SettleProblem,
-    },
+    #[error("a message that cannot be handled was not settled")]
+    Settle(#[source] SettleErrorKind),
     /// The current thread has no Tokio runtime, or one without a timer. Leases need one.
-    #[error(
-        "failed to accept a message on a thread without a Tokio timer; build the runtime with `enable_all()`"
-    )]
+    #[error("the thread has no Tokio timer; build the runtime with `enable_all()`")]
     NoTimer,
 }
 
-queue_core::debug_as_text!(AcceptError);
+queue_core::debug_as_text!(AcceptErrorKind);
 
-impl From<InvalidConsumer> for AcceptError {
+impl AcceptError {
+    /// Whether a message may have been received or settled that was not returned. One that was only received becomes
+    /// visible again when its lease ends.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.kind {
+            AcceptErrorKind::Storage(error) => error.outcome(),
+            AcceptErrorKind::Settle(kind) => kind.outcome(),
+            _ => Outcome::NotDone,
+        }
+    }
+}
+
+queue_core::error_around!(kind in AcceptError; |error, f| match (&error.queue, &error.kind) {
+    (
+        _,
+        AcceptErrorKind::Storage(error)
+        | AcceptErrorKind::Idempotency(error)
+        | AcceptErrorKind::Data(error),
+    ) => error.fmt(f),
+    // It names the queue.
+    (_, AcceptErrorKind::KindMismatch(error)) => write!(f, "failed to accept a message: {error}"),
+    (queue, kind) => write!(f, "failed to accept from queue `{queue}`: {kind}"),
+});
+
+impl From<InvalidConsumer> for AcceptErrorKind {
     fn from(invalid: InvalidConsumer) -> Self {
         match invalid {
             InvalidConsumer::PoisonQueue(error) => Self::PoisonQueue(error),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 
 use super::{ALIGNMENT, aligned};
-use crate::kernel::listener::ReceiveError;
+use crate::kernel::listener::ReceiveErrorKind;
 use crate::kernel::listener::capacity::threads::{StartThread, start_thread};
 use crate::{ListenerEvent, ListenerEventKind, Received, blocking, testing};
 
@@ -86,8 +86,8 @@ async fn without_a_thread_nothing_is_received_and_no_attempt_is_counted() {
             other => panic!("{other:?} without a thread"),
         }
         assert_eq!(faults.calls(Operation::Receive), 0);
-        let error = listener.info().failure.map(|failure| failure.error);
-        assert!(matches!(error, Some(ReceiveError::NoThread(_))));
+        let error = listener.info().failure.map(|failure| failure.error.kind);
+        assert!(matches!(error, Some(ReceiveErrorKind::NoThread(_))));
     }
     assert!(pauses[0] >= Duration::from_millis(100), "{pauses:?}");
     for _ in 0..JOBS {
