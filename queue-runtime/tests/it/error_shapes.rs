@@ -177,7 +177,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
         .await
         .expect("taken");
     let elsewhere = service.any_queue("elsewhere").expect("a name");
-    let error = refused(elsewhere.restore(&taken.messages).await);
+    let error = refused(elsewhere.import(&taken.messages).await);
     assert_eq!(error.kind(), ErrorKind::QueueNotFound);
     seen.failed(&error);
     seen.failed(&error.error);

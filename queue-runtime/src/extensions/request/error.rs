@@ -196,7 +196,7 @@ impl<M> RequestError<M> {
 
 queue_core::error_around!(kind in RequestError<M>, M; |error, f| {
     write!(f, "failed to get the reply to message {}", error.id)?;
-    if let Some(request) = &error.request {
+    if let Some(request) = &error.request_id {
         write!(f, " of request {request}")?;
     }
     write!(f, " on queue `{}`: ", error.queue)?;
