@@ -11,7 +11,7 @@ use crate::{Options, Outcome, ours};
 
 /// The work that a child process performs for each message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Work {
+pub(crate) enum Counted {
     Submit,
     SubmitAcceptAndComplete,
     SubmitThenAccept,
@@ -40,11 +40,11 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
         table.note(format!("valgrind is not installed ({error})"));
         return Ok(vec![table]);
     }
-    let submit = count(Work::Submit)?;
-    let all = count(Work::SubmitAcceptAndComplete)?;
-    let accepted = count(Work::SubmitThenAccept)?;
-    let listened = count(Work::SubmitThenListen)?;
-    let routed = count(Work::SubmitThenRoute)?;
+    let submit = count(Counted::Submit)?;
+    let all = count(Counted::SubmitAcceptAndComplete)?;
+    let accepted = count(Counted::SubmitThenAccept)?;
+    let listened = count(Counted::SubmitThenListen)?;
+    let routed = count(Counted::SubmitThenRoute)?;
     for (step, instructions) in [
         ("submit", submit),
         ("accept + complete", all - submit),
@@ -59,7 +59,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
 }
 
 /// Performs the work in this process, one message after another.
-pub(crate) fn perform(work: Work, messages: u32) -> Outcome<()> {
+pub(crate) fn perform(work: Counted, messages: u32) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -67,24 +67,24 @@ pub(crate) fn perform(work: Work, messages: u32) -> Outcome<()> {
         let service = QueueService::connect("memory:").await?;
         for number in 0..messages {
             service.submit(Parcel::new(number)).await?;
-            if work == Work::SubmitAcceptAndComplete {
+            if work == Counted::SubmitAcceptAndComplete {
                 let delivery = service.accept::<Parcel>().await?;
                 let delivery = delivery.ok_or("the queue is empty after a submit")?;
                 delivery.complete().await?;
             }
         }
         match work {
-            Work::Submit | Work::SubmitAcceptAndComplete => {}
-            Work::SubmitThenAccept => drop(ours::accept(&service, messages, IN_FLIGHT).await?),
-            Work::SubmitThenListen => drop(ours::listen(&service, messages, IN_FLIGHT).await?),
-            Work::SubmitThenRoute => drop(ours::route(&service, messages, IN_FLIGHT).await?),
+            Counted::Submit | Counted::SubmitAcceptAndComplete => {}
+            Counted::SubmitThenAccept => drop(ours::accept(&service, messages, IN_FLIGHT).await?),
+            Counted::SubmitThenListen => drop(ours::listen(&service, messages, IN_FLIGHT).await?),
+            Counted::SubmitThenRoute => drop(ours::route(&service, messages, IN_FLIGHT).await?),
         }
         Ok(())
     })
 }
 
 /// Counts the instructions of this program as a child that performs the work.
-fn instructions(work: Work, messages: u32) -> Outcome<u64> {
+fn instructions(work: Counted, messages: u32) -> Outcome<u64> {
     let work = work.to_possible_value().ok_or("no work is skipped")?;
     let messages = messages.to_string();
     let arguments = ["--messages", &messages, "--perform", work.get_name()];

@@ -94,7 +94,7 @@ struct Options {
     from: Option<PathBuf>,
     /// Performs this work and ends. The benchmark of instructions runs itself so.
     #[arg(long, hide = true)]
-    perform: Option<instructions::Work>,
+    perform: Option<instructions::Counted>,
     /// How many messages to perform it for.
     #[arg(long, hide = true, default_value_t = 1)]
     messages: u32,

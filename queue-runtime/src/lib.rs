@@ -30,7 +30,7 @@ pub mod receive {
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use extensions::storage_limit::StorageLimit;
 pub use idempotency::{OnceError, OnceErrorKind, once};
-pub use kernel::background::StopOnDrop;
+pub use kernel::stop_on_drop::StopOnDrop;
 pub use listener::{
     Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
     StartError, StartErrorKind,

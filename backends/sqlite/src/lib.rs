@@ -33,6 +33,8 @@ pub use builder::SqliteBuilder;
 pub use care::{CheckProgress, CheckReport, FileCheck, Problem, ProblemKind, Salvaged, salvage};
 pub use file::connection::Synchronous;
 pub use results::SqliteResults;
+#[doc(hidden)]
+pub use rows::attachments::PARTS;
 pub use transactions::{Mark, SqliteTransactions, check, connect};
 
 pub use rusqlite;

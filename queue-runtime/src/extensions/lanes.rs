@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use crate::kernel::background::StopOnDrop;
 use crate::kernel::listener::flow::shared_room::SharedRoom;
 use crate::kernel::listener::{
     ListenerBuilder, ListenerHandle, ShutdownReport, StartError, StartErrorKind,
 };
 use crate::kernel::settings::InvalidSetting;
+use crate::kernel::stop_on_drop::StopOnDrop;
 
 /// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They
 /// share a maximum of messages in flight, by weight.

@@ -1,11 +1,9 @@
-//! The background tasks of a service, renewals and watchdogs, and the thread that runs them; and a guard that stops what runs
-//! when it is dropped.
+//! The background tasks of a service, renewals and watchdogs, and the thread that runs them.
 
 use std::future::Future;
-use std::ops::Deref;
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use std::{fmt, io};
 
 use queue_core::clock::Clock;
 use tokio::runtime::{Builder, Handle};
@@ -107,77 +105,6 @@ impl Background {
                 drop(self.handle.spawn(task));
             }
         }
-    }
-}
-
-/// A guard that stops a listener, a group of lanes or a schedule when it is dropped, from `stop_on_drop` of its handle.
-/// It derefs to the handle.
-///
-/// For a listener that must not outlive a value or a scope, such as a test or a connection. A listener is stopped at
-/// once, as [`shutdown`](crate::ListenerHandle::shutdown) without a grace period does; a schedule submits no further
-/// tick. A guard in the handler's own state is never dropped.
-///
-/// ```
-/// use queue_runtime::listener::ListenerPhase;
-/// use queue_runtime::{Message, Received, testing};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Order {
-/// #     number: u32,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # async fn ship(_: Received<Order>) {}
-/// let service = testing::service().await;
-/// let listener = service.listener(ship).start()?.stop_on_drop();
-/// assert_eq!(listener.phase(), ListenerPhase::Running);
-///
-/// let orders = service.listeners().remove(0);
-/// drop(listener);
-/// assert_eq!(orders.phase(), ListenerPhase::Aborting);
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "dropping the guard stops what it guards"]
-pub struct StopOnDrop<H> {
-    handle: H,
-    stop: fn(&H),
-}
-
-impl<H> StopOnDrop<H> {
-    pub(crate) fn new(handle: H, stop: fn(&H)) -> Self {
-        Self { handle, stop }
-    }
-
-    /// Returns the handle without stopping anything.
-    pub fn disarm(mut self) -> H
-    where
-        H: Clone,
-    {
-        self.stop = |_| ();
-        self.handle.clone()
-    }
-}
-
-impl<H> Deref for StopOnDrop<H> {
-    type Target = H;
-
-    fn deref(&self) -> &H {
-        &self.handle
-    }
-}
-
-impl<H> Drop for StopOnDrop<H> {
-    fn drop(&mut self) {
-        (self.stop)(&self.handle);
-    }
-}
-
-impl<H: fmt::Debug> fmt::Debug for StopOnDrop<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StopOnDrop").field(&self.handle).finish()
     }
 }
 

@@ -15,7 +15,8 @@
 //! | `lease/` | the lease, its transitions (`machine`), its renewal, what a stale receipt proves (`proof`), and the storage's time |
 //! | `claim` | a claim of an idempotency store, renewed while its work goes on |
 //! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
-//! | `background`, `delay_queue` | the background thread, and guards of what runs; items by due time |
+//! | `background`, `delay_queue` | the background thread; items by due time |
+//! | `stop_on_drop` | a guard of what runs |
 //! | `bucket` | tokens that come at a rate |
 //! | `processor` | the processor time of this process |
 //! | `policy/` | when to poll again, when to handle a message again, when to repeat a storage operation |
@@ -44,4 +45,5 @@ pub mod send;
 pub(crate) mod served;
 pub mod settings;
 pub(crate) mod settlement;
+pub(crate) mod stop_on_drop;
 pub mod tower;

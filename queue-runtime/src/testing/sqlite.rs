@@ -13,7 +13,7 @@ use queue_core::internal::{LockExt as _, debug_fields, forward_backend};
 use queue_core::{Clock, QueueName, Result};
 use queue_sqlite::rusqlite::types::Type;
 use queue_sqlite::rusqlite::{self, Connection, Row};
-use queue_sqlite::{SqliteBackend, Synchronous};
+use queue_sqlite::{PARTS, SqliteBackend, Synchronous};
 
 use super::service::{Record, TestService, connect};
 
@@ -198,11 +198,11 @@ fn puts(connection: &Connection) -> rusqlite::Result<Vec<(QueueName, NewMessage)
     puts.collect()
 }
 
-/// Returns the data of an attachment, whose parts have its id, times 65,536, and their numbers.
+/// Returns the data of an attachment, whose parts have its id, times [`PARTS`], and their numbers.
 fn attached(connection: &Connection, id: i64) -> rusqlite::Result<Bytes> {
-    let parts = "SELECT data FROM queue_attachment_parts WHERE id / 65536 = ?1 ORDER BY id";
+    let parts = "SELECT data FROM queue_attachment_parts WHERE id / ?2 = ?1 ORDER BY id";
     let mut parts = connection.prepare_cached(parts)?;
-    let parts = parts.query_map([id], |row| row.get(0))?;
+    let parts = parts.query_map([id, PARTS], |row| row.get(0))?;
     let parts = parts.collect::<rusqlite::Result<Vec<Vec<u8>>>>()?;
     Ok(parts.concat().into())
 }

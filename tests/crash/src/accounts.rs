@@ -47,7 +47,7 @@ pub struct Accounts<'a> {
 
 /// What a run has done.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures {
+pub struct AccountFigures {
     /// Orders that were committed. Each was entered and confirmed once.
     pub orders: usize,
     /// Those that were refused, because the account had too little.
@@ -67,7 +67,7 @@ impl Accounts<'_> {
     ///
     /// # Panics
     /// If nothing happens for a long time.
-    pub async fn run(&self) -> Result<Figures, Vec<String>> {
+    pub async fn run(&self) -> Result<AccountFigures, Vec<String>> {
         let mut run = Run {
             crew: Crew::new(self.program, self.seed),
             bug: self.bug,
@@ -113,7 +113,7 @@ impl Run<'_> {
         }
     }
 
-    fn judge(mut self, connection: &Connection) -> Result<Figures, Vec<String>> {
+    fn judge(mut self, connection: &Connection) -> Result<AccountFigures, Vec<String>> {
         let mut none = |what: &str, rows: &str| {
             let count = format!("SELECT count(*), min(number) FROM ({rows})");
             let found: (i64, Option<i64>) = connection
@@ -170,7 +170,7 @@ impl Run<'_> {
                     .push(format!("{} rows are left in {rows}", count(rows)));
             }
         }
-        let figures = Figures {
+        let figures = AccountFigures {
             orders: count("orders"),
             refused: count("entries WHERE amount IS NULL"),
         };
@@ -195,7 +195,7 @@ async fn drain(service: &QueueService) {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for AccountFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { orders, refused } = self;
         write!(

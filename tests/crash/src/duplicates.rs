@@ -30,7 +30,7 @@ const BEFORE_KILL: usize = 40;
 
 /// One line of a process's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct CallEntry {
     /// When it was written, on the clock of [`moment`](crate::ledger::moment).
     pub at: u64,
     /// The call, among those of all processes.
@@ -38,12 +38,12 @@ pub struct Entry {
     /// The key of the work.
     pub key: String,
     /// What happened.
-    pub event: Event,
+    pub event: CallEvent,
 }
 
 /// What a line records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
+pub enum CallEvent {
     /// The call has claimed the key.
     Claimed {
         /// The moment before it asked for that.
@@ -75,7 +75,7 @@ pub struct Duplicates<'a> {
 
 /// What a run has done.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Figures {
+pub struct DuplicateFigures {
     /// Keys whose work was done.
     pub keys: usize,
     /// Processes that were killed.
@@ -101,7 +101,7 @@ impl Duplicates<'_> {
     ///
     /// # Panics
     /// If nothing happens for a long time.
-    pub fn run(&self) -> Result<Figures, Vec<String>> {
+    pub fn run(&self) -> Result<DuplicateFigures, Vec<String>> {
         let mut run = Run {
             crew: Crew::new(self.program, self.seed),
             role: Role::Once(self.kept),
@@ -153,9 +153,9 @@ impl Run<'_> {
             .tell(&format!("{key} -"));
     }
 
-    fn judge(mut self) -> Result<Figures, Vec<String>> {
+    fn judge(mut self) -> Result<DuplicateFigures, Vec<String>> {
         self.crew.end(self.role);
-        let mut keys: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        let mut keys: BTreeMap<String, Vec<CallEntry>> = BTreeMap::new();
         for number in 1..=self.crew.started {
             let path = self.crew.folder().join(format!("{number}.claims"));
             // A process may have been killed before it created its log.
@@ -164,41 +164,42 @@ impl Run<'_> {
                 .split_inclusive('\n')
                 .filter(|line| line.ends_with('\n'))
             {
-                let entry: Entry = serde_json::from_str(line).expect("an entry");
+                let entry: CallEntry = serde_json::from_str(line).expect("an entry");
                 keys.entry(entry.key.clone()).or_default().push(entry);
             }
         }
-        let mut figures = Figures {
+        let mut figures = DuplicateFigures {
             keys: keys.len(),
             kills: self.kills,
-            ..Figures::default()
+            ..DuplicateFigures::default()
         };
         for entries in keys.values() {
             self.crew.wrong.extend(judge(entries));
-            let count = |is: fn(&Event) -> bool| entries.iter().filter(|e| is(&e.event)).count();
-            figures.claims += count(|event| matches!(event, Event::Claimed { .. }));
-            figures.effects += count(|event| *event == Event::Effect);
+            let count =
+                |is: fn(&CallEvent) -> bool| entries.iter().filter(|e| is(&e.event)).count();
+            figures.claims += count(|event| matches!(event, CallEvent::Claimed { .. }));
+            figures.effects += count(|event| *event == CallEvent::Effect);
         }
         self.crew.judge(figures)
     }
 }
 
 /// Returns what is wrong with the entries of one key.
-fn judge(entries: &[Entry]) -> Vec<String> {
+fn judge(entries: &[CallEntry]) -> Vec<String> {
     let mut wrong = Vec::new();
     let Some(key) = entries.first().map(|entry| &entry.key) else {
         return vec!["nothing was logged".to_owned()];
     };
     let lease = u64::try_from(LEASE.as_nanos()).expect("short");
-    let claims: Vec<(&Entry, u64)> = entries
+    let claims: Vec<(&CallEntry, u64)> = entries
         .iter()
         .filter_map(|entry| match entry.event {
-            Event::Claimed { asked } => Some((entry, asked)),
+            CallEvent::Claimed { asked } => Some((entry, asked)),
             _ => None,
         })
         .collect();
     // The one may have ended before the other began.
-    let precedes = |(_, asked): &(&Entry, u64), later: &(&Entry, u64)| {
+    let precedes = |(_, asked): &(&CallEntry, u64), later: &(&CallEntry, u64)| {
         later.0.at >= asked.saturating_add(lease)
     };
     for (at, one) in claims.iter().enumerate() {
@@ -212,14 +213,16 @@ fn judge(entries: &[Entry]) -> Vec<String> {
     let results: BTreeSet<u64> = entries
         .iter()
         .filter_map(|entry| match entry.event {
-            Event::Returned { call } => Some(call),
+            CallEvent::Returned { call } => Some(call),
             _ => None,
         })
         .collect();
     if results.len() != 1 {
         wrong.push(format!("{key}: the results are of the calls {results:?}"));
     }
-    let effects = entries.iter().filter(|entry| entry.event == Event::Effect);
+    let effects = entries
+        .iter()
+        .filter(|entry| entry.event == CallEvent::Effect);
     let effects: Vec<u64> = effects.map(|entry| entry.call).collect();
     for call in results {
         if !effects.contains(&call) {
@@ -256,7 +259,7 @@ fn judge(entries: &[Entry]) -> Vec<String> {
     wrong
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for DuplicateFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             keys,

@@ -43,7 +43,7 @@ pub struct Submissions<'a> {
 
 /// What a run has done.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Figures {
+pub struct SubmissionFigures {
     /// Keys.
     pub keys: usize,
     /// Answers that processes have got.
@@ -90,7 +90,7 @@ impl Submissions<'_> {
     ///
     /// # Panics
     /// If nothing happens for a long time.
-    pub async fn run(&self) -> Result<Figures, Vec<String>> {
+    pub async fn run(&self) -> Result<SubmissionFigures, Vec<String>> {
         let points = [Point::BeforePut, Point::AfterPut].map(Bug::Aborts);
         let (aborts, bug) = match &self.bug {
             None => (&points[..], None),
@@ -191,11 +191,11 @@ impl Run<'_> {
         }
     }
 
-    fn judge(mut self, kept: Kept) -> Result<Figures, Vec<String>> {
-        let mut figures = Figures {
+    fn judge(mut self, kept: Kept) -> Result<SubmissionFigures, Vec<String>> {
+        let mut figures = SubmissionFigures {
             keys: self.keys.len(),
             kills: self.kills,
-            ..Figures::default()
+            ..SubmissionFigures::default()
         };
         for (number, key) in &self.keys {
             self.crew.wrong.extend(key.judge(*number, kept));
@@ -223,7 +223,7 @@ impl Key {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for SubmissionFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             keys,

@@ -68,7 +68,7 @@ pub struct Ticks<'a> {
 
 /// What a run has done.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Figures {
+pub struct TickFigures {
     /// Ticks that were submitted.
     pub submitted: usize,
     /// Ticks that were missed and left out.
@@ -136,7 +136,7 @@ impl Ticks<'_> {
     ///
     /// # Panics
     /// If nothing happens for a long time.
-    pub async fn run(&self) -> Result<Figures, Vec<String>> {
+    pub async fn run(&self) -> Result<TickFigures, Vec<String>> {
         let crew = Crew::new(self.program, self.seed);
         let backend = open(&crew.file(), None).await;
         let service = QueueService::with_backend(Arc::clone(&backend))
@@ -275,7 +275,7 @@ impl Run<'_> {
         }
     }
 
-    fn judge(mut self) -> Result<Figures, Vec<String>> {
+    fn judge(mut self) -> Result<TickFigures, Vec<String>> {
         for (schedule, tick) in &self.expected {
             let found = self.submitted.remove(&((*schedule).to_owned(), *tick));
             if found != Some(1) {
@@ -289,7 +289,7 @@ impl Run<'_> {
             self.crew.wrong.push(wrong);
         }
         let submitted = self.expected.len();
-        let figures = Figures {
+        let figures = TickFigures {
             submitted,
             missed: POLICIES.len() * self.tick as usize - submitted,
             kills: self.kills,
@@ -298,7 +298,7 @@ impl Run<'_> {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for TickFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             submitted,

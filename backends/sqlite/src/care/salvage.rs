@@ -12,6 +12,7 @@ use rusqlite::{
 
 use crate::failure::{Failure, Result};
 use crate::file::{connection, files};
+use crate::rows::attachments::PARTS;
 use crate::rows::schema;
 
 /// What [`salvage`] has copied.
@@ -286,7 +287,7 @@ fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
     })?;
     let mut insert = target.prepare(
         "INSERT OR IGNORE INTO queue_attachment_parts SELECT ?1, ?2, ?3 \
-         FROM queue_attachments WHERE id = ?1 / 65536",
+         FROM queue_attachments WHERE id = ?1 / ?4",
     )?;
     Rows::of(source, "queue_attachment_parts", "id", "id, checksum, data")?.each(|row| {
         let (id, checksum): (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -294,7 +295,7 @@ fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
             .get_ref(2)?
             .as_blob()
             .map_err(|_| Failure::Corrupt("a part is no blob"))?;
-        insert.execute(params![id, checksum, data])?;
+        insert.execute(params![id, checksum, data, PARTS])?;
         Ok(())
     })?;
     target.execute(

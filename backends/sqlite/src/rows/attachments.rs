@@ -24,7 +24,7 @@ const STAGED: i64 = 60 * 60 * 1_000_000;
 const REMOVED_AT_ONCE: usize = 4;
 
 /// The most parts of an attachment.
-pub(crate) const PARTS: i64 = 1 << 16;
+pub const PARTS: i64 = 1 << 16;
 
 /// A request to stage an attachment.
 #[derive(Debug)]

@@ -22,14 +22,14 @@ pub(super) struct Board {
     pub(super) jobs: BTreeMap<String, Arc<RequestState>>,
     /// Folders of jobs whose records cannot be read.
     pub(super) unreadable: BTreeSet<String>,
-    pub(super) figures: Figures,
+    pub(super) figures: BrokerFigures,
     /// Why it is not up to date, if it is not.
     pub(super) problem: Option<String>,
 }
 
 /// What the broker has used since its start.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct Figures {
+pub(super) struct BrokerFigures {
     transactions: u64,
     empty_receives: u64,
     cost: String,
@@ -53,7 +53,7 @@ struct Role {
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Overview<'a> {
     jobs: Vec<Line<'a>>,
-    figures: &'a Figures,
+    figures: &'a BrokerFigures,
     problem: Option<&'a str>,
 }
 
@@ -206,7 +206,7 @@ impl<'a> Slice<'a> {
     }
 }
 
-impl Figures {
+impl BrokerFigures {
     pub(super) fn of(service: &QueueService, prices: &PriceTable) -> Self {
         let used = service.meter().total();
         let role = |listener: &queue_runtime::ListenerHandle| {

@@ -10,7 +10,7 @@ use queue_runtime::{Failure, QueueService};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::board::{Board, Figures};
+use super::board::{Board, BrokerFigures};
 use crate::storage::records::{Records, RequestState};
 use crate::storage::store::{Store, StoreError};
 use crate::workflow::changes::Changes;
@@ -63,7 +63,7 @@ impl Watcher {
                     board.problem = Some(error);
                 }
             }
-            board.figures = Figures::of(&self.service, &self.prices);
+            board.figures = BrokerFigures::of(&self.service, &self.prices);
             let runs = board.jobs.values().any(|job| job.outcome.is_none());
             self.board.send_replace(Arc::new(board));
             sleep(SHORTEST_PAUSE).await;

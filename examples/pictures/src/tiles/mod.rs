@@ -9,7 +9,7 @@ mod view;
 use image::RgbImage;
 
 use super::paint::chance;
-use palette::Tint;
+use palette::Oklch;
 
 /// The side of a built-in tile in pixels.
 pub(crate) const TILE_SIDE: u32 = 64;
@@ -127,8 +127,8 @@ impl Dice {
     }
 
     /// This tile's share of the colour solid: walking the library covers it evenly.
-    fn tint(self) -> Tint {
-        Tint::spread(self.seed)
+    fn tint(self) -> Oklch {
+        Oklch::spread(self.seed)
     }
 }
 

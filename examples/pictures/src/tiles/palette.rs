@@ -4,14 +4,14 @@ use crate::colour::{Linear, oklch};
 
 /// A base colour in Oklch.
 #[derive(Clone, Copy)]
-pub(super) struct Tint {
+pub(super) struct Oklch {
     pub(super) lightness: f32,
     pub(super) chroma: f32,
     /// Degrees.
     pub(super) hue: f32,
 }
 
-impl Tint {
+impl Oklch {
     /// The `index`th point of a low-discrepancy walk through the colours that sRGB can show,
     /// denser at the modest chromas that photographs are made of.
     pub(super) fn spread(index: u32) -> Self {

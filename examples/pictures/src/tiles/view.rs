@@ -2,7 +2,7 @@
 
 use image::RgbImage;
 
-use super::{Dice, TILE_SIDE, palette::Tint};
+use super::{Dice, TILE_SIDE, palette::Oklch};
 use crate::colour::{Linear, hex, mix, oklch, ramp};
 use crate::paint::{chance, fbm, noise, paint, smooth};
 
@@ -74,7 +74,7 @@ pub(super) fn sea(dice: Dice) -> RgbImage {
 }
 
 pub(super) fn mountain(dice: Dice) -> RgbImage {
-    let air = Tint {
+    let air = Oklch {
         lightness: 0.42 + 0.50 * dice.progress(),
         chroma: dice.roll(1, 0.02, 0.10),
         hue: dice.roll(2, 200.0, 300.0)
@@ -98,7 +98,7 @@ pub(super) fn mountain(dice: Dice) -> RgbImage {
     let rock = air.shift(-0.22, 0.9, 25.0);
     let (shadow, sunny) = (rock.colour(), rock.shift(0.24, 0.8, -60.0).colour());
     let snow_shadow = oklch(0.72, 0.04, 260.0);
-    let wood = Tint {
+    let wood = Oklch {
         lightness: air.lightness - 0.30,
         chroma: 0.06,
         hue: dice.roll(6, 120.0, 190.0),
@@ -123,7 +123,7 @@ pub(super) fn mountain(dice: Dice) -> RgbImage {
 
 /// Sand from pale to umber: the browns and skin tones.
 pub(super) fn dune(dice: Dice) -> RgbImage {
-    let sand = Tint {
+    let sand = Oklch {
         lightness: 0.26 + 0.64 * dice.progress(),
         chroma: dice.roll(1, 0.035, 0.11),
         hue: dice.roll(2, 38.0, 82.0),

@@ -17,11 +17,11 @@ use tokio_util::task::TaskTracker;
 use super::due::{MAX_MISSED, Missed};
 use super::recurrence::{InvalidRecurrence, InvalidRecurrenceKind, Recurrence, Ticks};
 use super::run::Runner;
-use crate::kernel::background::StopOnDrop;
 use crate::kernel::clock::has_timer;
 use crate::kernel::context::Context;
 use crate::kernel::listener::ShuttingDown;
 use crate::kernel::panic::log_caught;
+use crate::kernel::stop_on_drop::StopOnDrop;
 
 /// The longest name of a schedule, in bytes.
 const MAX_NAME: usize = 128;

@@ -358,7 +358,8 @@ impl ListenerEventKind {
 }
 
 /// The log lines of what is [told](super::core::Core::tell). The other events are published only, and either of no interest
-/// to an operator or logged where they happen: those of stuck handlers, of layers and policies that fail, and of an outage.
+/// to an operator or logged where they happen, because the line says what the event does not: how many handlers are stuck,
+/// whether all messages wait for a layer or those of one type, which policy panicked, and what waits in an outage.
 impl ListenerEventKind {
     pub(super) fn log(&self, queue: &QueueName) {
         match self {
@@ -369,6 +370,9 @@ impl ListenerEventKind {
             Self::HandlerPanicked { id, panic } => {
                 let backtrace = panic.backtrace().map(tracing::field::display);
                 tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
+            }
+            Self::AllHandlersStuck { stuck } => {
+                tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received");
             }
             Self::TransactionSlow { id } => {
                 tracing::warn!(%queue, %id, "a transaction has run for a second, and holds up all other writers of the file");

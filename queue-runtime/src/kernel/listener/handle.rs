@@ -15,11 +15,11 @@ use super::handling::Handling;
 use super::info::{ListenerHealth, ListenerInfo};
 use super::intake::{Intake, scaler};
 use super::phase::{DrainReport, ListenerPhase};
-use crate::kernel::background::StopOnDrop;
 use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::log_caught;
 use crate::kernel::policy::TaskRange;
 use crate::kernel::settings::InvalidSetting;
+use crate::kernel::stop_on_drop::StopOnDrop;
 
 /// A handle to a listener. Clones are handles to the same one.
 ///

@@ -8,12 +8,14 @@
 //! |---|---|
 //! | `dequeue` | when to receive, and how many messages: never more than there is [`Capacity`](super::capacity) for |
 //! | `tasks` | the counts of dequeue tasks, what the last receives found, or why they fail and since when |
-//! | `pauses` | whether no task polls at all, and until when: while the queue is paused for everybody, or empty |
+//! | `pauses` | while the queue is paused for everybody: that no task receives, and until when |
+//! | `standby` | while the queue is empty: whether no task polls, and until when |
 //! | `scaler` | when to ask the scale policy how many tasks there should be; it starts them |
 
 mod dequeue;
 mod pauses;
 pub(super) mod scaler;
+mod standby;
 mod tasks;
 
 use std::sync::Arc;

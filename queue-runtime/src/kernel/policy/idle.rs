@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::retry::{doubled, spread};
+use super::backoff::{doubled, spread};
 
 /// The argument of an [`IdlePolicy`]: what a dequeue task knows when it finds the queue empty.
 ///

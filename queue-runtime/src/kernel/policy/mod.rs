@@ -1,6 +1,7 @@
 //! Policies for the number of dequeue tasks and the delay before the next poll or retry. They are pure functions:
 //! random numbers and measurements are arguments.
 
+mod backoff;
 mod flow;
 mod idle;
 mod objective;
@@ -8,12 +9,11 @@ mod retry;
 mod scale;
 mod storage_retry;
 
+pub(crate) use backoff::{Backoff, Outage, SHORTEST, doubled, jitter, outage_pause, spread};
 pub use flow::{CircuitBreaker, Rate};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub use objective::Objective;
 pub(crate) use objective::{ObjectiveChange, RESOLUTION, Settlement, Unfinished, Window};
 pub use retry::RetryPolicy;
-pub(crate) use retry::{doubled, jitter, spread};
 pub use scale::{DepthRules, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;
-pub(crate) use storage_retry::{Backoff, Outage, SHORTEST, outage_pause};

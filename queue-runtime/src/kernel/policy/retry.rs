@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::backoff::{doubled, scaled};
+
 /// The delay between a failed attempt and the next one: exponential backoff with full jitter, or fixed.
 ///
 /// With backoff, the delay after attempt *n* is uniformly distributed from zero to `base · 2^(n−1)`, at most
@@ -75,29 +77,6 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self::exponential(Duration::from_secs(1), Duration::from_secs(600))
     }
-}
-
-/// Returns a random number from 0 up to but not including 1.
-pub(crate) fn jitter() -> f64 {
-    rand::random()
-}
-
-/// Returns `duration · factor`, or the longest duration if that overflows.
-pub(super) fn scaled(duration: Duration, factor: f64) -> Duration {
-    Duration::try_from_secs_f64(duration.as_secs_f64() * factor).unwrap_or(Duration::MAX)
-}
-
-/// Returns `duration` times 0.8 to 1.2, so that waits that began together end apart. `random` is from 0 to 1.
-pub(crate) fn spread(duration: Duration, random: f64) -> Duration {
-    scaled(duration, 0.8 + 0.4 * random.clamp(0.0, 1.0))
-}
-
-/// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
-pub(crate) fn doubled(base: Duration, exponent: u32, cap: Duration) -> Duration {
-    1_u32
-        .checked_shl(exponent)
-        .and_then(|factor| base.checked_mul(factor))
-        .map_or(cap, |d| d.min(cap))
 }
 
 #[cfg(test)]

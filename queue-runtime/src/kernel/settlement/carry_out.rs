@@ -19,7 +19,7 @@ use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Promise;
 use crate::kernel::policy::jitter;
-use crate::kernel::receive::{Account, Consumer, Incoming, believe};
+use crate::kernel::receive::{Consumer, Incoming, RecordedAttempt, believe};
 use crate::kernel::repeat::Repeats;
 
 /// A received message that is to be settled, and who settles it.
@@ -200,8 +200,8 @@ impl<'a> Settling<'a> {
         let has_room = match end {
             End::NewerProgram { .. } => {
                 let since = attempts.newer_since.unwrap_or(now);
-                let account = Account::NewerVersion { since };
-                self.body_with(&account, None).is_some()
+                let recorded = RecordedAttempt::NewerVersion { since };
+                self.body_with(&recorded, None).is_some()
             }
             _ => true,
         };
@@ -248,12 +248,12 @@ impl Settling<'_> {
     async fn put_back(self, put_back: PutBack<'_>) -> Result<Settled, SettleErrorKind> {
         let PutBack {
             delay,
-            account,
+            recorded,
             purpose,
             ..
         } = put_back;
         let due = self.due(delay);
-        let body = self.body_with(&account, due);
+        let body = self.body_with(&recorded, due);
         if due.is_some() && body.is_none() {
             let longest = self.longest_delay();
             let error = format!(
@@ -265,12 +265,12 @@ impl Settling<'_> {
         let change = self.change(&put_back, body);
         write(self.context, self.incoming, purpose, Vec::new(), change).await?;
         self.log(&put_back);
-        Ok(match account {
-            Account::Failed { error, failure } => Settled::Retried {
+        Ok(match recorded {
+            RecordedAttempt::Failed { error, failure } => Settled::Retried {
                 after: delay,
                 error: failure.map_or_else(|| error.into(), Failure::clone),
             },
-            Account::Postponed(_) | Account::NewerVersion { .. } => {
+            RecordedAttempt::Postponed(_) | RecordedAttempt::NewerVersion { .. } => {
                 Settled::Postponed { after: delay }
             }
             _ => Settled::Released,
@@ -282,11 +282,11 @@ impl Settling<'_> {
     async fn put_back_unmoved(self, put_back: &PutBack<'_>) {
         let PutBack {
             delay,
-            account,
+            recorded,
             purpose,
             ..
         } = put_back;
-        let Some(body) = self.body_with(account, self.due(*delay)) else {
+        let Some(body) = self.body_with(recorded, self.due(*delay)) else {
             return;
         };
         // The move may have been tried for long.
@@ -322,8 +322,8 @@ impl Settling<'_> {
     }
 
     /// Returns the body with the record of this attempt. `None` if it has no room for one.
-    fn body_with(self, account: &Account<'_>, due: Option<Timestamp>) -> Option<Bytes> {
-        let mut record = account.applied_to(&self.incoming.envelope.attempts);
+    fn body_with(self, recorded: &RecordedAttempt<'_>, due: Option<Timestamp>) -> Option<Bytes> {
+        let mut record = recorded.applied_to(&self.incoming.envelope.attempts);
         record.not_before = due.or(record.not_before);
         self.incoming.rewritten(self.context, &record)
     }
@@ -335,8 +335,8 @@ impl Settling<'_> {
             let receives = self.incoming.meta.dequeue_count;
             tracing::warn!(target: LOG, %queue, %id, receives, "a message is put back again and again; its delays become longer than was asked for, up to a second");
         }
-        match put_back.account {
-            Account::Failed { error, .. } => tracing::warn!(target: LOG, %queue,
+        match put_back.recorded {
+            RecordedAttempt::Failed { error, .. } => tracing::warn!(target: LOG, %queue,
                 %id,
                 kind = &*escape_short(&self.incoming.envelope.kind, MAX_LOGGED),
                 attempt,
@@ -345,18 +345,20 @@ impl Settling<'_> {
                 next_at = %later(self.context.clock.now(), after),
                 "an attempt failed; the message will be retried"
             ),
-            Account::Forgiven(error) => {
+            RecordedAttempt::Forgiven(error) => {
                 let error = &*escape_short(error, MAX_LOGGED);
                 tracing::warn!(target: LOG, %queue, %id, attempt, error, ?after, "an attempt failed while the circuit breaker is open; it does not count");
             }
-            Account::NewerVersion { .. } => {
+            RecordedAttempt::NewerVersion { .. } => {
                 tracing::info!(target: LOG, %queue, %id, ?after, "postponed a message from a newer program");
             }
-            Account::Postponed(reason) => {
+            RecordedAttempt::Postponed(reason) => {
                 let reason = reason.map(|reason| escape_short(reason, MAX_LOGGED).into_owned());
                 tracing::debug!(target: LOG, %queue, %id, ?after, reason, "postponed a message");
             }
-            Account::Released | Account::Judged | Account::Exhausted { .. } => {}
+            RecordedAttempt::Released
+            | RecordedAttempt::Judged
+            | RecordedAttempt::Exhausted { .. } => {}
         }
     }
 }
@@ -404,6 +406,6 @@ pub(crate) fn body_unhandled(context: &Context, message: &ReceivedMessage) -> Op
     };
     let mut record = event.envelope.attempts.clone();
     believe(&mut record, message);
-    let record = Account::Released.applied_to(&record);
+    let record = RecordedAttempt::Released.applied_to(&record);
     context.encoder.put_back(&event, &record)
 }

@@ -14,7 +14,9 @@ use super::LOG;
 use super::end::SettleErrorKind;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
-use crate::kernel::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
+use crate::kernel::lease::{
+    Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, SettlementRequest,
+};
 use crate::kernel::notify::Announced;
 use crate::kernel::receive::Incoming;
 use crate::kernel::repeat::Repeats;
@@ -340,13 +342,19 @@ async fn attempt(
 }
 
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
-fn request(context: &Context, change: &MessageChange, puts: &[(QueueName, NewMessage)]) -> Request {
+fn request(
+    context: &Context,
+    change: &MessageChange,
+    puts: &[(QueueName, NewMessage)],
+) -> SettlementRequest {
     match change {
-        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => Request::PutBack,
-        MessageChange::Delete { .. } if is_atomic(context) && !puts.is_empty() => {
-            Request::DeleteWithPuts
+        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => {
+            SettlementRequest::PutBack
         }
-        MessageChange::Delete { .. } => Request::Delete,
+        MessageChange::Delete { .. } if is_atomic(context) && !puts.is_empty() => {
+            SettlementRequest::DeleteWithPuts
+        }
+        MessageChange::Delete { .. } => SettlementRequest::Delete,
     }
 }
 

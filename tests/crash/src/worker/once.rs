@@ -17,7 +17,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::task::JoinSet;
 
 use super::Desk;
-use crate::duplicates::{CALLS, DONE, Entry, Event};
+use crate::duplicates::{CALLS, CallEntry, CallEvent, DONE};
 use crate::ledger::{PROGRESS, moment};
 use crate::messages::LEASE;
 use crate::sabotage::Bug;
@@ -128,13 +128,13 @@ async fn call(steps: Steps) {
     let steps = Arc::new(steps);
     loop {
         let work = async {
-            steps.write(Event::Effect);
+            steps.write(CallEvent::Effect);
             steps.reach(Step::Effected);
             Ok::<_, std::convert::Infallible>(steps.call)
         };
         let done = once(&steps, steps.key.as_str(), work).lease(LEASE);
         match done.wait(Duration::from_secs(3600)).await {
-            Ok(call) => return steps.write(Event::Returned { call }),
+            Ok(call) => return steps.write(CallEvent::Returned { call }),
             // The lease ended on a slow machine, or the file was locked for too long.
             Err(_) => tokio::time::sleep(LEASE / 20).await,
         }
@@ -155,8 +155,8 @@ struct Steps {
 }
 
 impl Steps {
-    fn write(&self, event: Event) {
-        let entry = Entry {
+    fn write(&self, event: CallEvent) {
+        let entry = CallEntry {
             at: moment(),
             call: self.call,
             key: self.key.clone(),
@@ -196,7 +196,7 @@ impl ResultStore for Steps {
             _ => self.store.begin(key, owner, lease).await?,
         };
         if let ClaimOutcome::Fresh(_) = begun {
-            self.write(Event::Claimed { asked });
+            self.write(CallEvent::Claimed { asked });
             self.reach(Step::ClaimOutcome);
         }
         Ok(begun)

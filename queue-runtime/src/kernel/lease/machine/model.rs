@@ -420,10 +420,10 @@ impl Kind {
         Intent { purpose, puts: 0 }
     }
 
-    fn request(self) -> super::Request {
+    fn request(self) -> SettlementRequest {
         match self {
-            Self::Delete => super::Request::Delete,
-            Self::PutBack => super::Request::PutBack,
+            Self::Delete => SettlementRequest::Delete,
+            Self::PutBack => SettlementRequest::PutBack,
         }
     }
 }

@@ -155,9 +155,6 @@ fn report_stuck(run: &HandlerRun, stuck: usize) {
     log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
     core.publish(|| ListenerEventKind::HandlerStuck { id });
     if stuck >= run.room.capacity().in_flight_limit() {
-        log_caught(
-            || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
-        );
-        core.publish(|| ListenerEventKind::AllHandlersStuck { stuck });
+        core.tell(ListenerEventKind::AllHandlersStuck { stuck });
     }
 }

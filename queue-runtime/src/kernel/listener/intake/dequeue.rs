@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use queue_core::{Error, ErrorKind, RetryAdvice};
 
-use super::{Intake, Presence, ask, idleness, pauses};
+use super::{Intake, Presence, ask, idleness, pauses, standby};
 use crate::kernel::listener::capacity::{Grant, Throttled, is_throttled};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
@@ -169,7 +169,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                 }
                 match idle(intake, presence, streak).await {
                     Next::Sleep(pause) => pause,
-                    Next::StandBy(unsettled) => match pauses::wait(presence, unsettled).await {
+                    Next::StandBy(unsettled) => match standby::wait(presence, unsettled).await {
                         Some(wakeup) => {
                             woken = wakeup;
                             streak.known_empty = wakeup.map(|_| unsettled);
@@ -241,7 +241,7 @@ async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> 
     {
         // In this order: what is not settled after that is noticed.
         let unsettled = core.counters.unsettled();
-        let is_safe = streak.is_known_empty(intake) || pauses::is_safe(intake).await;
+        let is_safe = streak.is_known_empty(intake) || standby::is_safe(intake).await;
         if is_safe && presence.stand_by() {
             return Next::StandBy(unsettled);
         }
@@ -285,7 +285,7 @@ fn missing(intake: &Intake, error: ReceiveErrorKind) {
 async fn stop_if_empty(core: &Core) {
     // The messages in flight are still on the queue, and their handlers may submit others.
     let may_be_empty = core.phase.drains() && core.counters.in_flight() == 0;
-    if may_be_empty && pauses::is_empty(core).await {
+    if may_be_empty && standby::is_empty(core).await {
         core.phase.drained(DrainEnd::Empty);
     }
 }

@@ -1,6 +1,5 @@
-//! While no task receives: the queue is paused for everybody, or is empty and a notifier announces what is put on it.
+//! The pause of a queue for everybody.
 //!
-//! # The pause of a queue for everybody
 //! A mark in the queue's metadata, which somebody else sets and removes.
 //!
 //! A dequeue task waits [here](lifted) before it acquires anything, while the queue is known to be paused, and has the
@@ -12,27 +11,17 @@
 //! | messages were announced | before the receive, which is then not sent if the queue is paused |
 //! | a poll finds messages | after the receive; they are handed back if the queue is paused |
 //! | a poll finds none | not at all |
-//!
-//! # Standing by
-//! While the queue is empty and a notifier announces what is put on it, no task polls. The last dequeue task
-//! [waits](wait).
-//!
-//! Nobody announces a message whose lease ends, so this begins only while the queue has no messages at all. After a
-//! wake-up whose messages were all received here it begins again without another look at the depth: those that this
-//! listener does not settle are noticed. A notification may be lost, and another consumer may crash, so the depth of the
-//! queue is looked at from time to time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::internal::{LockExt as _, error_chain};
+use queue_core::internal::LockExt as _;
 
-use super::{Intake, Presence, ask, open_once};
+use super::{Intake, open_once};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::listener::phase::{DrainEnd, ListenerPhase};
+use crate::kernel::listener::phase::DrainEnd;
 use crate::kernel::notify::Wakeup;
-use crate::kernel::policy::jitter;
 use crate::kernel::receive::refresh;
 
 /// Whether the events of a listener have told that its queue is paused.
@@ -146,86 +135,6 @@ fn tell(intake: &Intake) {
         Some(paused) => ListenerEventKind::QueuePaused(Arc::unwrap_or_clone(paused)),
         None => ListenerEventKind::QueueResumed,
     });
-}
-
-/// The longest time until it is noticed that the notifier has failed, or that a message was not settled.
-const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// The shortest pause between two looks at the depth, whatever the policy says.
-const SHORTEST_SAFETY_POLL: Duration = Duration::from_secs(1);
-
-/// Returns whether no task needs to poll: all puts are announced, and the queue has no messages, invisible ones
-/// included.
-pub(super) async fn is_safe(intake: &Intake) -> bool {
-    // In this order: what was put before the notifier was armed is seen in the depth.
-    intake.wakeups.is_armed() && is_empty(&intake.core).await
-}
-
-/// Returns whether the queue is known to have no messages, invisible ones included.
-pub(super) async fn is_empty(core: &Core) -> bool {
-    match core.measure_depth().await {
-        Ok(depth) => depth == 0,
-        Err(error) => {
-            let (queue, error) = (&core.consumer.queue, error_chain(&error));
-            tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
-            false
-        }
-    }
-}
-
-/// Waits until a task must poll: messages were announced, other tasks were started, the notifier or the storage
-/// has failed, there are messages that nobody announced, or another number of the listener's messages is not settled than
-/// `unsettled`, so that their leases will end. Returns the wake-up that ended it, if one did, or `None`
-/// if the task must end.
-pub(super) async fn wait(presence: &mut Presence, unsettled: u64) -> Option<Option<Wakeup>> {
-    let intake = &*presence.intake;
-    let woken = tokio::select! {
-        biased;
-        _ = intake.core.phase.reached(ListenerPhase::Stopping) => return None,
-        () = intake.tasks.started() => None,
-        woken = until_needed(intake, unsettled) => woken,
-    };
-    if presence.rejoin() {
-        return Some(woken);
-    }
-    // For the tasks that run instead.
-    let wakeups = &presence.intake.wakeups;
-    woken.into_iter().for_each(|woken| wakeups.give_back(woken));
-    None
-}
-
-async fn until_needed(intake: &Intake, unsettled: u64) -> Option<Wakeup> {
-    let core = &*intake.core;
-    let clock = &core.context.clock;
-    let mut safety_poll = clock.monotonic().saturating_add(until_safety_poll(intake));
-    loop {
-        core.phase.not_paused().await;
-        lifted(intake, &mut None).await;
-        if !intake.wakeups.is_armed() || core.counters.unsettled() != unsettled {
-            return None;
-        }
-        let now = clock.monotonic();
-        if now >= safety_poll {
-            if !is_empty(core).await {
-                return None;
-            }
-            safety_poll = now.saturating_add(until_safety_poll(intake));
-        }
-        let pause = safety_poll.saturating_sub(now).min(CHECK_EVERY);
-        tokio::select! {
-            biased;
-            // Paused, it must not take a wake-up from another consumer.
-            _ = core.phase.reached(ListenerPhase::Paused) => {}
-            () = begins(core) => {}
-            woken = intake.wakeups.wait(1) => return Some(woken),
-            () = clock.sleep(pause) => {}
-        }
-    }
-}
-
-fn until_safety_poll(intake: &Intake) -> Duration {
-    let random = jitter();
-    let pause = ask(intake, |policy| policy.safety_poll(random));
-    pause.max(SHORTEST_SAFETY_POLL)
 }
 
 #[cfg(test)]

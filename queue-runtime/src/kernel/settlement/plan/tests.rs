@@ -148,13 +148,13 @@ fn put_back(put_back: &PutBack<'_>) -> String {
         AGE => "after as long as it has been stored",
         _ => "after 1 s, doubling",
     };
-    let record = match put_back.account {
-        Account::Failed { .. } => "as a failure",
-        Account::Forgiven(_) => "forgiven, with the error",
-        Account::Released | Account::Postponed(_) => "forgiven",
-        Account::NewerVersion { .. } => "forgiven, with the time of the first postponement",
-        Account::Judged => "forgiven, still marked",
-        Account::Exhausted { .. } => "with all receives as failures",
+    let record = match put_back.recorded {
+        RecordedAttempt::Failed { .. } => "as a failure",
+        RecordedAttempt::Forgiven(_) => "forgiven, with the error",
+        RecordedAttempt::Released | RecordedAttempt::Postponed(_) => "forgiven",
+        RecordedAttempt::NewerVersion { .. } => "forgiven, with the time of the first postponement",
+        RecordedAttempt::Judged => "forgiven, still marked",
+        RecordedAttempt::Exhausted { .. } => "with all receives as failures",
     };
     format!("put back {delay}, {record}")
 }
