@@ -28,8 +28,8 @@ use crate::kernel::served::{KindMismatch, Kinds};
 use crate::kernel::settings::{InvalidSetting, check_rate};
 
 impl<M> ListenerBuilder<M> {
-    /// Starts the listener on the current Tokio runtime. It runs until it is stopped, its service is shut down, or the runtime
-    /// ends, also without the handle.
+    /// Starts the listener on the current Tokio runtime. A listener runs until it is stopped, its service is shut down,
+    /// or the runtime ends, also without the handle.
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a

@@ -46,9 +46,8 @@ impl Idle {
 
 /// A policy for what a dequeue task does after it has found the queue empty: how long it sleeps, and when it ends.
 ///
-/// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). It is not asked after a failed
-/// receive, for example from a throttling or unreachable service. A queue that does not exist counts as
-/// empty.
+/// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). The policy is not asked after a failed receive,
+/// for example from a throttling or unreachable service. A queue that does not exist counts as empty.
 ///
 /// ```
 /// use std::time::Duration;

@@ -102,7 +102,7 @@ impl StorageRetry {
 
     /// Also retries submissions of unknown outcome, which may store a message twice under the same id.
     ///
-    /// This is safe for consumers that deduplicate by id or key. The copies of a bare body, which does not
+    /// Such retries are safe for consumers that deduplicate by id or key. The copies of a bare body, which does not
     /// contain an id, cannot be recognised.
     #[must_use]
     pub fn with_unknown(mut self) -> Self {

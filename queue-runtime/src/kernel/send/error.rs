@@ -6,7 +6,7 @@ use super::submit::Submitted;
 use queue_core::encoder::TooLarge;
 use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
-/// An error of submitting a message. It returns the message.
+/// An error of submitting a message. The error returns the message.
 ///
 /// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
 /// the same id is safe for consumers that deduplicate by id or key.
@@ -141,7 +141,7 @@ impl<M> std::error::Error for SubmitError<M> {
     }
 }
 
-/// An error of submitting several messages. It returns those that were not submitted.
+/// An error of submitting several messages. The error returns the messages that were not submitted.
 ///
 /// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
 /// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
