@@ -65,7 +65,7 @@ impl Imported {
         }
         let next = line + 1;
         failure.after_part(done, "message", "imported").with_help(format!(
-            "the lines before {line} are imported; go on with --from-line {line}, or leave out that line by --from-line {next}"
+            "the lines before {line} are imported; go on with --from-line {line}, or {next} to leave out line {line}"
         ))
     }
 }
