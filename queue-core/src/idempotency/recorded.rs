@@ -62,7 +62,7 @@ pub struct RecordedPage {
     pub records: Vec<Recorded>,
     /// The store's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` if there is none. It contains a key, in hexadecimal digits.
+    /// Where the next page starts. `None` if there is none. The mark contains a key, in hexadecimal digits.
     pub next: Option<PageMark>,
 }
 

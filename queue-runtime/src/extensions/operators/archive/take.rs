@@ -27,7 +27,7 @@ pub struct Taken {
     /// The messages. Write them to where they are to be kept, and prove that they are there, before
     /// [`delete`](Self::delete).
     pub messages: Vec<ArchivedMessage>,
-    /// The messages that could not be taken. They stay on the queue, invisible until the lease ends.
+    /// The messages that could not be taken. The messages stay on the queue, invisible until the lease ends.
     pub left: Vec<Left>,
     queue: AnyQueue,
     held: Vec<Held>,
