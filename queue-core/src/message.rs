@@ -190,8 +190,8 @@ impl fmt::Display for Wire {
 /// The scope of an idempotency key: one request, or all requests.
 ///
 /// The scope does not concern queues: an idempotent listener has keys of its own for each queue, because the same
-/// message on another queue may ask for other work. The lanes of a group share them. To do work once wherever its key
-/// comes from, do it by `once` with the key.
+/// message on another queue may ask for other work. The lanes of a group share their keys. To do work once wherever its
+/// key comes from, do it by `once` with the key.
 ///
 /// ```
 /// use queue_core::{KeyScope, MessageType};

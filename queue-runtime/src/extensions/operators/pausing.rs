@@ -20,7 +20,7 @@ impl AnyQueue {
     /// `messages`, redrives.
     ///
     /// No storage replaces metadata only if it is unchanged. Whoever else writes the queue's metadata at the same time may
-    /// therefore lose an entry, or overwrite the mark. Therefore `pause` reads the mark again once it is written, and
+    /// therefore lose an entry, or overwrite the mark. So `pause` reads the mark again once it is written, and
     /// writes it again if it is gone.
     ///
     /// ```
