@@ -96,7 +96,8 @@ impl Workload {
             1,
         )?;
         row("each task polls once a second", fleet, every_second, 1)?;
-        let name = format!("`tasks(1..={tasks})`: one task polls, backoff up to {CAP:?}, as on SQLite");
+        let name =
+            format!("`tasks(1..={tasks})`: one task polls, backoff up to {CAP:?}, as on SQLite");
         row(&name, fleet, Polling::Capped(CAP), hours)?;
         let name = format!("`tasks(1..={tasks})`: one task polls, backoff up to 30s, as on Azure");
         row(&name, fleet, Polling::Backoff, hours)?;
