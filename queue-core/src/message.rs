@@ -330,7 +330,7 @@ impl MessageType {
         self
     }
 
-    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. It has no effect on
+    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. Compression has no effect on
     /// bodies that are not events.
     #[must_use]
     pub const fn with_compression(mut self) -> Self {

@@ -47,8 +47,8 @@ pub struct NewMessage {
 pub enum Attachment {
     /// New data, of any size.
     New(Bytes),
-    /// That of another message, which is moved by the same [`apply`](super::Backend::apply); none if the other has none, or
-    /// is not there.
+    /// The attachment of another message, which the same [`apply`](super::Backend::apply) moves; no attachment if that
+    /// message has none, or is gone.
     Of {
         /// The other message's queue.
         queue: QueueName,

@@ -18,7 +18,7 @@ use crate::wire::{
 /// The form in which a service writes bodies to storage that holds only text, such as Azure Queue
 /// Storage.
 ///
-/// Both forms are recognised when a body is read.
+/// Readers of a body recognise Base64 and plain text.
 ///
 /// ```
 /// use queue_core::backend::{BodyForm, Capabilities};

@@ -185,7 +185,8 @@ fn put_in_place(
     }
 }
 
-/// Gives a file a name that no file has. It has one at each moment: the copy is refused while it has two.
+/// Gives a file a name that no file has. The file has one name at each moment: the copy is refused while the file has
+/// two names.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -252,8 +252,8 @@ impl MeterReading {
         self.queues.iter()
     }
 
-    /// Returns the transactions on all reply queues. They are not [listed](Self::queues), because each instance that
-    /// sends requests has a queue of its own.
+    /// Returns the transactions on all reply queues. Reply queues are not [listed](Self::queues), because each instance
+    /// that sends requests has a queue of its own.
     #[must_use]
     pub fn reply_queues(&self) -> TransactionCounts {
         self.replies

@@ -246,7 +246,8 @@ impl<M> Delivery<M> {
 
 impl<M> Completing<M> {
     /// Finds out whether the transaction was committed, and so the message completed. Call it when the transaction has
-    /// ended, also if its commit returned an error: the file has the answer. It keeps it for 24 hours of store time.
+    /// ended, also if its commit returned an error: the file has the answer. The storage keeps the record for 24 hours
+    /// of store time.
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery. [`SettleProblem::NotDone`](crate::SettleProblem::NotDone) if the

@@ -174,10 +174,10 @@ impl<M> ListenerBuilder<M> {
     /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
     /// [`ListenerHandle::drained`](crate::ListenerHandle::drained).
     ///
-    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. It
-    /// counts those that are invisible, too: messages leased by other consumers, delayed ones, and those that wait
-    /// for a retry. The listener waits for all such messages, however long. A queue that does not exist is
-    /// created, and empty; a [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
+    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. The
+    /// number includes invisible messages: leased by other consumers, delayed, or waiting for a retry. The listener
+    /// waits for all such messages, however long. A queue that does not exist is created, and empty; a
+    /// [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
     /// [`QueueMissing`](super::DrainEnd::QueueMissing).
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
@@ -280,7 +280,8 @@ impl<M> ListenerBuilder<M> {
 
     consumer_setters!();
 
-    /// Applies the settings of a configuration. They replace those of earlier calls, and later calls replace them.
+    /// Applies the settings of a configuration. The settings of this call replace earlier settings, and later calls
+    /// replace these settings.
     pub fn config(mut self, config: &ConsumerConfig) -> Self {
         self.options.config.apply(config);
         if config.idle_cap.is_some() {

@@ -323,8 +323,8 @@ impl ListenerEvent {
         self.kind.message()
     }
 
-    /// Returns whether the event reports that a message was settled, or could not be settled. There is one such event
-    /// for each time that the listener receives a message.
+    /// Returns whether the event reports that a message was settled, or could not be settled. Each receive of a message
+    /// leads to one event with an outcome.
     #[must_use]
     pub fn is_outcome(&self) -> bool {
         self.kind.is_outcome()

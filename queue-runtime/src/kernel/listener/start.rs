@@ -331,8 +331,8 @@ pub enum StartError {
         /// The kind of the other one.
         second: &'static str,
     },
-    /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. They fit async handlers
-    /// and services only.
+    /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. Layers fit async
+    /// handlers and services only.
     #[error(
         "failed to start a listener on queue `{queue}`: the handler of `{kind}` blocks its thread, takes batches, or works in \
          transactions, and has layers around it"

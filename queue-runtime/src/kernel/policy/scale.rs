@@ -81,8 +81,8 @@ impl From<RangeInclusive<usize>> for TaskRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScaleReason {
-    /// The first receive after the queue had been empty filled all the room in flight. One that had room for more has
-    /// found all that there were.
+    /// The first receive after the queue had been empty filled all the room in flight. A receive that leaves room has
+    /// found all messages.
     WorkDetected,
     /// Messages have been received since the policy was last asked, or are in flight.
     UnderLoad,

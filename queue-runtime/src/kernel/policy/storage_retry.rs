@@ -28,10 +28,10 @@ use super::retry::{doubled, jitter, scaled};
 ///
 /// Set it for a service with [`ServiceBuilder::storage_retry`](crate::ServiceBuilder::storage_retry), and for
 /// one operation with methods of the same name, where there are some. A try may take as long as the storage's own time limit,
-/// which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. It does not apply to leases, whose
-/// renewals and settlements are tried again while the lease may last, nor to listeners, which never give up. The delay between
-/// two attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On a Tokio runtime without a timer, nothing is
-/// tried again, because each repeat follows a pause.
+/// which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. The policy does not apply
+/// to leases, whose renewals and settlements are tried again while the lease may last, nor to listeners, which never
+/// give up. The delay between two attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On a Tokio
+/// runtime without a timer, nothing is tried again, because each repeat follows a pause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -209,8 +209,8 @@ pub(crate) fn outage_pause(retry: RetryAdvice, failures: u32, random: f64) -> Du
     BACKOFF.pause(retry, failures, random)
 }
 
-/// The failures in a row of what messages wait for. They share it, so that they do not ask a service that is down more
-/// often than one does.
+/// The failures in a row of what messages wait for. The operations share the policy, so that they do not ask a service
+/// that is down more often than one operation does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outage(Arc<Mutex<Failures>>);
 

@@ -57,7 +57,7 @@ pub(crate) struct Options {
 pub(crate) enum Caller {
     /// The application, through `accept`. If settling fails, it can undo its work.
     Accept,
-    /// A listener. Its handler has returned before the message is settled, and cannot undo its work.
+    /// A listener. The handler has returned before the message is settled, and cannot undo its work.
     Listener,
 }
 

@@ -72,8 +72,8 @@ pub struct DeleteError {
 queue_core::debug_as_text!(DeleteError);
 
 impl AnyQueue {
-    /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. Nobody else receives them within
-    /// `visibility`.
+    /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. No other consumer receives the
+    /// messages within `visibility`.
     ///
     /// The order of what follows is up to the caller: to write the messages, to prove that they are kept, and then to
     /// [delete](Taken::delete) them. An [`ArchiveFile`](super::ArchiveFile) does the first two for a file. If that is
