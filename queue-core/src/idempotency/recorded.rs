@@ -74,7 +74,7 @@ pub enum Forgotten {
     Removed,
     /// Nothing is recorded under the key.
     Missing,
-    /// The work is in flight. The record of the work in flight was not removed.
+    /// The work is in flight, so its record was not removed.
     InFlight {
         /// The time until its lease ends, if it is not renewed.
         remaining: Duration,
