@@ -63,7 +63,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 pub struct BootTime {
     /// The id of the boot: a number that identifies one start of one machine.
     pub boot: u128,
-    /// The time since then, including time asleep. It is not affected by steps of the wall clock.
+    /// The time since then, including time asleep. The elapsed time is not affected by steps of the wall clock.
     pub elapsed: Duration,
 }
 

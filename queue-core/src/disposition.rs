@@ -55,7 +55,7 @@ pub enum Disposition {
 
 /// The error of a failed attempt, and whether to retry.
 ///
-/// `?` converts any error into one that is retried according to the retry policy. Use
+/// `?` converts any error into a failure that is retried according to the retry policy. Use
 /// [`Failure::retry_after`], [`Failure::reject`] or [`Failure::postpone`] for another outcome:
 ///
 /// ```
@@ -67,7 +67,7 @@ pub enum Disposition {
 /// assert!(parse("seven").is_err());
 /// ```
 ///
-/// Clones share the error, so that events and reports carry the one that the handler returned.
+/// Clones share the error, so that events and reports carry the error that the handler returned.
 #[derive(Debug, Clone)]
 pub struct Failure {
     advice: Advice,
@@ -162,7 +162,7 @@ impl Disposition {
 
     /// Puts the message back without counting the attempt, so that it is received again after `after`.
     ///
-    /// This is for work that cannot be done *yet*, such as the step after one that has not ended. The number of
+    /// Postpone work that cannot be done *yet*, such as a step whose earlier step has not ended. The number of
     /// postponements is not limited, but after 32 of them a message is hidden for ever longer, up to a second, if `after` is
     /// shorter. A delay beyond the storage's limit is kept: a message that is received before is put back again. A message that would expire meanwhile is moved to the poison queue. A bare
     /// body has no room to record the postponement, so the receive counts for it.
@@ -204,8 +204,8 @@ impl Disposition {
         self
     }
 
-    /// Decodes the follow-ups of type `M`, in their order, for the test of a handler. Those of other kinds are left
-    /// out.
+    /// Decodes the follow-ups of type `M`, in their order, for the test of a handler. Follow-ups of other kinds are
+    /// left out.
     ///
     /// ```
     /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};

@@ -103,7 +103,8 @@ pub struct AttemptRecord {
     pub not_before: Option<Timestamp>,
     /// The last checkpoint that a handler wrote, as JSON.
     pub progress: Option<String>,
-    /// Attempts before a redrive that kept the counts. They count, but the message gets at least one further attempt.
+    /// Attempts before a redrive that kept the counts. Unrecorded attempts count, but the message gets at least one
+    /// further attempt.
     pub earlier: u32,
 }
 

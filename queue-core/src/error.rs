@@ -91,7 +91,7 @@ pub enum ErrorKind {
     Replaced,
     /// The transaction that contained the operation was not committed.
     NotCommitted,
-    /// The recorded value is not the one that a [swap](crate::backend::Op::Swap) expects.
+    /// The recorded value is not the value that a [swap](crate::backend::Op::Swap) expects.
     Conflict,
 }
 
@@ -231,7 +231,7 @@ impl Error {
     }
 
     /// Records that the operation failed before anything was sent to the storage: an argument was refused, or no
-    /// connection was made. Such an operation costs nothing.
+    /// connection was made. An operation that was not sent costs nothing.
     ///
     /// ```
     /// use queue_core::{Error, ErrorKind, Operation, Outcome};

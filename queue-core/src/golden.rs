@@ -62,7 +62,7 @@ const MAX_DIFFERENCES: usize = 40;
 /// members does not matter. A missing file is written if the environment has `QUEUE_GOLDEN=write`; an
 /// existing file is never overwritten.
 ///
-/// The file holds the body that `submit` stores, with fixed ids and time and no queue URI. That of a type with
+/// The file holds the body that `submit` stores, with fixed ids and time and no queue URI. The file of a type with
 /// `wire = "lines"` therefore begins with an empty line, and has no line feed at its end.
 ///
 /// # Panics

@@ -26,7 +26,7 @@ pub use recorded::{Forgotten, MAX_RECORDS, RecordState, Recorded, RecordedPage};
 
 /// A key that identifies a unit of work, so that repeated deliveries of it can be recognised.
 ///
-/// It is the canonical JSON array of kind, request id and key fields, or the message id if the type declares
+/// The key is the canonical JSON array of kind, request id and key fields, or the message id if the type declares
 /// no key fields.
 ///
 /// ```
@@ -136,8 +136,8 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 /// - A claim that was taken over can never be finished: `finish` and `renew` return [`ClaimStatus::Lost`]. Until another
 ///   takes it over, a claim whose lease has ended can be finished and renewed.
 ///
-/// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the one
-/// that has taken over. Only one of the two can record its result.
+/// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the worker
+/// that has taken over. Only one of the two workers can record its result.
 ///
 /// # Repeated calls
 /// Every operation may be repeated after an error, whatever its [outcome](crate::Outcome): `begin` by the same
@@ -198,7 +198,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// [`MAX_RECORDS`]; it may hold fewer, or none, and yet not be the last one.
     ///
     /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one of
-    /// them. One that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide the others.
+    /// them. A record that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide the others.
     ///
     /// A list may contain the storage's own records, such as those of schedules, beside the application's. The default
     /// implementation is for stores that cannot list.

@@ -16,7 +16,8 @@ const TRIES: usize = 3;
 
 /// A lock that one program at a time holds, on any storage: the only message of a queue, received by its holder.
 ///
-/// It must be [renewed](Self::renew): a program that was killed holds it no longer than for the time for which it was taken.
+/// A lock must be [renewed](Self::renew): a program that was killed holds it no longer than for the time for which it
+/// was taken.
 pub struct Lock {
     store: Arc<dyn Backend>,
     queue: QueueName,

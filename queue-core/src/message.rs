@@ -151,7 +151,7 @@ pub enum Wire {
     /// A CloudEvents 1.0 event in JSON format.
     #[default]
     Event,
-    /// The payload alone, for producers and consumers outside this framework. Such a type also accepts
+    /// The payload alone, for producers and consumers outside this framework. A type with bare bodies also accepts
     /// events.
     Bare,
     /// Text for programs that know no events, each part on a line of its own: the URI of the queue, the client id and
@@ -189,9 +189,9 @@ impl fmt::Display for Wire {
 
 /// The scope of an idempotency key: one request, or all requests.
 ///
-/// It does not concern queues: an idempotent listener has keys of its own for each queue, because the same message on
-/// another queue may ask for other work. The lanes of a group share them. To do work once wherever its key comes from,
-/// do it by `once` with the key.
+/// The scope does not concern queues: an idempotent listener has keys of its own for each queue, because the same
+/// message on another queue may ask for other work. The lanes of a group share their keys. To do work once wherever its
+/// key comes from, do it by `once` with the key.
 ///
 /// ```
 /// use queue_core::{KeyScope, MessageType};
@@ -330,7 +330,7 @@ impl MessageType {
         self
     }
 
-    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. It has no effect on
+    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. Compression has no effect on
     /// bodies that are not events.
     #[must_use]
     pub const fn with_compression(mut self) -> Self {
@@ -338,7 +338,7 @@ impl MessageType {
         self
     }
 
-    /// Has messages that are submitted together travel in packs. It has no effect on bodies that are not events,
+    /// Has messages that are submitted together travel in packs. Packing has no effect on bodies that are not events,
     /// or with a poison threshold of one.
     #[must_use]
     pub const fn with_packing(mut self) -> Self {

@@ -39,7 +39,7 @@ pub struct Notification<'a> {
     pub messages: u64,
     /// The size of their bodies, in bytes. Zero if the sender does not know it.
     pub bytes: u64,
-    /// How long after the notification the messages become visible. It is a duration because the clocks of
+    /// How long after the notification the messages become visible. The delay is a duration because the clocks of
     /// publisher, storage and subscriber may differ.
     pub visible_in: Duration,
 }

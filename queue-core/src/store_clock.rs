@@ -13,7 +13,7 @@ use crate::{Clock, Timestamp};
 
 /// Store time in microseconds since the Unix epoch.
 ///
-/// It starts at the wall clock and then runs with the boot clock, or with the monotonic clock if there is
+/// Store time starts at the wall clock and then runs with the boot clock, or with the monotonic clock if there is
 /// no boot clock. A step of the wall clock therefore neither ends nor prolongs a lease.
 ///
 /// ```

@@ -58,9 +58,9 @@ impl AzureBackend {
 }
 
 impl AzureBuilder {
-    /// Sets the timeout of one operation, up to the last byte of its reply; 10 s by default. Connecting
-    /// may take half of it; an operation that fails to connect has certainly had no effect. Keep this
-    /// below the visibility timeout.
+    /// Sets the timeout of one operation, up to the last byte of its reply; 10 s by default. Connecting may take half
+    /// of the timeout; an operation that fails to connect has certainly had no effect. Keep this below the visibility
+    /// timeout.
     ///
     /// After a timeout, the same operation gets twice as long the next time, up to eight times this, until an
     /// answer comes within this time again. Receives, renewals and settlements also end before the lease does.

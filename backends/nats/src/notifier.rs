@@ -46,7 +46,7 @@ pub struct NatsNotifier {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// An error of connecting to a NATS server. Its text does not contain the URL, which may have a password.
+/// An error of connecting to a NATS server. The text of the error does not contain the URL, which may have a password.
 ///
 /// ```
 /// use std::error::Error;

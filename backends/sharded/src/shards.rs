@@ -104,7 +104,8 @@ pub struct Resized {
     pub shards: u32,
     /// The version of the record of the shards, which all programs read within a minute.
     pub epoch: u64,
-    /// The number of shards that have only what was put on them before. They are received from as long as they exist.
+    /// The number of shards that have only what was put on them before. Retired shards are received from as long as
+    /// they exist.
     pub retired: u32,
 }
 
@@ -120,7 +121,8 @@ pub struct RetiredShard {
     pub account: String,
     /// The approximate number of messages on the shard, invisible messages included, at the last look.
     pub messages: u64,
-    /// Whether it was empty at each look for longer than any program puts messages on it. Then it can be deleted.
+    /// Whether the shard was empty at each look for longer than any program may put messages on it, so that the shard
+    /// can be deleted.
     pub is_drained: bool,
 }
 
@@ -128,7 +130,7 @@ impl ShardedBackend {
     /// Changes the number of shards, of all queues, while programs use them. Shards that are no longer in use stay, and are
     /// received from: [`retired`](Self::retired) tells when they can be deleted.
     ///
-    /// The same number creates what is missing. If it fails half way, it can be called again.
+    /// A resize to the same number creates missing shards. If it fails half way, it can be called again.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a number outside 1 to [`MAX_SHARDS`]; [`ErrorKind::Conflict`] while another program

@@ -83,9 +83,9 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets how long an operation waits while other processes write; 5 s by default. It then fails
-    /// with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep this
-    /// below the visibility timeout.
+    /// Sets how long an operation waits while other processes write; 5 s by default. After the timeout, the operation
+    /// fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep this below the
+    /// visibility timeout.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.settings.busy_timeout = timeout;
         self
@@ -95,9 +95,10 @@ impl SqliteBuilder {
     ///
     /// While less is free, messages can be received and settled, but a put fails with
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), and can be retried. An operation that removes a message
-    /// and puts several, such as a completion with follow-ups, fails while less than half of it is free; one that puts
-    /// as many as it removes never does. Zero turns this off: once the disk is full, messages may be neither received
-    /// nor settled before there is space again. On systems other than Unix, it has no effect.
+    /// and puts several, such as a completion with follow-ups, fails while less than half of this space is free; an
+    /// operation that puts as many messages as it removes never does. Zero turns this off: once the disk is full,
+    /// messages may be neither received nor settled before there is space again. On systems other than Unix, it has no
+    /// effect.
     ///
     /// # Examples
     /// ```

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use crate::clock::Timestamp;
 use crate::name::QueueName;
 
-/// The id that the storage assigned to a message, and never to another one, not even after its queue was deleted. It
-/// differs from the message id of the envelope: duplicates share the message id, but each has its own storage id.
+/// The id that the storage assigned to a message, and never to another one, not even after its queue was deleted. A
+/// storage id differs from the message id of the envelope: duplicates share the message id, but each has its own
+/// storage id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StorageId(Box<str>);
 
-/// A pop receipt: the right to update or delete a message. It becomes stale when the message is received
+/// A pop receipt: the right to update or delete a message. A pop receipt becomes stale when the message is received
 /// again, updated or deleted. `Debug` does not reveal it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PopReceipt(Box<str>);
@@ -23,21 +24,22 @@ pub struct PopReceipt(Box<str>);
 pub struct NewMessage {
     /// The body, at most [`max_body`](super::Capabilities::max_body) bytes.
     pub body: Bytes,
-    /// Whether the message is moved here from another queue. Its body may then have up to
+    /// Whether the message is moved here from another queue. The body of a moved message may have up to
     /// [`max_moved_body`](super::Capabilities::max_moved_body) bytes.
     pub moved: bool,
     /// How long it stays invisible after the put.
     pub delay: Duration,
     /// When it expires.
     pub time_to_live: TimeToLive,
-    /// Data that is stored with it. Only for a backend with [`attachments`](super::Capabilities::attachments).
+    /// Data that is stored with the message. Only for a backend with [`attachments`](super::Capabilities::attachments).
     pub attachment: Option<Attachment>,
-    /// What a queue that is spread over several chooses the one for it by: equal keys share one. Others ignore it.
+    /// The key by which a queue that is spread over shards chooses the shard of a message: equal keys share a shard.
+    /// Others ignore it.
     pub partition_key: Option<Box<str>>,
 }
 
-/// Data that is stored with a message and is not in its body, as a payload that is too large for that. It is there as long
-/// as any message that has it is neither deleted nor done.
+/// Data that is stored with a message and is not in its body, as a payload that is too large for that. An attachment is
+/// kept until all messages that have it are deleted or done.
 ///
 /// The body of a message with new data is an event that says so: its `dataref` is `urn:queue:attachment`. A storage that
 /// keeps the data in a [store of payloads](crate::payload_store) sets it to a [reference](crate::wire::PayloadRef).
@@ -45,8 +47,8 @@ pub struct NewMessage {
 pub enum Attachment {
     /// New data, of any size.
     New(Bytes),
-    /// That of another message, which is moved by the same [`apply`](super::Backend::apply); none if the other has none, or
-    /// is not there.
+    /// The attachment of another message, which the same [`apply`](super::Backend::apply) moves; no attachment if that
+    /// message has none, or is gone.
     Of {
         /// The other message's queue.
         queue: QueueName,
@@ -92,8 +94,8 @@ pub struct PutReceipt {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A received message, leased to the receiver. Its times are in the storage's time, which may differ from
-/// this machine's.
+/// A received message, leased to the receiver. The times of a message are in the storage's time, which may differ from
+/// this machine's time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceivedMessage {
@@ -172,7 +174,7 @@ impl PopReceipt {
         Self(receipt.into())
     }
 
-    /// The receipt's text. It is a secret: it is all that is needed to delete the message.
+    /// The receipt's text. A pop receipt is a secret: nothing else is needed to delete the message.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -193,10 +195,10 @@ impl NewMessage {
         }
     }
 
-    /// Creates a message that is moved from another queue of the same storage, such as to a poison queue. It is
-    /// visible at once and never expires.
+    /// Creates a message that is moved from another queue of the same storage, such as to a poison queue. The message
+    /// is visible at once and never expires.
     ///
-    /// It may have been written under other limits, and must not be lost because of its size.
+    /// A moved message may have been written under other limits, and must not be lost because of its size.
     #[must_use]
     pub fn moved(body: impl Into<Bytes>) -> Self {
         Self {

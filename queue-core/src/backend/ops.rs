@@ -61,7 +61,7 @@ pub enum Op {
         /// the message is done, and so are copies of it.
         moved: bool,
     },
-    /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with the last of them. Later
+    /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with its last item. Later
     /// receives tell them as [`deleted_items`](super::ReceivedMessage::deleted_items). The receipt stays valid.
     ///
     /// Fails with [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if one of the items was deleted before,
@@ -121,7 +121,7 @@ pub enum OpOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swap {
-    /// The key of the value. It must not be in use in [`results`](super::Backend::results), which may be the same
+    /// The key of the value. The key must not be in use in [`results`](super::Backend::results), which may be the same
     /// table.
     pub key: WorkKey,
     /// The expected value. With `None`, the default, no value may be recorded; one whose retention is over counts as
@@ -132,9 +132,9 @@ pub struct Swap {
     /// How long the new value is kept, in the storage's time. With zero, nothing is recorded afterwards.
     pub retention: Duration,
     /// Whether the new value counts as none as soon as the message is gone that is put with it: by the same
-    /// [`put_if`](super::Backend::put_if), or by the last put before it in an [`apply`](super::Op::Swap). It does not matter how
-    /// the message goes: it is deleted or expires, or its queue is cleared or deleted. A swap that expects the value still
-    /// replaces it.
+    /// [`put_if`](super::Backend::put_if), or by the last put before it in an [`apply`](super::Op::Swap). The message
+    /// may be deleted or expire, or its queue may be cleared or deleted. A swap that expects the value still replaces
+    /// it.
     pub ends_with_message: bool,
 }
 

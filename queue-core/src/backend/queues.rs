@@ -15,7 +15,7 @@ const TEXT: &AsciiSet = &CONTROLS.add(b'%');
 
 /// A queue's metadata: names and values, by the rules of Azure Queue Storage.
 ///
-/// Names are ASCII identifiers. They are case-insensitive and stored in lower case. Values are visible
+/// Names are ASCII identifiers. Names of metadata are case-insensitive and stored in lower case. Values are visible
 /// ASCII characters and spaces between them.
 ///
 /// ```
@@ -189,8 +189,9 @@ pub struct QueueProperties {
 /// readings is the number of messages between the readings.
 ///
 /// Neither number decreases as long as the queue exists, whether the queue is cleared or the storage is opened again; but
-/// those of a queue that is spread over shards do by what was on a shard that a resize removes. What is undone, as by a transaction that is rolled back, is not counted. A message that is moved to another queue is
-/// deleted from one and put on the other.
+/// those of a queue that is spread over shards do by what was on a shard that a resize removes. What is undone, as by a
+/// transaction that is rolled back, is not counted. A move to another queue is a deletion from the first queue and a
+/// put on the second queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct QueueTotals {
@@ -234,8 +235,8 @@ impl QueueTotals {
 pub struct BrowsedMessage {
     /// The message's storage id.
     pub id: StorageId,
-    /// The current pop receipt, which can delete and update the message until the next receive or update. It does
-    /// so even while a consumer holds the message, which then loses it.
+    /// The current pop receipt, which can delete and update the message until the next receive or update. The receipt
+    /// works even while a consumer holds the message; the consumer then loses the message.
     pub receipt: PopReceipt,
     /// The body.
     pub body: Bytes,

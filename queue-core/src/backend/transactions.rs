@@ -225,7 +225,7 @@ pub struct Completion<'a> {
     pub finish: Option<Finish>,
     /// The item to delete, and with the last of them the message, if the message is a [pack](crate::wire::Pack).
     pub item: Option<PackItem>,
-    /// The swap that releases the unique key of the message. It is skipped if another value is recorded.
+    /// The swap that releases the unique key of the message. The swap is skipped if another value is recorded.
     pub release: Option<Swap>,
 }
 

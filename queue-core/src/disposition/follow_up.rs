@@ -9,8 +9,8 @@ use crate::name::QueueName;
 
 /// A message to submit together with the completion of the message that caused it.
 ///
-/// It inherits client id, request id and trace context. Its id is derived from the parent's id, its kind,
-/// its key (or its position) and its queue, so that a repeated attempt submits the same ids.
+/// A follow-up inherits client id, request id and trace context. The id of a follow-up is derived from the parent's id,
+/// its kind, its key (or its position) and its queue, so that a repeated attempt submits the same ids.
 ///
 /// ```
 /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};
@@ -71,7 +71,7 @@ impl FollowUp {
     /// Sets the queue that the follow-up is put on.
     ///
     /// The id of a follow-up on another queue than its type's also depends on the queue's name, so that one handler can
-    /// put the same message on several.
+    /// put the same message on several queues.
     ///
     /// ```
     /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};

@@ -18,7 +18,7 @@ use crate::wire::{
 /// The form in which a service writes bodies to storage that holds only text, such as Azure Queue
 /// Storage.
 ///
-/// Both forms are recognised when a body is read.
+/// Readers of a body recognise Base64 and plain text.
 ///
 /// ```
 /// use queue_core::backend::{BodyForm, Capabilities};
@@ -138,9 +138,9 @@ impl Encoder {
     }
 
     /// Returns a new message. An event leaves [`ACCOUNTING_RESERVE`] bytes of its body free for the
-    /// attempts to come. Its payload is compressed if it does not fit otherwise, or if its type
-    /// [wants](crate::MessageType::compresses) that and it has at least 4 KiB. One that does not fit then is attached to
-    /// its message, if the backend has [attachments](Attachments).
+    /// attempts to come. The payload is compressed if it does not fit otherwise, or if the type
+    /// [asks](crate::MessageType::compresses) for compression and the payload has at least 4 KiB. A payload that does
+    /// not fit compressed is attached to its message, if the backend has [attachments](Attachments).
     ///
     /// # Errors
     /// [`TooLarge`] if the body exceeds what the backend can store, or the payload what is allowed.

@@ -1,6 +1,6 @@
 /// The W3C trace context that a message carries from its sender to its handler.
 ///
-/// It is valid by construction: an invalid `traceparent` is refused.
+/// A `TraceContext` is valid by construction: an invalid `traceparent` is refused.
 ///
 /// ```
 /// use queue_core::envelope::TraceContext;

@@ -62,7 +62,7 @@ pub struct RecordedPage {
     pub records: Vec<Recorded>,
     /// The store's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` if there is none. It contains a key, in hexadecimal digits.
+    /// Where the next page starts. `None` if there is none. The mark contains a key, in hexadecimal digits.
     pub next: Option<PageMark>,
 }
 
@@ -74,7 +74,7 @@ pub enum Forgotten {
     Removed,
     /// Nothing is recorded under the key.
     Missing,
-    /// The work is in flight. Its record was not removed.
+    /// The work is in flight, so its record was not removed.
     InFlight {
         /// The time until its lease ends, if it is not renewed.
         remaining: Duration,
@@ -136,7 +136,7 @@ pub fn record_mark(scope: &[u8], key: &[u8]) -> PageMark {
     PageMark::new(format!("{}/{}", to_hex(scope), to_hex(key)))
 }
 
-/// Returns the scope and the key at which a page starts. Those of the first page sort before all keys of the scope.
+/// Returns the scope and the key at which a page starts. The marks of first pages sort before all keys of the scope.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] for a mark that no listing of the scope has returned.

@@ -218,7 +218,7 @@ impl StdError for DecodeError {
     }
 }
 
-/// An error of decoding JSON. It tells what was expected and where, and quotes nothing of what was decoded, so it may
+/// An error of decoding JSON. The text tells what was expected and where, and quotes nothing of the payload, so it may
 /// be logged.
 ///
 /// ```

@@ -67,9 +67,10 @@ pub struct LocalNotifier {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Writers {
-    /// Only this process, with this notifier. Its subscriptions are armed.
+    /// Only this process, with this notifier. The subscriptions of the notifier are armed.
     ThisProcess,
-    /// Other processes put messages, too, which the notifier does not announce. Its subscriptions are never armed.
+    /// Other processes put messages, too, which the notifier does not announce. The subscriptions of the notifier are
+    /// never armed.
     OtherProcesses,
 }
 

@@ -243,7 +243,7 @@ const PREFIX: &str = "urn:queue:payload:";
 /// What an event says about where its data is, in a [`PayloadStore`](crate::payload_store::PayloadStore): all but the
 /// event's own id, which belongs to the name.
 ///
-/// Its text is a URN: `urn:queue:payload:STORE:QUEUE:SECONDS:RANDOM`.
+/// The text of a reference is a URN: `urn:queue:payload:STORE:QUEUE:SECONDS:RANDOM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PayloadRef {
     /// The identity of the store.

@@ -13,8 +13,8 @@ use crate::kernel::listener::{
 use crate::kernel::settings::InvalidSetting;
 use crate::kernel::stop_on_drop::StopOnDrop;
 
-/// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They
-/// share a maximum of messages in flight, by weight.
+/// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. The
+/// lanes share a maximum of messages in flight, by weight.
 ///
 /// Room goes to the lanes whose queues have messages. While several have, each gets a share of the room that becomes
 /// free in proportion to its weight, so that no backlog keeps another lane waiting. The first message on an idle lane is
@@ -24,9 +24,9 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// bulk lane's listener to less than the shared maximum.
 ///
 /// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the
-/// same key in two lanes, one is handled. The keys are those of the lane whose queue's name sorts first, so a group
-/// recognises what another instance of it has handled as long as that lane stays the same. For submissions that are
-/// unique in all lanes, see [`Submit::unique_scope`](crate::Submit::unique_scope).
+/// same key in two lanes, one is handled. The scope of the keys is the lane whose queue's name sorts first, so a group
+/// recognises the messages that another instance of the group has handled as long as that lane stays the same. For
+/// submissions that are unique in all lanes, see [`Submit::unique_scope`](crate::Submit::unique_scope).
 ///
 /// ```
 /// use std::time::Duration;
@@ -79,7 +79,7 @@ impl<M> Lanes<M> {
     /// Adds a lane, with a weight from 1 to 1,000. While several lanes wait for capacity, each gets it in proportion to
     /// its weight; of equal lanes, the one that was added first begins.
     ///
-    /// The listener keeps its own settings. Its `max_in_flight` is a further maximum, for this lane alone.
+    /// The listener keeps its own settings. The `max_in_flight` of a lane is a further maximum, for this lane alone.
     pub fn lane(mut self, weight: u32, listener: ListenerBuilder<M>) -> Self {
         self.lanes.push((weight, listener));
         self

@@ -16,7 +16,7 @@ use queue_core::internal::{MAX_ERROR, shorten};
 
 /// A caught panic of a handler or a callback.
 ///
-/// Its text is the message, and the location if [`capture_locations`] was called:
+/// The text of a `CaughtPanic` is the message of the panic, and the location if [`capture_locations`] was called:
 /// `out of cheese (at src/main.rs:12:9)`.
 ///
 /// ```

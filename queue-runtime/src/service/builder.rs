@@ -197,10 +197,10 @@ impl ServiceBuilder {
 
     /// Sets the largest payload of a message, in bytes, from 4 KiB to 2 GiB. The default is 64 MiB.
     ///
-    /// A payload that does not fit its message is compressed. One that is larger is refused before anything is stored, and
-    /// one that would expand to more is not expanded: its message is moved to the poison queue. A handler gets its
-    /// message whole, so this much memory is taken for each that is handled. As encoding does, compressing and expanding
-    /// occupy the thread of the runtime meanwhile.
+    /// A payload that does not fit its message is compressed. A larger payload is refused before anything is stored,
+    /// and a received payload that would expand to more is not expanded: its message is moved to the poison queue. A
+    /// handler gets its message whole, so this much memory is taken for each that is handled. As encoding does,
+    /// compressing and expanding occupy the thread of the runtime meanwhile.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = bytes;
         self
@@ -231,8 +231,8 @@ impl ServiceBuilder {
     }
 
     /// Stores payloads that do not fit their messages in a container of this name beside the queues: on Azure, in the same
-    /// account. It is created with the first payload. The memory and SQLite keep payloads themselves, and have no
-    /// containers: there this changes nothing.
+    /// account. The container is created with the first payload. The memory and SQLite keep payloads themselves, and
+    /// have no containers: there this changes nothing.
     ///
     /// On Azure the name has 3 to 63 lower-case letters, digits and single hyphens. A connection string with a
     /// `QueueEndpoint` of an emulator or a host of one's own needs its `BlobEndpoint` too, a shared access signature the
@@ -280,8 +280,8 @@ impl ServiceBuilder {
     /// instance may go without a heartbeat before others delete the queue, from a second to an hour. The default is a
     /// minute.
     ///
-    /// A heartbeat is written four times in each lease while the queue exists. A process that is stopped for longer
-    /// loses the replies that it waits for.
+    /// A heartbeat is written four times in each lease while the queue exists. A process that stands still for longer
+    /// than the lease loses the replies that it waits for.
     pub fn reply_lease(mut self, lease: Duration) -> Self {
         self.reply_lease = lease;
         self
@@ -327,8 +327,8 @@ impl ServiceBuilder {
         self
     }
 
-    /// Has the service refuse what its type does not read as what it has written. For services of tests, because each
-    /// message is encoded twice.
+    /// Has the service refuse what its type does not read as what it has written. Read-back is for services of tests,
+    /// because each message is encoded twice.
     #[cfg(feature = "testing")]
     pub(crate) fn reading_back(mut self) -> Self {
         self.reads_back = true;

@@ -136,7 +136,7 @@ impl<M: Message> Queue<M> {
     /// A poison queue that a listener sets itself is found by its name alone, with
     /// [`any_queue`](crate::QueueService::any_queue).
     ///
-    /// A [redrive](AnyQueue::redrive) of it puts messages back on this queue.
+    /// A [redrive](AnyQueue::redrive) of the poison queue puts messages back on this queue.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -319,11 +319,12 @@ impl AnyQueue {
 
     /// Deletes all messages, including invisible ones.
     ///
-    /// A key that is unique [until its message is settled](crate::Submit::unique_until_settled) is free then. One that is
-    /// unique [for a time](crate::Submit::unique_for) stays for that time: a submission of it puts nothing.
+    /// A key that is unique [until its message is settled](crate::Submit::unique_until_settled) is free then. A key
+    /// that is unique [for a time](crate::Submit::unique_for) stays for that time: a submission of the key puts
+    /// nothing.
     ///
     /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them.
-    /// It is then asked again, for up to ten minutes. Other failures are tried again according to the
+    /// The request is then repeated, for up to ten minutes. Other failures are tried again according to the
     /// [`StorageRetry`](crate::StorageRetry) of the service; if it never tries again, nor does this.
     ///
     /// # Errors
@@ -365,9 +366,10 @@ impl AnyQueue {
     ///
     /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
     /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
-    /// builder does not set them. They apply to messages received from then on: by this service at once, by other
-    /// services within 5 seconds in memory and on SQLite, and within a minute on Azure. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata
-    /// without it resumes the queue.
+    /// builder does not set them. The settings apply to messages received from then on: by this service at once, by
+    /// other services within 5 seconds in memory and on SQLite, and within a minute on Azure.
+    /// [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata without it resumes the
+    /// queue.
     ///
     /// # Errors
     /// The backend's error. If its outcome is unknown, the metadata may have been replaced.

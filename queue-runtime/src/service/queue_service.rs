@@ -127,7 +127,7 @@ impl QueueService {
     }
 
     /// Accepts up to `max` messages from their type's queue, which is created if it does not exist: as many as there are,
-    /// without waiting for more. It takes one receive for each
+    /// without waiting for more. `accept_many` takes one receive for each
     /// [`max_receive`](crate::backend::Capabilities::max_receive) of the storage: 32 messages on Azure, 256 on SQLite.
     ///
     /// Each message is leased, renewed and settled on its own; [`complete_all`](crate::Delivery::complete_all) completes several at the cost of one
@@ -285,9 +285,10 @@ impl QueueService {
 
     /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
     ///
-    /// Its consumers do not create it unless [`Accept::create_queue`](crate::Accept::create_queue) or [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so:
-    /// otherwise a listener with a misspelled name would wait on an empty queue. To have the type's own queue not
-    /// created either, name it: `queue_named(Order::TYPE.queue().as_str())`.
+    /// Consumers of a named queue do not create the queue unless [`Accept::create_queue`](crate::Accept::create_queue)
+    /// or [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so: otherwise a listener with a
+    /// misspelled name would wait on an empty queue. To have the type's own queue not created either, name it:
+    /// `queue_named(Order::TYPE.queue().as_str())`.
     ///
     /// If the type sets its `poison_queue`, that is the poison queue of this queue too. A consumer of that very
     /// queue must set another one.
@@ -336,7 +337,7 @@ impl QueueService {
     /// Returns the result store that lies where the queues do: in memory, or in the SQLite file. `None` on Azure,
     /// where `idempotency::ObjectResults` (feature `object-store`) takes its place.
     ///
-    /// It is for [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) and [`once`](crate::once).
+    /// The store is for [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) and [`once`](crate::once).
     #[must_use]
     pub fn results(&self) -> Option<Arc<dyn ResultStore>> {
         self.context.backend.results()
@@ -356,9 +357,9 @@ impl QueueService {
         self.context.meter.read()
     }
 
-    /// Returns how the listeners of this service are, for a health check. It reads what they have recorded, and asks the storage
-    /// nothing. A service without listeners is healthy, unless its storage was replaced, or the lease of a message that was
-    /// accepted is not renewed.
+    /// Returns how the listeners of this service are, for a health check. `health` reads what the listeners have
+    /// recorded, and sends no request to the storage. A service without listeners is healthy, unless its storage was
+    /// replaced, or the lease of a message that was accepted is not renewed.
     #[must_use]
     pub fn health(&self) -> Health {
         let context = &self.context;

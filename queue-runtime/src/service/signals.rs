@@ -42,13 +42,13 @@ static NOW_NOTICED: Notify = Notify::const_new();
 /// The signals that ask a process to stop: SIGTERM, SIGINT, SIGHUP, SIGQUIT, and SIGPWR on Linux; on Windows, the console's
 /// Ctrl-C, Ctrl-Break, close, logoff and shutdown. Requires the feature `signal`.
 ///
-/// While one of these exists, the first signal does not end the process. The second one does: after 11 seconds at the latest,
-/// and after 2 if [`next`](Self::next) has not returned it. Once the last of these is dropped, each signal has its default
-/// action again. A signal that the process was started to ignore, as `nohup` has it ignore SIGHUP, stays ignored, which is
-/// known on Linux only.
+/// While a `StopSignals` exists, the first signal does not end the process. The second one does: after 11 seconds at
+/// the latest, and after 2 if [`next`](Self::next) has not returned it. Once the last `StopSignals` is dropped, each
+/// signal has its default action again. A signal that the process was started to ignore, as `nohup` has it ignore
+/// SIGHUP, stays ignored, which is known on Linux only.
 ///
-/// [`QueueService::shutdown_on_signal`](crate::QueueService::shutdown_on_signal) is usually enough. This is for
-/// programs that stop other work as well.
+/// [`QueueService::shutdown_on_signal`](crate::QueueService::shutdown_on_signal) is usually enough. `StopSignals` is
+/// for programs that stop other work as well.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -72,7 +72,7 @@ pub struct StopSignals {
     told: watch::Receiver<Told>,
 }
 
-/// A signal that asks a process to stop. Its text is its name, such as `SIGTERM`.
+/// A signal that asks a process to stop. The text of a signal is its name, such as `SIGTERM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopSignal {
     name: &'static str,
@@ -116,8 +116,8 @@ impl StopSignals {
         Ok(Self { told })
     }
 
-    /// Waits for the next signal since the last one that this returned. Signals that arrive at the same time may count
-    /// as one.
+    /// Waits for the next signal after the last signal that `next` returned. Signals that arrive at the same time may
+    /// count as one.
     ///
     /// # Cancel safety
     /// Cancel safe.

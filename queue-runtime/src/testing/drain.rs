@@ -12,7 +12,7 @@ use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 ///
 /// The queues are empty together: a handler may submit to the queue of another listener. Messages count while they are
 /// invisible too, because they were delayed, put back or are being handled. Messages of a poison queue count only if a
-/// listener of it is given.
+/// listener of the poison queue is given.
 ///
 /// Use it with paused time, in which delays and retries take no real time. The listeners go on.
 ///
@@ -212,7 +212,7 @@ pub struct NotEmpty {
     pub depth: Result<u64, queue_core::Error>,
     /// The number of messages that the queue's listener has received and not settled.
     pub in_flight: usize,
-    /// The phase of the queue's listener. One that is paused or stopped empties no queue.
+    /// The phase of the queue's listener. A paused or stopped listener empties no queue.
     pub phase: ListenerPhase,
 }
 

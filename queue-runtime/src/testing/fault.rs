@@ -47,7 +47,7 @@ pub enum Fault {
     /// Another client receives the message before the call is carried out, holds it for this long, and
     /// never settles it. The call's receipt is then stale.
     ///
-    /// The messages ahead of it in the queue are received too, and released: their dequeue counts rise
+    /// The messages ahead of the message in the queue are received, too, and released: their dequeue counts rise
     /// by one.
     LeaseLost(Duration),
     /// The storage answers a receive with up to this many messages more than were asked for.

@@ -96,11 +96,12 @@ impl Workload {
             1,
         )?;
         row("each task polls once a second", fleet, every_second, 1)?;
-        let name = format!("`tasks(1..={tasks})`: one polls, backoff up to {CAP:?}, as on SQLite");
+        let name =
+            format!("`tasks(1..={tasks})`: one task polls, backoff up to {CAP:?}, as on SQLite");
         row(&name, fleet, Polling::Capped(CAP), hours)?;
-        let name = format!("`tasks(1..={tasks})`: one polls, backoff up to 30s, as on Azure");
+        let name = format!("`tasks(1..={tasks})`: one task polls, backoff up to 30s, as on Azure");
         row(&name, fleet, Polling::Backoff, hours)?;
-        let name = format!("`tasks(0..={tasks})` with a notifier: none polls");
+        let name = format!("`tasks(0..={tasks})` with a notifier: no task polls");
         row(&name, fleet, Polling::Announced, hours)?;
         Ok(text)
     }
@@ -133,7 +134,7 @@ impl Workload {
                 Arrival::Pushed,
             ),
             (
-                "none polls, messages are announced",
+                "no task polls, messages are announced",
                 Polling::Announced,
                 Arrival::Pushed,
             ),

@@ -23,17 +23,17 @@ const CHECK_INTERVAL: i32 = 10_000;
 impl SqliteBackend {
     /// Copies the file to a new file at `to`, while this and other processes use it.
     ///
-    /// The copy contains everything that was committed before the call. It is consistent, even if there are
-    /// changes meanwhile: all of it was committed at one moment. It is one file without a log, compact, synced
-    /// to the disk, and with the permissions 0600. It appears under its name when it is complete.
+    /// The copy contains everything that was committed before the call. The copy is consistent, even if there are
+    /// changes meanwhile: the copy is of one moment. The copy is one file without a log, compact, synced to the disk,
+    /// and with the permissions 0600. The copy appears under its name when it is complete.
     ///
     /// A body that does not match its checksum is copied with that checksum, as it is, so that it is received as
     /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too. A [`FileCheck`](crate::FileCheck) finds
     /// such bodies.
     ///
-    /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the
-    /// copy is in it, and is received again after it was restored. Leases are those of the original: in the
-    /// copy, a message that is leased at that moment is hidden until its lease would have ended.
+    /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the copy is in
+    /// the copy, and is received again after a restore. Leases are those of the original: in the copy, a message that
+    /// is leased at that moment is hidden until its lease would have ended.
     ///
     /// Any process may copy the file; a service need not be stopped for it.
     ///
@@ -185,7 +185,8 @@ fn put_in_place(
     }
 }
 
-/// Gives a file a name that no file has. It has one at each moment: the copy is refused while it has two.
+/// Gives a file a name that no file has. The file has one name at each moment: the copy is refused while the file has
+/// two names.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -41,7 +41,7 @@ use crate::rows::schema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// The number of queues. One whose name could not be read has a name that begins with `salvaged-`.
+    /// The number of queues. A queue whose name could not be read has a name that begins with `salvaged-`.
     pub queues: u64,
     /// The number of messages.
     pub messages: u64,

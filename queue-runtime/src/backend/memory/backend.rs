@@ -24,7 +24,7 @@ use super::{browse, store};
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///
-/// It follows the contract of [`Backend`] exactly: every call is atomic, messages are received in the
+/// `MemoryBackend` follows the contract of [`Backend`] exactly: every call is atomic, messages are received in the
 /// order in which they became visible and then in the order of the puts, and time is that of the given
 /// clock. Queues exist as long as a backend that uses them.
 ///
@@ -59,8 +59,8 @@ impl MemoryBackend {
         Self::over(Arc::new(Store::new(clock)), String::new())
     }
 
-    /// Opens the queues that all backends of this name in the process share. They are dropped with the
-    /// last of these backends. `clock` is ignored unless this is the first of them.
+    /// Opens the queues that all backends of this name in the process share. The queues are dropped with the last
+    /// backend of the name. `clock` is ignored unless this is the first of them.
     #[must_use]
     pub fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
         Self::over(find_or_create(name, clock), name.to_owned())

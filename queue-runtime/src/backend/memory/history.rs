@@ -8,7 +8,7 @@ use queue_core::backend::NewMessage;
 /// The most puts that a history keeps.
 pub(crate) const MAX_HISTORY: usize = 100_000;
 
-/// The puts that were carried out, oldest first. Those of an `apply` that failed are not among them.
+/// The puts that were carried out, oldest first. The operations of a failed `apply` are not listed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     puts: VecDeque<Put>,

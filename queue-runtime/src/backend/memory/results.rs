@@ -14,7 +14,7 @@ use queue_core::idempotency::{
 use queue_core::internal::{LockExt, debug_fields, later, record_mark, record_start};
 use queue_core::{QueueName, Result};
 
-/// Results in this process, for tests and for programs of one process. They are lost with it.
+/// Results in this process, for tests and for programs of one process. The results are lost with the process.
 ///
 /// Clones share the results.
 ///

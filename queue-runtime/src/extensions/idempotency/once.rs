@@ -22,7 +22,7 @@ use crate::kernel::policy::jitter;
 /// the work is not recorded: the next call does the work again.
 ///
 /// See [`Once`] for the settings, and [`ResultStore`] for what a store guarantees. A process that is killed after
-/// the effect of the work and before its result is recorded leaves no trace of it: then the work is done once more.
+/// the effect of the work and before its result is recorded leaves no trace of the work, which is then done once more.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -191,8 +191,8 @@ const LONGEST_LOOK: Duration = Duration::from_secs(2);
 const OTHERWISE_READ: &[u8] = b"\n(read as another value)";
 
 impl<F> Once<'_, F> {
-    /// Sets the length of the lease, which is how long other processes wait if this process dies. It is renewed at
-    /// half its length. The default is 30 seconds.
+    /// Sets the length of the lease, which is how long other processes wait if this process dies. The lease is renewed
+    /// at half its length. The default is 30 seconds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.task.lease = lease;
         self

@@ -127,7 +127,7 @@ impl Browsed {
 impl AnyQueue {
     /// Returns up to `max` messages, visible or not, without changing anything: the first page, or the one at `from`.
     ///
-    /// A message that nobody touches between the pages is on exactly one of them.
+    /// A message that does not change between the pages is on exactly one page.
     ///
     /// ```
     /// use std::time::Duration;
@@ -190,8 +190,8 @@ impl AnyQueue {
     /// at most as many as the [`max_receive`](crate::backend::Capabilities::max_receive) of the storage.
     ///
     /// The whole queue is searched, which takes about a second for a million small messages on SQLite. A message that is
-    /// in a [pack](crate::SubmitAll) is not found by its id, and one that is received or put back meanwhile may be left
-    /// out.
+    /// in a [pack](crate::SubmitAll) is not found by its id, and a message that is received or put back meanwhile may
+    /// be left out.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -290,12 +290,12 @@ impl AnyQueue {
 
 impl AnyQueue {
     /// Replaces the payload of an event that was browsed or found, such as one on a poison queue before a
-    /// [redrive](Self::redrive), unless it has changed since. Its envelope, attempts, poison record and dequeue count stay,
-    /// and so does the time at which a delayed message becomes visible. The content type stays if JSON replaces JSON, or
-    /// bytes replace bytes.
+    /// [redrive](Self::redrive), unless it has changed since. The message's envelope, attempts, poison record and
+    /// dequeue count stay, and so does the time at which a delayed message becomes visible. The content type stays if
+    /// JSON replaces JSON, or bytes replace bytes.
     ///
-    /// A visible message goes behind the others that are visible. One that a consumer holds is refused, because the
-    /// consumer would lose it, and so is one that a consumer has put back to be received later.
+    /// A visible message goes behind the others that are visible. A message that a consumer holds is refused, because
+    /// the consumer would lose it, and so is a message that a consumer has put back for later.
     ///
     /// ```
     /// use queue_runtime::wire::Payload;

@@ -30,9 +30,9 @@ pub use self::take::{DeleteError, Taken, TakenOff};
 /// A message that was copied or taken from a queue: everything that [`AnyQueue::import`] needs to put it on a queue again,
 /// of the same storage or another one.
 ///
-/// As JSON it takes one line. An event is in it as `event`, as it was on the wire: a CloudEvent with its ids, attempts and
-/// poison record. Any other body is there as `text`, or as `base64` if it is not text. `attachment` is the data, in Base64,
-/// that was attached to the message.
+/// As JSON it takes one line. An archived event is the field `event`, as it was on the wire: a CloudEvent with its ids,
+/// attempts and poison record. Any other body is there as `text`, or as `base64` if it is not text. `attachment` is the
+/// data, in Base64, that was attached to the message.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -278,7 +278,7 @@ queue_core::error_of_storage!(
 
 impl AnyQueue {
     /// Puts exported messages on this queue, with the ids, attempts and poison records that they had. The queue must exist.
-    /// Those of an atomic storage are put together, as many as fit in one operation.
+    /// On an atomic storage, as many messages as fit in one operation are put together.
     ///
     /// Importing a message twice puts two messages with the same id: consumers that
     /// [recognise copies](crate::idempotency) handle it once. What the storage certainly did not do is tried again, as the

@@ -14,13 +14,14 @@ impl AnyQueue {
     /// reason replaces the old one. Calling it again is safe, also after an error.
     ///
     /// The listeners of this service stop receiving at once, those of other services that receive messages within 5 seconds
-    /// in memory and on SQLite, and within a minute on Azure. One that is idle reads no metadata: it stops at the first
-    /// messages that it finds, and hands them back. What is in flight is finished. They go on when the queue is
-    /// [resumed](Self::resume). Consumers that are not listeners are not affected: [`accept`](Self::accept), `messages`,
-    /// redrives.
+    /// in memory and on SQLite, and within a minute on Azure. An idle listener reads no metadata: it stops at the first
+    /// messages that it finds, and hands them back. What is in flight is finished. Listeners go on when the queue is
+    /// [resumed](Self::resume). Consumers that are not listeners are not affected: [`accept`](Self::accept),
+    /// `messages`, redrives.
     ///
     /// No storage replaces metadata only if it is unchanged. Whoever else writes the queue's metadata at the same time may
-    /// therefore lose an entry, or overwrite the mark. It is read again once it is written, and written again if it is gone.
+    /// therefore lose an entry, or overwrite the mark. So `pause` reads the mark again once it is written, and
+    /// writes it again if it is gone.
     ///
     /// ```
     /// use std::time::Duration;
@@ -77,7 +78,7 @@ impl AnyQueue {
     /// Ends a [pause](Self::pause): removes the mark from the queue's metadata, and keeps the other entries. Returns the
     /// mark, or `None` if the queue was not paused. Listeners go on as fast as they stop.
     ///
-    /// One that was also paused by [its handle](crate::ListenerHandle::pause) stays so.
+    /// A listener that was also paused by [its handle](crate::ListenerHandle::pause) stays paused.
     ///
     /// # Errors
     /// The backend's error; a missing queue is one. [`Conflict`](ErrorKind::Conflict) if others have written the mark again

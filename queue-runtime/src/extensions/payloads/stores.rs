@@ -14,7 +14,7 @@ use queue_core::internal::LockExt as _;
 use queue_core::payload_store::{ObjectPage, PayloadStore, StoredObject};
 use queue_core::{Result, Timestamp};
 
-/// A store of payloads in memory, for tests. It is shared by those who share it, and gone with the last of them.
+/// A store of payloads in memory, for tests. All clones share the store, which is gone with the last clone.
 pub struct MemoryPayloads {
     clock: Arc<dyn Clock>,
     objects: Mutex<BTreeMap<String, Object>>,
@@ -128,7 +128,7 @@ pub(super) mod objects {
     /// The object store needs to offer *create unless it exists* ([`PutMode::Create`]), and listings that show what was created before. A listing of
     /// all objects is held in memory, as in a [sweep](crate::payloads::Sweep): some 200 bytes for each.
     ///
-    /// A payload must be as durable as the message that refers to it: one that is lost makes its message poison.
+    /// A payload must be as durable as the message that refers to it: a lost payload makes its message poison.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -154,7 +154,7 @@ pub(super) mod objects {
 
     impl ObjectPayloads {
         /// Creates a store of the objects whose names begin with `prefix`, which nothing else should use. For a folder use
-        /// [`in_folder`](Self::in_folder), which notices that another one has taken its place.
+        /// [`in_folder`](Self::in_folder), which notices that another folder has taken the place of the opened folder.
         #[must_use]
         pub fn new(objects: Arc<dyn ObjectStore>, prefix: impl Into<Path>) -> Self {
             Self {
@@ -167,9 +167,10 @@ pub(super) mod objects {
         /// Opens the store in this folder, which [`create_in_folder`](Self::create_in_folder) has made. Files are written
         /// through to the disk, on Unix their folders too.
         ///
-        /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While it is away
-        /// or another one has taken its place, such as the one under an unmounted disk, every request is an error: nothing is
-        /// stored, and messages wait for their payloads. It is not created again.
+        /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While the
+        /// folder is away, or another folder has taken its place, such as the folder under an unmounted disk, every
+        /// request is an error: nothing is stored, and messages wait for their payloads. The folder is not created
+        /// again.
         ///
         /// # Errors
         /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as that under a disk
@@ -178,11 +179,11 @@ pub(super) mod objects {
             Folder::open(folder.as_ref()).map(Self::of_folder)
         }
 
-        /// Makes a store in this folder, which nothing else should use, and opens it; one that is there is only opened. The
-        /// folder is created if it does not exist, on Unix readable only by the current user.
+        /// Makes a store in this folder, which nothing else should use, and opens the store; an existing store is only
+        /// opened. The folder is created if it does not exist, on Unix readable only by the current user.
         ///
-        /// Call it when the application is set up, and [`in_folder`](Self::in_folder) when it starts: under a disk that is not
-        /// mounted, this one makes another store.
+        /// Call `create_in_folder` when the application is set up, and [`in_folder`](Self::in_folder) at each start:
+        /// under a disk that is not mounted, `create_in_folder` makes another store.
         ///
         /// # Errors
         /// If the folder can neither be opened nor created, or holds a damaged store.

@@ -38,8 +38,8 @@ const CLOCK: &str = "clock/";
 /// - temporary files of payloads and marks, which a killed process leaves in a folder, after an hour;
 /// - marks that are older than their [retention](Self::mark_retention).
 ///
-/// It takes a request for each payload in the store, and one for each mark that it deletes. Several sweeps may run at once,
-/// beside whatever else uses the store.
+/// A sweep takes a request for each payload in the store, and a request for each mark that it deletes. Several sweeps
+/// may run at once, beside whatever else uses the store.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -101,12 +101,12 @@ impl Payloads {
 type Observer = Box<dyn Fn(&SweepStep<'_>) + Send + Sync>;
 
 impl Sweep {
-    /// Also deletes payloads of these queues, if all of them are empty: what the messages had that were deleted without
-    /// their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program. Name the queues among
-    /// which messages are moved together: a queue and its poison queues.
+    /// Also deletes payloads of these queues, if all of them are empty: the payloads of messages that were deleted
+    /// without their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program.
+    /// Name the queues among which messages are moved together: a queue and its poison queues.
     ///
-    /// The queues are read twice, in this order, with a minute in between. The sweep fails if one has a message, visible or
-    /// not. A payload is deleted if it was there for an hour before the first read.
+    /// The queues are read twice, in this order, with a minute in between. The sweep fails if a cleared queue has a
+    /// message, visible or not. A payload is deleted if it was there for an hour before the first read.
     pub fn cleared(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
         self.cleared.extend(queues);
         self
@@ -125,7 +125,8 @@ impl Sweep {
         self
     }
 
-    /// Sets a callback that is called with each object that is deleted, or would be in a dry run. It must not block.
+    /// Sets a callback that is called with each object that is deleted, or would be in a dry run. The callback must not
+    /// block.
     pub fn each(mut self, observer: impl Fn(&SweepStep<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self

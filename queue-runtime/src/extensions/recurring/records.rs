@@ -92,8 +92,8 @@ impl QueueService {
     /// last ticks: the first page, or the one at `from`. A page holds at most
     /// [`MAX_RECORDS`](crate::idempotency::MAX_RECORDS); it may hold fewer, or none, and yet not be the last one.
     ///
-    /// A record that cannot be read is reported in its place, as an error of its schedule. Those that have a store of their
-    /// own ([`recorded_in`](crate::recurring::Schedule::recorded_in)) are not among them.
+    /// A record that cannot be read is reported in its place, as an error of its schedule. Schedules with a store of
+    /// their own ([`recorded_in`](crate::recurring::Schedule::recorded_in)) are not listed.
     ///
     /// ```
     /// use std::time::Duration;
@@ -153,8 +153,8 @@ impl QueueService {
     /// Removes what the storage has recorded of a schedule, such as one that no program starts any more. Returns false if
     /// nothing was recorded.
     ///
-    /// A schedule of this name that is started later begins anew: earlier ticks are not made up for. One that runs begins
-    /// anew at its next tick, which it leaves out.
+    /// A schedule of this name that is started later begins anew: earlier ticks are not made up for. A running schedule
+    /// begins anew at its next tick, and submits nothing for that tick.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) as for

@@ -111,9 +111,9 @@ impl<M: Message> Schedule<M> {
 
     /// Starts the schedule on the current Tokio runtime.
     ///
-    /// It runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. It never ends by
-    /// itself: a failure of the storage or of the store, a message that cannot be encoded and a panic
-    /// of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
+    /// A schedule runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. A
+    /// schedule never ends by itself: a failure of the storage or of the store, a message that cannot be encoded and a
+    /// panic of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
     /// late by then is up to [`Missed`].
     ///
     /// # Errors

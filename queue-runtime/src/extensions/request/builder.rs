@@ -83,8 +83,8 @@ pub struct Request<M, R> {
     reply: PhantomData<fn() -> R>,
 }
 
-/// A placeholder for the type of the reply until it is named. Such a [`Request`] cannot be awaited: call
-/// [`Request::reply`] first.
+/// A placeholder for the type of the reply until it is named. A [`Request`] without a reply type cannot be awaited:
+/// call [`Request::reply`] first.
 ///
 /// ```
 /// use queue_runtime::request::NoReplyType;
@@ -354,8 +354,8 @@ impl QueueService {
     /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many.
     ///
     /// A call checks up to 32 queues, chosen at random, and takes as long as the longest of their
-    /// [leases](crate::ServiceBuilder::reply_lease). Each instance does this from time to time while it makes requests,
-    /// so programs need not call it.
+    /// [leases](crate::ServiceBuilder::reply_lease). Each instance cleans up from time to time while it makes requests,
+    /// so programs need not call `clean_reply_queues`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

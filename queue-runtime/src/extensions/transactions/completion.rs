@@ -24,8 +24,8 @@ impl<M> Received<M> {
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
     /// the storage: together with the rows that the transaction writes, or not at all.
     ///
-    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
-    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an
+    /// engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
     ///
     /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
     /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler
@@ -144,8 +144,8 @@ impl<M> Received<M> {
     }
 }
 
-/// A delivery that was completed within a transaction of the application's, whose outcome is not known yet. From
-/// [`Delivery::complete_within`].
+/// A delivery that was completed within a transaction of the application, before the outcome of the transaction is
+/// known. From [`Delivery::complete_within`].
 ///
 /// The lease is renewed as long as this exists. Dropping it settles nothing: if the transaction was not committed, the
 /// message becomes visible again when the lease ends.
@@ -246,7 +246,8 @@ impl<M> Delivery<M> {
 
 impl<M> Completing<M> {
     /// Finds out whether the transaction was committed, and so the message completed. Call it when the transaction has
-    /// ended, also if its commit returned an error: the file has the answer. It keeps it for 24 hours of store time.
+    /// ended, also if its commit returned an error: the file has the answer. The storage keeps the record for 24 hours
+    /// of store time.
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::SettleErrorKind::NotDone) if the

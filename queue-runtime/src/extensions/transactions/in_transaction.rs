@@ -162,16 +162,17 @@ impl<P> Prepare<P> {
 ///
 /// A write transaction holds up everything else that writes to the file, renewals of leases included. So the
 /// function is not async; transactions of one service run one at a time, on a thread of the listener; and none begins
-/// when less than a quarter of the visibility timeout is left of the message's lease. One that runs for more than a second is
-/// reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its handler timeout, which begins with the
-/// transaction, its statement is interrupted. Work that takes long goes before it: [`prepare`].
+/// when less than a quarter of the visibility timeout is left of the message's lease. A transaction that runs for more
+/// than a second is reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its handler timeout,
+/// which begins with the transaction, its statement is interrupted. Work that takes long goes before it: [`prepare`].
 ///
 /// Each transaction has a connection of its own, so that no setting, temporary table or attached file of one reaches the next. A
 /// function that ends the transaction, or goes on after SQLite has ended it, completes nothing, also within a transaction or
 /// savepoint of its own; the attempt has failed.
 ///
 /// If the file cannot be written, because its disk is full or another process writes for too long, that is logged, and the message
-/// is postponed: the attempt does not count. That is so also if the function returns such an error of SQLite or of a submission.
+/// is postponed: the attempt does not count. The message is also postponed if the function returns such an error of
+/// SQLite or of a submission.
 ///
 /// With [`idempotent`](crate::ListenerBuilder::idempotent), the store must be that of the file:
 /// [`QueueService::results`](crate::QueueService::results).
@@ -202,8 +203,8 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
     }
 
     /// Sets up each connection before its transaction begins, for an application that needs functions, attached files or settings
-    /// such as `PRAGMA foreign_keys`. The connection is one of [`sqlite::connect`](crate::sqlite::connect). Its commit hook
-    /// cannot be set.
+    /// such as `PRAGMA foreign_keys`. The connection is one of [`sqlite::connect`](crate::sqlite::connect). The commit
+    /// hook of the connection cannot be set.
     ///
     /// ```
     /// # use queue_runtime::{Message, Received, in_transaction};

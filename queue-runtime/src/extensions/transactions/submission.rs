@@ -22,8 +22,8 @@ impl<M> Submit<M> {
     /// Stores the message as part of a transaction of the application's own connection to the storage: if and only if the
     /// application commits it.
     ///
-    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
-    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an
+    /// engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
     ///
     /// The queue is created, in the same transaction, if it does not exist and is not a reply queue. Consumers learn of
     /// the message when the transaction has ended. Blocks the thread while another connection writes, for up to the

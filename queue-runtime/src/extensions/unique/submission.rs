@@ -42,7 +42,7 @@ impl<M> Submit<M> {
     /// be repeated, except for one until it is [settled](Self::unique_until_settled). Elsewhere use
     /// [`unique_in`](Self::unique_in).
     ///
-    /// It also works for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
+    /// Unique submissions also work for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
     /// [`Disposition`](crate::Disposition), [`submit_all`](crate::QueueService::submit_all) and
     /// [`within`](Self::within) submit unconditionally; the latter refuses a unique submission.
     ///
@@ -81,8 +81,9 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Submits the message only if no other of the same key is waiting or being handled: until that one is completed or
-    /// moved to the poison queue, the second submission puts nothing, as with [`unique_for`](Self::unique_for).
+    /// Submits the message only if no other message of the same key is waiting or being handled: until that message is
+    /// completed or moved to the poison queue, the second submission puts nothing, as with
+    /// [`unique_for`](Self::unique_for).
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
     /// [application](crate::Received::complete_within). A message that is put back, such as for a retry, keeps it, and a
@@ -90,8 +91,8 @@ impl<M> Submit<M> {
     /// by then: the poison message stays where it is, as [refused](crate::redrive::RedriveOutcome::Refused).
     ///
     /// A submission of [unknown](SubmitError::outcome) outcome is not tried again by itself, because its message may
-    /// have been handled, and its key released, meanwhile: another try would put it a second time. That is up to the
-    /// caller, or to [`retry_unknown`](Self::retry_unknown).
+    /// have been handled, and its key released, meanwhile: another try would put it a second time. A repetition is up
+    /// to the caller, or to [`retry_unknown`](Self::retry_unknown).
     ///
     /// The key does not outlive its message: it is free as soon as the message is removed or has expired, or its queue was
     /// cleared or deleted. The duration of [`unique_for`](Self::unique_for) ends it, too, which is 7 days unless it is set,
@@ -225,10 +226,10 @@ impl<M> Submit<M> {
     /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a result store, which
     /// all processes that submit it must share. For storages such as Azure.
     ///
-    /// The promise is weaker: the message is put first and recorded then. It may be put again, with another id unless
-    /// [`id`](Self::id) sets it, if the process is killed in between, if the outcome of the put is unknown, or if the
-    /// store fails just then, which is logged. The key is held for the duration, whatever becomes of the message. While another process submits the same key, this waits for up to a
-    /// minute.
+    /// The promise is weaker: the message is put first and recorded then. The message may be put again, with another id
+    /// unless [`id`](Self::id) sets it, if the process is killed in between, if the outcome of the put is unknown, or
+    /// if the store fails just then, which is logged. The key is held for the duration, whatever becomes of the
+    /// message. While another process submits the same key, this waits for up to a minute.
     ///
     /// ```
     /// use std::time::Duration;

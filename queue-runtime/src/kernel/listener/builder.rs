@@ -134,13 +134,13 @@ impl<M> ListenerBuilder<M> {
     /// The time of a message is from its insertion to its completion, by the storage's clock, and to within the time of a
     /// receive; a delay or retries are part of it. The objective is judged every 10 seconds, over the messages that this
     /// listener has completed in the last five minutes, those moved to the poison queue, and those in flight that are late
-    /// already. It is broken if there are at least 100 of them and more are late than may be, as all poison is; or, for a
-    /// standstill to be seen at once, if a message that is late is in flight or was put back, and none was completed in time for
-    /// as long as the objective allows. It is kept again when half as many are late as may be or, with fewer than 100, none of the
-    /// last minute. Both are events:
-    /// [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
-    /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept). [`ListenerInfo::objective`](super::ListenerInfo::objective) has
-    /// the figures.
+    /// already. The objective is broken if at least 100 messages ended and too many of them were late, as all poison
+    /// messages are. To recognise a standstill at once, it is also broken if a late message is in flight or was put
+    /// back, and no message was completed in time for as long as the objective allows. The objective is kept again when
+    /// at most half of the allowed messages are late or, with fewer than 100 messages, no message of the last minute.
+    /// Both changes are events: [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
+    /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept).
+    /// [`ListenerInfo::objective`](super::ListenerInfo::objective) has the figures.
     ///
     /// Messages that are on the queue are not known. An agent, of the package `queue-agent`, has the number of instances follow
     /// them.
@@ -174,10 +174,10 @@ impl<M> ListenerBuilder<M> {
     /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
     /// [`ListenerHandle::drained`](crate::ListenerHandle::drained).
     ///
-    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. It
-    /// counts those that are invisible, too: messages leased by other consumers, delayed ones, and those that wait
-    /// for a retry. The listener waits for all of these, however long. A queue that does not exist is
-    /// created, and empty; one that was [named](crate::QueueService::queue_named) and does not exist ends the listener as
+    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. The
+    /// number includes invisible messages: leased by other consumers, delayed, or waiting for a retry. The listener
+    /// waits for all such messages, however long. A queue that does not exist is created, and empty; a
+    /// [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
     /// [`QueueMissing`](super::DrainEnd::QueueMissing).
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
@@ -280,7 +280,8 @@ impl<M> ListenerBuilder<M> {
 
     consumer_setters!();
 
-    /// Applies the settings of a configuration. They replace those of earlier calls, and later calls replace them.
+    /// Applies the settings of a configuration. The settings of this call replace earlier settings, and later calls
+    /// replace these settings.
     pub fn config(mut self, config: &ConsumerConfig) -> Self {
         self.options.config.apply(config);
         if config.idle_cap.is_some() {
@@ -316,14 +317,15 @@ impl<M> ListenerBuilder<M> {
     /// of processors, but at least 2 and at most 16.
     ///
     /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
-    /// find the queue empty end. How many handlers run at a time does not depend on it: one task alone receives until
-    /// [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage transaction when a receive
-    /// after idleness fills all the room that it had, and one in 1 to 5 seconds under such load.
+    /// find the queue empty end. The number of concurrent handlers does not depend on the number of tasks: one task
+    /// alone receives until [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage
+    /// transaction when a receive after idleness fills all the room that it had, and one in 1 to 5 seconds under such
+    /// load.
     ///
     /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
-    /// [notifier](crate::notify) announces all that are put. The listener receives as soon as one is announced, and
-    /// asks for the number of messages about every 5 minutes, in case a notification was lost. A lost announcement, or
-    /// the end of the lease of a crashed consumer, is noticed up to 6 minutes later than by polling.
+    /// [notifier](crate::notify) announces all that are put. The listener receives as soon as a message is announced,
+    /// and asks for the number of messages about every 5 minutes, in case a notification was lost. A lost announcement,
+    /// or the end of the lease of a crashed consumer, is noticed up to 6 minutes later than by polling.
     ///
     /// Without such a notifier, or while it has failed, one task polls. The memory backend's and
     /// [`NatsNotifier`](crate::notify) qualify. SQLite's does not, because its datagrams do not reach processes in
@@ -342,8 +344,9 @@ impl<M> ListenerBuilder<M> {
     }
 
     /// Sets the maximum number of bytes in flight: of the bodies as they are stored, or of their data once it is expanded.
-    /// The default is no maximum. A message whose data is larger than the maximum is handled when no other one is. One that
-    /// waits for room for a visibility timeout is made visible to others, and the attempt does not count.
+    /// The default is no maximum. A message whose data is larger than the maximum is handled when no other message is.
+    /// A message that waits for room for a visibility timeout is made visible to other consumers, and the attempt does
+    /// not count.
     ///
     /// The size of a message is known only once it is received, so a receive needs room for the largest message
     /// that the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a
@@ -374,9 +377,9 @@ impl<M> ListenerBuilder<M> {
     /// called when a message is received, by one [task](Self::tasks) at a time, and must be quick. If it panics, that is a failed
     /// attempt.
     ///
-    /// This holds within one listener. A message whose lease was lost while its handler goes on may be handled by another one
-    /// meanwhile. To have it for several processes, run one listener, or let the database decide: a transaction that checks
-    /// the row's version.
+    /// The order holds within one listener. A message whose lease was lost while its handler goes on may be handled by
+    /// another one meanwhile. To have it for several processes, run one listener, or let the database decide: a
+    /// transaction that checks the row's version.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};
@@ -431,8 +434,8 @@ impl<M> ListenerBuilder<M> {
     /// transaction that it did not commit; a rejected message says nothing. While the circuit breaker is open, the
     /// listener receives one message about every 10 seconds, or the `probe_interval` of a
     /// [`ConsumerConfig`], and continues once such a probe succeeds. Handlers that were running
-    /// when it opened continue, and their failures do not count as attempts. Those of the probes do, except that a probe
-    /// never moves its message to the poison queue.
+    /// when it opened continue, and their failures do not count as attempts. The attempts of probes count, except that
+    /// a probe never moves its message to the poison queue.
     ///
     /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
     /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
@@ -447,11 +450,11 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Sets whether the listener has fewer messages in flight while the storage throttles its receives. It is on
-    /// by default.
+    /// Sets whether the listener has fewer messages in flight while the storage throttles its receives. Adaptive
+    /// concurrency is on by default.
     ///
-    /// Throttling halves the number, at most once a second. It rises again while receives succeed, from zero to all
-    /// in 16 seconds. [`Throttled`](crate::ListenerEventKind::Throttled) and
+    /// Throttling halves the number, at most once a second. The number rises again while receives succeed, from zero to
+    /// all in 16 seconds. [`Throttled`](crate::ListenerEventKind::Throttled) and
     /// [`ThrottledPersistently`](crate::ListenerEventKind::ThrottledPersistently) report it.
     pub fn adaptive_concurrency(mut self, on: bool) -> Self {
         self.options.config.adaptive_concurrency = Some(on);

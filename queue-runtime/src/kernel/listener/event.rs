@@ -16,8 +16,9 @@ use crate::kernel::settings::Paused;
 /// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none. The events of several listeners can be
 /// merged: each names its queue.
 ///
-/// Subscribers observe the listener beside its handler. There may be any number of them, and none affects a message: one
-/// that panics ends its own task, and one that is slow loses the oldest events, and is told how many.
+/// Subscribers observe the listener beside its handler. There may be any number of subscribers, and no subscriber
+/// affects a message: a subscriber that panics ends its own task, and a slow subscriber loses the oldest events, and is
+/// told how many.
 ///
 /// | observer pattern | here |
 /// |---|---|
@@ -116,8 +117,8 @@ pub enum ListenerEventKind {
         /// The number of the attempt that succeeded, from 1.
         attempt: u32,
     },
-    /// The work of a message was done before, according to the result store. Its follow-ups were stored again, and
-    /// it was deleted, without running the handler.
+    /// The work of a message was done before, according to the result store. The recorded follow-ups were stored
+    /// again, and the message was deleted, without running the handler.
     Duplicate {
         /// The message.
         id: MessageId,
@@ -170,7 +171,7 @@ pub enum ListenerEventKind {
         /// The panic.
         panic: CaughtPanic,
     },
-    /// A cancelled handler blocks its thread. Its message is settled without it; the handler counts against
+    /// A cancelled handler blocks its thread. The message is settled without the handler, which counts against
     /// `max_in_flight` until it returns.
     HandlerStuck {
         /// The message.
@@ -219,7 +220,7 @@ pub enum ListenerEventKind {
         after: Duration,
     },
     /// The data of messages is not in their bodies, and the storage or the [store of payloads](crate::payloads) that has it
-    /// cannot be read now. Such messages wait, and are not handled before that.
+    /// cannot be read now. Messages with such data wait, and are not handled before the data can be read.
     DataUnavailable {
         /// The error.
         error: Error,
@@ -274,7 +275,7 @@ pub enum ListenerEventKind {
     /// The [objective](super::ListenerBuilder::objective) is kept again.
     ObjectiveKept(ObjectiveState),
     /// The storage throttled a receive, and the listener halved the number of messages that may be in
-    /// flight. It rises again while receives succeed.
+    /// flight. The number rises again while receives succeed.
     Throttled {
         /// The number of messages that may be in flight now.
         in_flight_limit: usize,
@@ -322,8 +323,8 @@ impl ListenerEvent {
         self.kind.message()
     }
 
-    /// Returns whether the event reports that a message was settled, or could not be settled. There is one such event
-    /// for each time that the listener receives a message.
+    /// Returns whether the event reports that a message was settled, or could not be settled. Each receive of a message
+    /// leads to one event with an outcome.
     #[must_use]
     pub fn is_outcome(&self) -> bool {
         self.kind.is_outcome()

@@ -172,8 +172,8 @@ impl ListenerHandle {
     }
 
     /// Waits until a listener that runs [until its queue is empty](super::ListenerBuilder::until_empty) has
-    /// stopped, for that reason or another one. It goes on through failures of the storage: to give up after some
-    /// time, or on a signal, call [`shutdown`](Self::shutdown).
+    /// stopped, because the queue was empty or for another reason. `drained` waits through failures of the storage: to
+    /// give up after some time, or on a signal, call [`shutdown`](Self::shutdown).
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -210,8 +210,8 @@ impl ListenerHandle {
         DrainReport::new(phase.drain_end(), self.listener.info())
     }
 
-    /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining ones and
-    /// hands their messages back without counting the attempt, which takes up to 10 seconds.
+    /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining handlers and hands
+    /// their messages back without counting the attempt, which takes up to 10 seconds.
     ///
     /// # Cancel safety
     /// Dropping the future stops the listener at once, as a call without a grace period does.

@@ -179,7 +179,7 @@ pub struct ObjectiveState {
     pub is_broken: bool,
     /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
     pub messages: u64,
-    /// The number of these messages that are late. One that is moved to the poison queue is.
+    /// The number of these messages that are late. A message that is moved to the poison queue counts as late.
     pub late: u64,
     /// The time since the oldest message in flight was inserted.
     #[serde(
@@ -282,8 +282,8 @@ impl ListenerCounters {
     }
 }
 
-/// How the listeners of a service are, from [`QueueService::health`](crate::QueueService::health). Its text is a sentence for
-/// each thing that is wrong, or `healthy`.
+/// How the listeners of a service are, from [`QueueService::health`](crate::QueueService::health). The text of `Health`
+/// is a sentence for each problem, or `healthy`.
 ///
 /// ```
 /// use queue_runtime::{Message, Received, testing};
@@ -323,8 +323,8 @@ pub struct Health {
     /// one was read, and before the first.
     #[serde(serialize_with = "as_text")]
     pub payloads: Option<Error>,
-    /// The renewal that should have succeeded longest ago, if one is late by more than a quarter of its visibility timeout: its
-    /// message may be delivered to another consumer soon, although it is being handled.
+    /// The most overdue renewal of a lease, if it is late by more than a quarter of its visibility timeout: the message
+    /// may be delivered to another consumer soon, although it is being handled.
     pub renewals: Option<OverdueRenewal>,
 }
 
@@ -349,8 +349,8 @@ pub struct ListenerHealth {
     /// the listener receives nothing.
     pub queue_paused: Option<Paused>,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
-    /// first. It may be long ago although nothing fails: a listener does not receive while it is paused, while as many
-    /// messages are in flight as may be, or while it waits for a [notifier](crate::notify).
+    /// first. The last receive may be long ago although nothing fails: a listener does not receive while it is paused,
+    /// while as many messages are in flight as may be, or while it waits for a [notifier](crate::notify).
     pub last_success: Option<Timestamp>,
     /// Why receives fail, and since when. `None` if the last one succeeded, and before the first has ended.
     pub failure: Option<ReceiveFailure>,
@@ -377,10 +377,11 @@ pub struct ListenerHealth {
 }
 
 impl Health {
-    /// Returns whether all listeners can receive, their messages can be read, and their leases hold. One failed receive makes
-    /// the service unhealthy until the next successful one; to ignore short failures, compare [`ReceiveFailure::lasted`].
+    /// Returns whether all listeners can receive, their messages can be read, and their leases hold. One failed receive
+    /// makes the service unhealthy until the next successful receive; to ignore short failures, compare
+    /// [`ReceiveFailure::lasted`].
     ///
-    /// A program answers a readiness probe with it.
+    /// Programs answer readiness probes with `is_healthy`.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         let can_receive = |one: &ListenerHealth| {
@@ -393,10 +394,10 @@ impl Health {
     }
 
     /// Returns whether something is blocked for a reason that only a restart of the process ends for certain: stuck handlers hold
-    /// all the room in flight of a listener, one of them holds a transaction open, or the storage is not the one any more that
-    /// was [opened](queue_core::Error::needs_restart).
+    /// all the room in flight of a listener, one of them holds a transaction open, or the storage is no longer the
+    /// storage that was [opened](queue_core::Error::needs_restart).
     ///
-    /// A program answers a liveness probe with it.
+    /// Programs answer liveness probes with `needs_restart`.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
         self.storage.is_some() || self.listeners.iter().any(ListenerHealth::is_blocked)

@@ -16,14 +16,16 @@ use crate::kernel::receive::{
 };
 
 /// A builder of a listener for messages of several types on one queue, from
-/// [`QueueService::router`](crate::QueueService::router). It is a [`ListenerBuilder`] with a handler for each type.
+/// [`QueueService::router`](crate::QueueService::router). A router is a [`ListenerBuilder`] with a handler for each
+/// type.
 ///
 /// The settings of the builder are those of the listener, and the defaults of its types: a [`Route`] may have others. The
 /// listener receives with the longest visibility timeout that one of the types declares.
 ///
-/// An event of a kind that no handler takes may be for a newer program, as in a rolling deployment. It is put back without
-/// counting an attempt until [`version_patience`](ListenerBuilder::version_patience) is over, and then moved to the poison
-/// queue as [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves it there at once:
+/// An event of a kind that no handler takes may be for a newer program, as in a rolling deployment. A message of a kind
+/// without a handler is put back without counting an attempt until
+/// [`version_patience`](ListenerBuilder::version_patience) is over, and then moved to the poison queue as
+/// [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves it there at once:
 /// before programs submit a second type to a queue, let all its listeners become routers.
 ///
 /// ```
@@ -136,9 +138,9 @@ impl<M: Message> Route<M> {
     /// Limits how many messages of this type are handled at a time, so that a slow type leaves room for the others. The
     /// default is no limit but that of the listener.
     ///
-    /// Others of this type wait, leased, in half of the listener's room. Further ones, and those that have waited for a
-    /// visibility timeout, are put back for up to 30 s without counting the attempt. Messages that cannot be put back so,
-    /// such as bare bodies, wait in place, and take room in flight from the other types.
+    /// Further messages of this type wait, leased, in half of the listener's room. Further ones, and those that have
+    /// waited for a visibility timeout, are put back for up to 30 s without counting the attempt. Messages that cannot
+    /// be put back so, such as bare bodies, wait in place, and take room in flight from the other types.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.options.config.max_in_flight = Some(messages);
         self

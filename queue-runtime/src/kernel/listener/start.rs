@@ -28,8 +28,8 @@ use crate::kernel::served::{KindMismatch, Kinds};
 use crate::kernel::settings::{InvalidSetting, check_rate};
 
 impl<M> ListenerBuilder<M> {
-    /// Starts the listener on the current Tokio runtime. It runs until it is stopped, its service is shut down, or the runtime
-    /// ends, also without the handle.
+    /// Starts the listener on the current Tokio runtime. A listener runs until it is stopped, its service is shut down,
+    /// or the runtime ends, also without the handle.
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
@@ -338,8 +338,8 @@ pub enum StartErrorKind {
         /// The kind of the other one.
         second: &'static str,
     },
-    /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. They fit async handlers
-    /// and services only.
+    /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. Layers fit async
+    /// handlers and services only.
     #[error(
         "the handler of `{kind}` blocks its thread, takes batches, or works in transactions, and has layers around it"
     )]

@@ -4,7 +4,8 @@ use std::fmt;
 use queue_core::QueueName;
 use serde::{Deserialize, Serialize};
 
-/// The kind of a storage transaction. Its name in configuration files and metrics is in snake case: `empty_receive`.
+/// The kind of a storage transaction. The name of a kind in configuration files and metrics is in snake case:
+/// `empty_receive`.
 ///
 /// ```
 /// use queue_runtime::meter::TransactionKind;
@@ -251,8 +252,8 @@ impl MeterReading {
         self.queues.iter()
     }
 
-    /// Returns the transactions on all reply queues. They are not [listed](Self::queues), because each instance that
-    /// sends requests has a queue of its own.
+    /// Returns the transactions on all reply queues. Reply queues are not [listed](Self::queues), because each instance
+    /// that sends requests has a queue of its own.
     #[must_use]
     pub fn reply_queues(&self) -> TransactionCounts {
         self.replies
@@ -272,8 +273,8 @@ impl MeterReading {
 
     /// Returns the transactions since an earlier reading of the same service.
     ///
-    /// Counting goes on while a service is read, so an operation that runs meanwhile may be in the one reading or in the
-    /// other. It is never in both.
+    /// Counting goes on while a service is read, so an operation that runs meanwhile is in one of two successive
+    /// readings, and never in both.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |queue| earlier.queues.get(queue).copied().unwrap_or_default();

@@ -56,8 +56,8 @@ pub(crate) fn outage_pause(retry: RetryAdvice, failures: u32, random: f64) -> Du
     BACKOFF.pause(retry, failures, random)
 }
 
-/// The failures in a row of what messages wait for. They share it, so that they do not ask a service that is down more
-/// often than one does.
+/// The failures in a row of what messages wait for. The operations share the policy, so that they do not ask a service
+/// that is down more often than one operation does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outage(Arc<Mutex<Failures>>);
 

@@ -46,9 +46,8 @@ impl Idle {
 
 /// A policy for what a dequeue task does after it has found the queue empty: how long it sleeps, and when it ends.
 ///
-/// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). It is not asked after a failed
-/// receive, for example from a throttling or unreachable service. A queue that does not exist counts as
-/// empty.
+/// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). The policy is not asked after a failed receive,
+/// for example from a throttling or unreachable service. A queue that does not exist counts as empty.
 ///
 /// ```
 /// use std::time::Duration;
@@ -100,8 +99,8 @@ const EMPTY_BEFORE_END: u32 = 3;
 
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///
-/// The delay begins with a minimum, to which each empty receive adds a step that doubles each time, up to a cap. It is then
-/// multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
+/// The delay begins with a minimum, to which each empty receive adds a step that doubles each time, up to a cap. The
+/// pause is then multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
 ///
 /// ```
 /// use std::time::Duration;

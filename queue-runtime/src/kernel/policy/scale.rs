@@ -81,8 +81,8 @@ impl From<RangeInclusive<usize>> for TaskRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScaleReason {
-    /// The first receive after the queue had been empty filled all the room in flight. One that had room for more has
-    /// found all that there were.
+    /// The first receive after the queue had been empty filled all the room in flight. A receive that leaves room has
+    /// found all messages.
     WorkDetected,
     /// Messages have been received since the policy was last asked, or are in flight.
     UnderLoad,
@@ -157,8 +157,8 @@ impl Load {
 ///
 /// A task receives up to a [batch](Load::batch) at once, and goes on while there is room: how many handlers run at a time
 /// depends on [`Load::max_in_flight`] and not on the number of tasks. The policy is asked when work turns up after idleness, and then periodically while there is load, each time with the queue's current
-/// depth. It is not asked while the depth cannot be read. Tasks that find the queue empty end by themselves, see
-/// [`IdlePolicy::ends`](super::IdlePolicy::ends).
+/// depth. The policy is not asked while the depth cannot be read. Tasks that find the queue empty end by themselves,
+/// see [`IdlePolicy::ends`](super::IdlePolicy::ends).
 ///
 /// Set it with [`ListenerBuilder::scale`](crate::ListenerBuilder::scale). The default is
 /// [`DepthRules::default`].

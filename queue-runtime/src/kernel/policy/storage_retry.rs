@@ -26,10 +26,10 @@ use super::backoff::Backoff;
 ///
 /// Set it for a service with [`ServiceBuilder::storage_retry`](crate::ServiceBuilder::storage_retry), and for
 /// one operation with methods of the same name, where there are some. A try may take as long as the storage's own time limit,
-/// which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. It does not apply to leases, whose
-/// renewals and settlements are tried again while the lease may last, nor to listeners, which never give up. The delay between
-/// two attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On a Tokio runtime without a timer, nothing is
-/// tried again, because each repeat follows a pause.
+/// which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. The policy does not apply
+/// to leases, whose renewals and settlements are tried again while the lease may last, nor to listeners, which never
+/// give up. The delay between two attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On a Tokio
+/// runtime without a timer, nothing is tried again, because each repeat follows a pause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -100,7 +100,7 @@ impl StorageRetry {
 
     /// Also retries submissions of unknown outcome, which may store a message twice under the same id.
     ///
-    /// This is safe for consumers that deduplicate by id or key. The copies of a bare body, which does not
+    /// Such retries are safe for consumers that deduplicate by id or key. The copies of a bare body, which does not
     /// contain an id, cannot be recognised.
     #[must_use]
     pub fn with_unknown(mut self) -> Self {

@@ -57,7 +57,7 @@ pub(crate) struct Options {
 pub(crate) enum Caller {
     /// The application, through `accept`. If settling fails, it can undo its work.
     Accept,
-    /// A listener. Its handler has returned before the message is settled, and cannot undo its work.
+    /// A listener. The handler has returned before the message is settled, and cannot undo its work.
     Listener,
 }
 
@@ -271,7 +271,7 @@ macro_rules! consumer_setters {
 
         /// Sets how long the messages of a [pack](crate::SubmitAll::packed) that was received may wait here and be
         /// handled, until those that are left are taken out of it and become messages of their own. The default is ten
-        /// visibility timeouts. It applies to all consumers of the queue in this service.
+        /// visibility timeouts. The setting applies to all consumers of the queue in this service.
         pub fn max_pack_hold(mut self, hold: std::time::Duration) -> Self {
             self.options.config.max_pack_hold = Some(hold);
             self
@@ -314,8 +314,9 @@ macro_rules! type_setters {
         /// [source](std::error::Error::source) chain, outermost first. [`OnError`](crate::OnError) has an example.
         ///
         /// Call it once for each type; the first type that is found decides, in a route before those of its router. An
-        /// error of none of them is retried according to the [retry policy](Self::retry). What a handler asks for itself,
-        /// by [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and timeouts.
+        /// error of another type is retried according to the [retry policy](Self::retry). What a handler asks for
+        /// itself, by [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and
+        /// timeouts.
         pub fn classify<E: std::error::Error + 'static>(
             mut self,
             decide: impl Fn(&E) -> $crate::OnError + Send + Sync + 'static,

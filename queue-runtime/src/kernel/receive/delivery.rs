@@ -58,7 +58,7 @@ pub struct Delivery<M> {
     span: Span,
 }
 
-/// An error of settling a message. It returns the delivery, so that the caller can try again.
+/// An error of settling a message. The error returns the delivery, so that the caller can try again.
 ///
 /// ```
 /// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
@@ -112,8 +112,8 @@ impl<M> Delivery<M> {
         }
     }
 
-    /// Returns the span of handling and settling the message, named `process`. It continues the sender's trace, and ends
-    /// when the delivery is settled or dropped.
+    /// Returns the span of handling and settling the message, named `process`. The span continues the sender's trace,
+    /// and ends when the delivery is settled or dropped.
     ///
     /// A listener runs its handler in this span. Code that handles a delivery enters it itself:
     ///
@@ -269,8 +269,8 @@ impl<M> Delivery<M> {
     }
 
     /// Makes the message visible to other consumers at once, without counting the attempt. In memory and on SQLite, the
-    /// message goes back where it was, and is the next one that is accepted; [postpone](Disposition::postpone) one that
-    /// others are to go before.
+    /// message goes back where it was, and is the next message that is accepted; [postpone](Disposition::postpone) a
+    /// message to let others go first.
     ///
     /// # Errors
     /// The same as of [`complete`](Self::complete).
@@ -326,7 +326,8 @@ queue_core::error_around!(kind in SettleError<M>, M; |error, f| {
     write!(f, "failed to settle message {id} on queue `{queue}`: {kind}")
 });
 
-/// An error of completing several messages. It returns those that are not known to be completed; the others are.
+/// An error of completing several messages. The error returns the deliveries that are not known to be completed; all
+/// other messages are completed.
 ///
 /// ```
 /// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
@@ -365,9 +366,9 @@ pub struct CompleteAllError<M> {
 }
 
 impl<M> Delivery<M> {
-    /// Completes several messages, such as those of one [`accept_many`](crate::QueueService::accept_many). They are settled
-    /// side by side, so that a storage with transactions commits once for all of them, and another is asked for all at the
-    /// same time. Each has an outcome of its own: a lease that was lost costs only its message.
+    /// Completes several messages, such as those of one [`accept_many`](crate::QueueService::accept_many). The messages
+    /// are settled side by side: a storage with transactions commits once for all, and another storage gets all
+    /// requests at the same time. Each has an outcome of its own: a lease that was lost costs only its message.
     ///
     /// ```
     /// use queue_runtime::{Delivery, Message, testing};

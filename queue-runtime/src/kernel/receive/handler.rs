@@ -14,7 +14,7 @@ use crate::kernel::context::Context;
 /// implements this trait. For a function that blocks, use [`blocking`]; for one that needs the application's state,
 /// [`QueueService::listener_with`](crate::QueueService::listener_with).
 ///
-/// Each call is a separate task on the Tokio runtime that the listener was started on. A call that blocks
+/// Each call of a handler is a separate task on the Tokio runtime that the listener was started on. A call that blocks
 /// its thread, or computes for a long time between two `await`s, delays other tasks of that runtime, as in
 /// any Tokio program.
 ///

@@ -16,8 +16,8 @@ use crate::kernel::send::{Submit, SubmitAll};
 
 /// A received message, as its handler sees it. Derefs to the message.
 ///
-/// It has no methods to settle the message: a handler does that by what it returns, a caller of `accept`
-/// with the [`Delivery`](crate::Delivery).
+/// `Received` has no methods to settle the message: a handler settles it by its result, a caller of `accept` by the
+/// [`Delivery`](crate::Delivery).
 ///
 /// ```
 /// use queue_runtime::{Disposition, Message, Received, testing};
@@ -93,8 +93,8 @@ impl<M: Message> Received<M> {
 
     /// Returns the idempotency key, which is equal for repeated deliveries and submissions of the same work.
     ///
-    /// It is the key that the sender wrote, or else the key of the message's key fields. For a type without
-    /// key fields it is the message id.
+    /// The idempotency key is the key that the sender wrote, or else the key of the message's key fields. For a type
+    /// without key fields it is the message id.
     #[must_use]
     pub fn idempotency_key(&self) -> IdempotencyKey {
         match &self.envelope.subject {
@@ -173,8 +173,8 @@ impl<M> Received<M> {
 
     /// Returns when the message was put on its queue.
     ///
-    /// This is the storage's time, as that of [`expires_at`](Self::expires_at). It may be minutes from this
-    /// machine's clock, so compare it with other times of the storage only.
+    /// The time is the storage's, as that of [`expires_at`](Self::expires_at). The storage's time may be minutes from
+    /// this machine's clock, so compare it with other times of the storage only.
     #[must_use]
     pub fn inserted_at(&self) -> Timestamp {
         self.meta.inserted_at
@@ -188,10 +188,10 @@ impl<M> Received<M> {
 
     /// Submits a follow-up at once, even if this message is not completed later.
     ///
-    /// The follow-up inherits the client id, request id and trace context. Its id is derived from this
-    /// message's, so that a repeated attempt submits the same id; on another queue than its type's
-    /// ([`Submit::to`]), also from the queue's name. To submit a follow-up together with the
-    /// completion, return [`Disposition::then`](queue_core::Disposition::then).
+    /// The follow-up inherits the client id, request id and trace context. The id of the follow-up is derived from this
+    /// message's, so that a repeated attempt submits the same id; on another queue than its type's ([`Submit::to`]),
+    /// also from the queue's name. To submit a follow-up together with the completion, return
+    /// [`Disposition::then`](queue_core::Disposition::then).
     pub fn submit<N: Message>(&self, message: N) -> Submit<N> {
         let ordinal = self.shared.ordinals.next();
         let (context, queue) = (Arc::clone(&self.context), N::TYPE.queue());

@@ -4,7 +4,7 @@ use super::submit::Submitted;
 use queue_core::encoder::TooLarge;
 use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
-/// An error of submitting a message. It returns the message.
+/// An error of submitting a message. The error returns the message.
 ///
 /// If the outcome [is unknown](Self::outcome), the message may have been submitted. Submitting it again with
 /// the same id is safe for consumers that deduplicate by id or key.
@@ -129,7 +129,7 @@ queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id
     (None, kind) => write!(f, "failed to submit a message: {kind}"),
 });
 
-/// An error of submitting several messages. It returns those that were not submitted.
+/// An error of submitting several messages. The error returns the messages that were not submitted.
 ///
 /// If the outcome [is unknown](Self::outcome), any of [`rest`](Self::rest) may have been submitted.
 /// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.

@@ -27,8 +27,8 @@ use crate::kernel::repeat::Repeats;
 /// A pending submission. Configure it, then `.await` it.
 ///
 /// The future completes once the message is stored. The queue is created if it does not exist. A put that
-/// certainly failed, for example because the service was throttling, is tried again according to the
-/// [`StorageRetry`] of the service; one of unknown outcome only with [`retry_unknown`](Self::retry_unknown).
+/// certainly failed, for example because the service was throttling, is tried again according to the [`StorageRetry`]
+/// of the service; a put of unknown outcome only with [`retry_unknown`](Self::retry_unknown).
 ///
 /// ```
 /// use std::time::Duration;
@@ -132,9 +132,10 @@ pub struct Submitted {
     pub queue: QueueName,
     /// When the message becomes visible.
     pub visible_at: Timestamp,
-    /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this one stored nothing. Id,
-    /// request and time are those of the earlier message. If the key is unique for a time, that message may have been handled,
-    /// cleared or expired since; if it is unique [until it is settled](Submit::unique_until_settled), the message is stored.
+    /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this submission stored
+    /// nothing. Id, request and time are those of the earlier message. If the key is unique for a time, that message
+    /// may have been handled, cleared or expired since; if it is unique [until it is
+    /// settled](Submit::unique_until_settled), the message is stored.
     pub duplicate: bool,
 }
 

@@ -116,8 +116,8 @@ impl<M> SubmitAll<M> {
     }
 
     /// Has the messages travel in packs: as many as fit, compressed together, are one message of the storage, with one put,
-    /// one receive and one delete for all of them. Consumers handle and settle each message by itself. Messages of a type that
-    /// declares `#[message(packed)]` do so anyway.
+    /// one receive and one delete for all of them. Consumers handle and settle each message by itself. Messages of a
+    /// type that declares `#[message(packed)]` are packed anyway.
     ///
     /// What is not packed is submitted as it is otherwise: messages of a type with a [threshold of one
     /// attempt](crate::message::MessageType::poison_threshold), whose message could otherwise be handled twice; a message whose

@@ -39,7 +39,7 @@ impl UntypedMessage {
         Self::new(Content::Event(Box::new(envelope), payload))
     }
 
-    /// Creates a bare body, such as a consumer outside this framework expects. It has no envelope.
+    /// Creates a bare body, such as a consumer outside this framework expects. A bare body has no envelope.
     pub fn bare(body: impl Into<Bytes>) -> Self {
         Self::new(Content::Bare(body.into()))
     }

@@ -38,11 +38,13 @@ macro_rules! config {
 
 config! {
     /// The settings of a consumer, for [`ListenerBuilder::config`](crate::ListenerBuilder::config) and
-    /// [`Accept::config`](crate::Accept::config). It can be read from a configuration file, in any format that serde reads.
+    /// [`Accept::config`](crate::Accept::config). A `ConsumerConfig` can be read from a configuration file, in any
+    /// format that serde reads.
     ///
     /// Each field is named after the method of [`ListenerBuilder`](crate::ListenerBuilder) that it stands for; an
-    /// [`Accept`](crate::Accept) uses those that it has methods for. A field that is missing leaves the setting as it is; an unknown one is an error.
-    /// Values are checked when the consumer starts. Durations are texts like `"30s"` or `"1m 30s"`.
+    /// [`Accept`](crate::Accept) uses those that it has methods for. A field that is missing leaves the setting as it
+    /// is; an unknown field is an error. Values are checked when the consumer starts. Durations are texts like `"30s"`
+    /// or `"1m 30s"`.
     ///
     /// ```
     /// use queue_runtime::{ConsumerConfig, Message, Received, testing};

@@ -35,7 +35,7 @@ pub(crate) struct Settling<'a> {
 pub(super) enum FollowUps<'a> {
     /// Of the handler.
     Returned(&'a [FollowUp]),
-    /// Encoded when the same work was done before. The hash tells different ones apart.
+    /// Encoded when the same work was done before. The hash tells different follow-ups apart.
     Recorded {
         puts: Vec<(QueueName, NewMessage)>,
         hash: u64,

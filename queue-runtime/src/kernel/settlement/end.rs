@@ -161,8 +161,8 @@ pub(crate) fn text(failure: &Failure) -> String {
 pub enum Settled {
     /// The message was completed.
     Completed,
-    /// The work of the message was done before, according to the result store. Its follow-ups were stored again,
-    /// and the message was deleted, without running the handler.
+    /// The work of the message was done before, according to the result store. The recorded follow-ups were stored
+    /// again, and the message was deleted, without running the handler.
     Duplicate,
     /// The attempt failed, and the message will be retried.
     Retried {

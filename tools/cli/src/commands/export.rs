@@ -17,12 +17,12 @@ const LEASE: Duration = Duration::from_secs(300);
 /// The bytes of lines from which the next messages are read in smaller portions.
 const LARGE: u64 = 16 * 1024 * 1024;
 
-/// Copy the messages of a queue to a file, one line of JSON each, or move them there.
+/// Copy the messages of a queue to a file, one line of JSON each, or move the messages to the file.
 ///
 /// Without --move, messages in any state are copied, and nothing is changed: in memory and on SQLite. With --move,
 /// which works on every storage, visible messages are received, written and synced to the disk, and only deleted if the
-/// file is at its path then, with all of them. If that is interrupted, messages that are in the file may be on the
-/// queue too, with the same ids; none is lost. One process at a time writes a file.
+/// file is at its path then, with all of them. If a move is interrupted, messages of the file may be on the queue too,
+/// with the same ids; no message is lost. One process at a time writes a file.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     queue: String,

@@ -20,8 +20,8 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 ///
 /// Messages keep their ids, attempts and poison records. Importing a file twice puts copies with the same ids, which
 /// consumers that recognise copies handle once. A last line that ends too early is left out, as an interrupted export
-/// leaves it. One that lacks only the line end is put, and may be a copy. Any other file, and any other line, is an
-/// error that says what it is.
+/// leaves it. A last line that lacks only the line end is imported, and may be a copy. Another file, or another line,
+/// is an error that tells its form.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     /// The file of an export; `-` is standard input.
@@ -65,7 +65,7 @@ impl Imported {
         }
         let next = line + 1;
         failure.after_part(done, "message", "imported").with_help(format!(
-            "the lines before {line} are imported; go on with --from-line {line}, or leave out that line by --from-line {next}"
+            "the lines before {line} are imported; go on with --from-line {line}, or {next} to leave out line {line}"
         ))
     }
 }

@@ -13,8 +13,8 @@ use crate::session::Session;
 ///
 /// A message that is handed back is visible again at once, on SQLite in its place and on Azure behind the others, and
 /// this attempt does not count. With `--complete`, a message is deleted once its line is written, and synced to the
-/// disk if the output is a file. Its consumers do not get it then. One process at a time writes a file; `>>` adds to
-/// it, while `>` empties it even if another process writes it.
+/// disk if the output is a file. The queue's consumers do not get completed messages. One process at a time writes a
+/// file; `>>` adds to the file, while `>` empties the file even if another process writes it.
 #[derive(Debug, Args)]
 pub(crate) struct Receive {
     queue: String,

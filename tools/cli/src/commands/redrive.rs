@@ -12,8 +12,9 @@ use crate::session::Session;
 
 /// Move the messages of a poison queue back to the queue that they came from.
 ///
-/// First counts what would be moved, and asks. Each message goes where its poison record says, if that is the queue to
-/// which the poison queue belongs, or one that --allow names. Filters are combined: all of them must hold.
+/// `redrive` first counts the messages that would be moved, and asks. Each message goes where its poison record says,
+/// if that queue is the owner of the poison queue, or a queue that --allow names. Filters are combined: all of them
+/// must hold.
 #[derive(Debug, Args)]
 pub(crate) struct Redrive {
     /// The poison queue, such as `orders-poison`.

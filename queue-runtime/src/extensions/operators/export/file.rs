@@ -16,9 +16,9 @@ const BEGIN: &[u8] = b"{\"queue\":";
 
 /// A file of exported messages, a line of JSON each.
 ///
-/// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second one is refused. The
-/// lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask for it. On Windows, no
-/// other program can write, move or delete the file meanwhile.
+/// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second `ArchiveFile`
+/// is refused. The lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask for
+/// it. On Windows, no other program can write, move or delete the file meanwhile.
 ///
 /// Each method blocks its thread while it reads, writes or syncs. An error names the file.
 ///
@@ -64,7 +64,7 @@ pub struct ExportFile {
 }
 
 impl ExportFile {
-    /// Creates a new file; fails if the file exists. Its name is synced to the disk.
+    /// Creates a new file; fails if the file exists. The file's name is synced to the disk.
     ///
     /// # Errors
     /// [`AlreadyExists`](io::ErrorKind::AlreadyExists); the file system's error.
@@ -114,7 +114,7 @@ impl ExportFile {
         Ok(opened)
     }
 
-    /// Appends messages to the file. After an error, none of them is.
+    /// Appends messages to the file. After an error, none of the messages is in the file.
     ///
     /// # Errors
     /// The file system's error.

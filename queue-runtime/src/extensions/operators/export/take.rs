@@ -27,7 +27,7 @@ pub struct Taken {
     /// The messages. Write them to where they are to be kept, and prove that they are there, before
     /// [`delete`](Self::delete).
     pub messages: Vec<ExportedMessage>,
-    /// The messages that could not be taken. They stay on the queue, invisible until the lease ends.
+    /// The messages that could not be taken. The messages stay on the queue, invisible until the lease ends.
     pub left: Vec<Left>,
     queue: AnyQueue,
     held: Vec<Held>,
@@ -78,8 +78,8 @@ queue_core::error_of_storage!(
 );
 
 impl AnyQueue {
-    /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. Nobody else receives them within
-    /// `visibility`.
+    /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. No other consumer receives the
+    /// messages within `visibility`.
     ///
     /// The order of what follows is up to the caller: to write the messages, to prove that they are kept, and then to
     /// [delete](Taken::delete) them. An [`ExportFile`](super::ExportFile) does the first two for a file. If that is

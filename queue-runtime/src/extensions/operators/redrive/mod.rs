@@ -30,8 +30,8 @@ pub use report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 ///
 /// A message is put on the queue that its poison record names, if that is the queue to which the poison queue belongs:
 /// `order` for `order-poison`, or the queue of the handle that [`Queue::poison`](crate::Queue::poison) was called on.
-/// Others are left, and counted as [`not_allowed`](Redriven::not_allowed), unless [`allow`](Self::allow) names
-/// their queue.
+/// Messages of other queues are left, and counted as [`not_allowed`](Redriven::not_allowed), unless
+/// [`allow`](Self::allow) names their queue.
 ///
 /// An event keeps its id and its last checkpoint, and starts without failed attempts, unless the redrive
 /// [keeps](Self::keep_attempts) them; a body that was not an event is
@@ -297,8 +297,8 @@ debug_fields!(Redrive { queue });
 impl Redrive {
     /// Returns what [`run`](Self::run) would do now, without changing anything.
     ///
-    /// On a storage that can be [browsed](crate::backend::Backend::browse), it looks at the whole queue. Elsewhere, as
-    /// on Azure, it looks at the messages that one peek returns, up to the backend's
+    /// On a storage that can be [browsed](crate::backend::Backend::browse), it looks at the whole queue. On other
+    /// storages, such as Azure, the dry run looks at the messages of one peek, up to the backend's
     /// [`max_receive`](crate::backend::Capabilities::max_receive), and [`Redriven::unseen`] is the approximate number
     /// of the others.
     ///
@@ -317,8 +317,9 @@ impl Redrive {
     /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is
     /// atomic. Otherwise a crash between the two leaves a copy with the same message id, and loses nothing.
     ///
-    /// What the storage certainly did not do is tried again, as the [`StorageRetry`](crate::StorageRetry) of the service
-    /// allows; the others are not, as they might be carried out twice.
+    /// An operation that the storage certainly did not carry out is tried again, as the
+    /// [`StorageRetry`](crate::StorageRetry) of the service allows; an operation of unknown outcome is not, because it
+    /// might be carried out twice.
     ///
     /// # Errors
     /// [`RedriveError`] has the backend's error and what was done before. Messages redriven before it are not moved

@@ -41,8 +41,8 @@ pub struct Redriven {
     /// Messages that another consumer of the poison queue, or another redrive, took first.
     pub taken: u64,
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
-    /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Also those whose
-    /// [unique key](crate::Submit::unique_until_settled) another message holds now.
+    /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Also messages whose [unique
+    /// key](crate::Submit::unique_until_settled) another message holds now.
     pub refused: u64,
     /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).
@@ -140,8 +140,8 @@ pub enum RedriveOutcome {
     Taken,
     /// The message was left on the poison queue because its own queue refuses it for good, with this error. A reply
     /// queue refuses all messages. The error is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another message
-    /// holds its [unique key](crate::Submit::unique_until_settled): another redrive can move it once that one is
-    /// settled.
+    /// holds its [unique key](crate::Submit::unique_until_settled): another redrive can move the message once the other
+    /// message is settled.
     Refused(Error),
     /// The message was left on the poison queue because its record names this queue, which the redrive may not send to.
     /// See [`Redrive::allow`](super::Redrive::allow).
@@ -182,9 +182,10 @@ pub struct RedriveError {
     /// The counts of what happened before the error.
     pub so_far: Redriven,
     /// The number of messages that may or may not have been moved: those of an operation whose outcome is unknown.
-    /// Another redrive moves those that were not. On a storage that is not [atomic](crate::backend::Atomicity::Atomic), such
-    /// as Azure, also one that was put on its own queue and not deleted from the poison queue: another redrive, if it finds
-    /// it there, puts it on its own queue again, with the same id.
+    /// Another redrive moves the remaining messages. On a storage that is not
+    /// [atomic](crate::backend::Atomicity::Atomic), such as Azure, also one that was put on its own queue and not
+    /// deleted from the poison queue: another redrive, if it finds it there, puts it on its own queue again, with the
+    /// same id.
     pub unknown: u64,
     /// The error of the storage.
     pub error: Error,

@@ -67,7 +67,7 @@ const FOREVER: Duration = Duration::MAX;
 
 impl<M: Send + 'static> AcceptMany<M> {
     /// Turns this into an endless stream of messages, of which up to the given number are received at once and wait in the
-    /// stream. It waits for messages as long as it is polled, whatever [`wait`](Self::wait) says. See
+    /// stream. The stream waits for messages as long as it is polled, whatever [`wait`](Self::wait) says. See
     /// [`QueueService::messages`](crate::QueueService::messages), which does that with the default settings.
     #[must_use = "nothing is accepted until the stream is polled"]
     pub fn into_stream(self) -> Messages<M> {

@@ -148,9 +148,9 @@ impl<M> Accept<M> {
 impl<M, Out> Accept<M, Out> {
     /// Waits for a message for up to `wait`. The default is not to wait.
     ///
-    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Others are found by polling, with
-    /// the pauses of the [idle policy](Self::idle). By default these are ten seconds at least while the queue is empty and a
-    /// notifier announces all that is put on it.
+    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Messages of other processes
+    /// are found by polling, with the pauses of the [idle policy](Self::idle). By default these are ten seconds at
+    /// least while the queue is empty and a notifier announces all that is put on it.
     ///
     /// A failed receive is tried again meanwhile, according to the [`StorageRetry`] of the service. Tries and time
     /// are counted anew after each receive that succeeds.
@@ -175,8 +175,8 @@ impl<M, Out> Accept<M, Out> {
 
     consumer_setters!();
 
-    /// Applies the settings of a configuration that an accept has methods for. They replace those of earlier calls, and
-    /// later calls replace them.
+    /// Applies the settings of a configuration that an accept has methods for. The settings of this call replace
+    /// earlier settings, and later calls replace these settings.
     pub fn config(mut self, config: &ConsumerConfig) -> Self {
         let config = ConsumerConfig {
             visibility_timeout: config.visibility_timeout,

@@ -156,10 +156,10 @@ pub fn batch<F>(function: F) -> Batching<F> {
 
 /// A handler of several messages at a time, created by [`batch`].
 ///
-/// Each message is leased, counted and settled by itself. What the function returns settles all of them, or each
-/// ([`IntoBatchDisposition`]). If it fails as a whole, because it returns an error, panics or exceeds the handler timeout,
-/// that counts against no message: the two halves of the batch are handled again, side by side, until a message that fails
-/// does so alone. A failure that [postpones](crate::Failure::postpone) postpones all.
+/// Each message is leased, counted and settled by itself. The result of the function settles all messages, or each
+/// message ([`IntoBatchDisposition`]). If it fails as a whole, because it returns an error, panics or exceeds the
+/// handler timeout, that counts against no message: the two halves of the batch are handled again, side by side, until
+/// a message that fails does so alone. A failure that [postpones](crate::Failure::postpone) postpones all.
 ///
 /// Messages that have had an attempt that failed, or ended without a record as in a crash, are handled alone, and so are those
 /// of types with a threshold of one attempt. One receive that ended without a record does not count as an attempt, because
@@ -167,7 +167,7 @@ pub fn batch<F>(function: F) -> Batching<F> {
 ///
 /// The listener has at least twice as many messages in flight as a batch has, unless
 /// [`max_in_flight`](crate::ListenerBuilder::max_in_flight) says otherwise. A batch whose function blocks its thread for
-/// longer than the handler timeout is given up, and that is a failed attempt of each message.
+/// longer than the handler timeout is given up, which is a failed attempt of each message.
 ///
 /// When a listener is stopped at once, the function is dropped at its next `await`, which may be a moment after its messages
 /// are visible to others. Items of a [pack](crate::SubmitAll::packed) that was received without a record are new messages,
