@@ -15,7 +15,7 @@ pub use kernel::{clock, notify, panic, policy, send, settings, tower};
 
 /// The listener: dequeue tasks that feed a handler.
 pub mod listener {
-    pub use crate::extensions::lanes::{Lanes, LanesHandle};
+    pub use crate::extensions::flow::lanes::{Lanes, LanesHandle};
     pub use crate::kernel::listener::*;
 }
 

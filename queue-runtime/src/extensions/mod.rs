@@ -5,7 +5,8 @@
 //! | `operators/` | what is done by hand: redrive, browse, archive, edit, pause |
 //! | `recurring/` | messages that are submitted at set times |
 //! | `request/` | requests that wait for a reply, and the reply queue of an instance |
-//! | `lanes` | listeners of several queues that share their room by weight |
+//! | `flow/` | how fast and in which order listeners handle messages: lanes, keys, rates, the circuit breaker |
+//! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
 //! | `idempotency/` | work that is done once: claims, `once`, results in object stores |
 //! | `payloads/` | payloads in a store beside the messages: the backend that puts them there, the stores, sweeps |
 //! | `meter/` | the backend that counts storage transactions, and has them wait for the limits |
@@ -14,12 +15,13 @@
 //! | `unique/` | submissions of which one of each key puts a message |
 //! | `objects` | what stores over an `object_store` share |
 
+pub(crate) mod flow;
 pub mod idempotency;
-pub(crate) mod lanes;
 pub mod meter;
 #[cfg(feature = "object-store")]
 pub(crate) mod objects;
 pub(crate) mod operators;
+pub(crate) mod packs;
 pub mod payloads;
 pub mod recurring;
 pub mod request;

@@ -12,13 +12,13 @@ use queue_core::{ClientId, EncodeError, Error, QueueName};
 use queue_sharded::ShardedBackend;
 use tokio::sync::Semaphore;
 
+use crate::extensions::packs::Packs;
 use crate::kernel::attachment::PayloadIdentity;
 use crate::kernel::background::Background;
 use crate::kernel::clock::KnownTimer;
 use crate::kernel::lease::Renewals;
 use crate::kernel::notify::{Notifier, Notifiers, Unannounced, Wakeups};
 use crate::kernel::observe::Meter;
-use crate::kernel::packs::Packs;
 use crate::kernel::policy::{Outage, StorageRetry};
 use crate::kernel::repeat::{Creations, Repeats};
 use crate::kernel::served::ServedKinds;

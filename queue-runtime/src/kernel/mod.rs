@@ -14,7 +14,6 @@
 //! | `served` | the kind of message that the listeners of each queue handle |
 //! | `lease/` | the lease, its transitions (`machine`), its renewal, what a stale receipt proves (`proof`), and the storage's time |
 //! | `claim` | a claim of an idempotency store, renewed while its work goes on |
-//! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
 //! | `background`, `delay_queue` | the background thread; items by due time |
 //! | `stop_on_drop` | a guard of what runs |
 //! | `bucket` | tokens that come at a rate |
@@ -35,7 +34,6 @@ pub(crate) mod lease;
 pub(crate) mod listener;
 pub mod notify;
 pub(crate) mod observe;
-pub(crate) mod packs;
 pub mod panic;
 pub mod policy;
 pub(crate) mod processor;

@@ -10,8 +10,8 @@ use tokio::sync::broadcast;
 
 use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
-use super::flow::keys::{KeyOf, key_of};
 use super::listeners::Listeners;
+use crate::extensions::flow::keys::{KeyOf, key_of};
 use crate::kernel::context::Context;
 use crate::kernel::policy::{CircuitBreaker, IdlePolicy, Objective, Rate, ScalePolicy, TaskRange};
 use crate::kernel::receive::{Around, ErasedHandler, MissingQueue, Options, consumer_setters};

@@ -11,7 +11,7 @@
 //! | `threads` | blocking handlers | nobody: the pool grows to what is reserved |
 //! | `room` | what a message occupies, and what is acquired before it is received | the message's task |
 //!
-//! Lanes, rates and the circuit breaker, which limit receives too, are in [`flow`](crate::kernel::listener::flow).
+//! Lanes, rates and the circuit breaker, which limit receives too, are in [`flow`](crate::extensions::flow).
 
 mod limits;
 mod room;
@@ -31,11 +31,11 @@ pub(super) use room::{Grant, Room};
 pub(super) use threads::{HandlerThreads, NeedsThread, Reserved};
 
 use super::core::Core;
-use super::flow::breaker::Breaker;
-use super::flow::rate::RateLimit;
-use super::flow::shared_room::Lane;
 use super::info::ReceiveErrorKind;
 use super::phase::ListenerPhase;
+use crate::extensions::flow::breaker::Breaker;
+use crate::extensions::flow::rate::RateLimit;
+use crate::extensions::flow::shared_room::Lane;
 use crate::kernel::policy::TaskRange;
 use crate::kernel::receive::{ParkingRoom, Readiness};
 use crate::kernel::settings::{ConsumerConfig, InvalidSetting};

@@ -7,8 +7,8 @@ use queue_core::internal::{LockExt as _, error_chain};
 use queue_core::{Error, Failure, Outcome, QueueName, Timestamp};
 use serde::{Serialize as _, Serializer};
 
-use super::flow::breaker::CircuitState;
 use super::phase::ListenerPhase;
+use crate::extensions::flow::breaker::CircuitState;
 use crate::kernel::lease::OverdueRenewal;
 use crate::kernel::observe;
 use crate::kernel::observe::transactions::TransactionCounts;

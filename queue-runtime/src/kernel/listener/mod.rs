@@ -18,7 +18,6 @@
 //! | `handle` | the parts, as one listener, and the handles to it |
 //! | `intake` | the dequeue tasks: when they receive, how many there are, when none needs to poll |
 //! | `capacity` | how many messages may be received: messages and bytes in flight, threads, throttling, and what flow control allows |
-//! | `flow/` | how fast and in which order messages are handled, beyond the room: keys, rates, the circuit breaker, shared room |
 //! | `builder`, `router`, `start` | nothing: they build a listener, also one of several types, and start it |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
@@ -33,7 +32,6 @@ mod builder;
 mod capacity;
 mod core;
 mod event;
-pub(crate) mod flow;
 mod handle;
 mod handling;
 mod info;
@@ -44,10 +42,10 @@ mod phase;
 mod router;
 mod start;
 
+pub use crate::extensions::flow::breaker::CircuitState;
 pub use crate::kernel::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
 pub use event::{ListenerEvent, ListenerEventKind};
-pub use flow::breaker::CircuitState;
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{
     Health, ListenerHealth, ListenerInfo, ObjectiveState, ReceiveError, ReceiveErrorKind,

@@ -9,7 +9,7 @@ use queue_core::idempotency::ResultStore;
 
 use super::builder::ListenerBuilder;
 use super::builder::Part;
-use super::flow::keys::{KeyOf, key_of};
+use crate::extensions::flow::keys::{KeyOf, key_of};
 use crate::kernel::policy::Rate;
 use crate::kernel::receive::{
     Around, ErasedHandler, Handler, HandlerWith, MissingQueue, Options, type_setters,

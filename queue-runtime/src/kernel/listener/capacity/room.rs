@@ -12,10 +12,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Capacity;
 use super::threads::{NeedsThread, Reserved};
+use crate::extensions::flow::breaker::Probe;
+use crate::extensions::flow::keys::KeyTurn;
+use crate::extensions::flow::rate::Allowance;
 use crate::kernel::listener::core::Core;
-use crate::kernel::listener::flow::breaker::Probe;
-use crate::kernel::listener::flow::keys::KeyTurn;
-use crate::kernel::listener::flow::rate::Allowance;
 use crate::kernel::listener::info::ReceiveErrorKind;
 use crate::kernel::receive::{Fetched, Ready};
 

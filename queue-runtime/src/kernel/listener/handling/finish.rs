@@ -6,10 +6,10 @@ use queue_core::{Disposition, MessageId};
 use tracing::Instrument as _;
 
 use super::run::{HandlerEnd, HandlerRun, HandlerState};
+use crate::extensions::flow::breaker::{CircuitChange, Probed};
 use crate::kernel::lease::{Cause, Promise};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::listener::flow::breaker::{CircuitChange, Probed};
 use crate::kernel::observe;
 use crate::kernel::panic::catch_async;
 use crate::kernel::policy::Settlement;

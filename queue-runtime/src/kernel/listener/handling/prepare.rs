@@ -8,10 +8,10 @@ use queue_core::{Error, RetryAdvice};
 
 use super::routes::TypedRoute;
 use super::routes::until_ready;
+use crate::extensions::flow::keys::Keyed;
 use crate::kernel::listener::capacity::{Capacity, Reserved, Room};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::listener::flow::keys::Keyed;
 use crate::kernel::listener::phase::ListenerPhase;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::policy::{jitter, outage_pause};

@@ -8,12 +8,12 @@ use queue_core::Failure;
 use queue_core::wire::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::extensions::flow::keys::Keyed;
+use crate::extensions::flow::rate::RateLimit;
 use crate::kernel::context::Context;
 use crate::kernel::listener::capacity::NeedsThread;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
-use crate::kernel::listener::flow::keys::Keyed;
-use crate::kernel::listener::flow::rate::RateLimit;
 use crate::kernel::observe::KindMeasures;
 use crate::kernel::policy::Rate;
 use crate::kernel::receive::{Consumer, ErasedHandler, Readiness, Ready, Serves, longest};

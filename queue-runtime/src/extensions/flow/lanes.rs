@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use crate::kernel::listener::flow::shared_room::SharedRoom;
+use crate::extensions::flow::shared_room::SharedRoom;
 use crate::kernel::listener::{
     ListenerBuilder, ListenerHandle, ShutdownReport, StartError, StartErrorKind,
 };
