@@ -8,7 +8,7 @@ pub mod service;
 pub mod testing;
 
 pub use extensions::{idempotency, meter, payloads, recurring, request};
-pub use kernel::{clock, listener, notify, panic, policy, send, settings, tower};
+pub use kernel::{clock, listener, notify, panic, send, settings, tower};
 
 /// Receiving: `backend → wire → envelope → message → handler → disposition → backend`.
 pub mod receive {
@@ -18,35 +18,29 @@ pub mod receive {
     pub use crate::kernel::receive::*;
 }
 
-pub use clock::{Clock, SystemClock, Timestamp};
-pub use extensions::storage_limit::StorageLimit;
-pub use idempotency::{OnceError, once};
-pub use kernel::background::StopOnDrop;
-pub use listener::{
-    Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
-    StartError,
-};
-pub use policy::{RetryPolicy, StorageRetry};
-pub use receive::{
-    Accept, AcceptError, AcceptMany, Batch, CompleteAllError, Delivery, Handler, Messages, OnError,
-    Poisoned, Received, SettleError, SettleProblem, Settled, batch, blocking,
-};
+/// When to poll again, to handle a message again, to repeat a storage operation, and how often to ask the storage.
+pub mod policy {
+    pub use crate::extensions::storage_limit::StorageLimit;
+    pub use crate::kernel::policy::*;
+}
+
+pub use clock::Timestamp;
+pub use idempotency::once;
+pub use listener::{ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, StartError};
+pub use policy::RetryPolicy;
+pub use receive::{Batch, Delivery, Handler, Received, batch, blocking};
 #[cfg(feature = "sqlite")]
-pub use receive::{InTransaction, in_transaction, prepare};
-pub use request::{Request, RequestError, RequestProblem};
-pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};
-pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder, redrive};
-#[cfg(feature = "signal")]
-pub use service::{StopSignal, StopSignals};
-pub use settings::ConsumerConfig;
+pub use receive::{in_transaction, prepare};
+pub use send::{SubmitError, Submitted};
+pub use service::{AnyQueue, Queue, QueueService};
 
 #[cfg(feature = "azure")]
 pub use queue_azure as azure;
 #[doc(hidden)]
 pub use queue_core::internal;
 pub use queue_core::{
-    Disposition, Error, ErrorKind, Failure, FollowUp, Message, MessageId, Operation, Outcome,
-    QueueName, RequestId, Result, RetryAdvice, encoder, envelope, golden, message, name, wire,
+    Disposition, Error, ErrorKind, Failure, FollowUp, Message, MessageId, QueueName, RequestId,
+    Result, encoder, envelope, error, golden, message, name, wire,
 };
 pub use queue_derive::Message;
 #[cfg(feature = "nats")]

@@ -32,7 +32,7 @@ pub mod listener;
 pub mod notify;
 pub(crate) mod observe;
 pub mod panic;
-pub mod policy;
+pub(crate) mod policy;
 pub(crate) mod processor;
 pub(crate) mod receive;
 pub(crate) mod repeat;

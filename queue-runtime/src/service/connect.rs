@@ -252,7 +252,9 @@ fn shown(url: &str) -> String {
 /// An error of connecting to queues.
 ///
 /// ```
-/// use queue_runtime::{ConnectError, QueueService, RetryAdvice};
+/// use queue_runtime::QueueService;
+/// use queue_runtime::error::RetryAdvice;
+/// use queue_runtime::service::ConnectError;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -316,7 +318,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Storage(Error),
     /// The background thread could not be started, or
-    /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) was called outside a Tokio
+    /// [`on_current_runtime`](crate::service::ServiceBuilder::on_current_runtime) was called outside a Tokio
     /// runtime.
     #[error("failed to start the background tasks")]
     Background {

@@ -13,6 +13,7 @@ pub use crate::extensions::operators::{
     Browsed, BrowsedPage, DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError,
     Left, Taken, TakenOff, redrive,
 };
+pub use crate::kernel::background::StopOnDrop;
 pub use builder::ServiceBuilder;
 pub use connect::ConnectError;
 pub use queue::{AnyQueue, Peeked, Queue};

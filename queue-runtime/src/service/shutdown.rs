@@ -61,7 +61,7 @@ impl QueueService {
     ///
     /// # Panics
     /// If the Tokio runtime of a service that was built with
-    /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) has shut down.
+    /// [`on_current_runtime`](crate::service::ServiceBuilder::on_current_runtime) has shut down.
     pub async fn shutdown(&self, grace: Duration) -> ServiceShutdown {
         let (context, running) = (self.context(), &self.running);
         let shutdown = running

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{ErrorKind, ListenerEventKind, Received, StorageRetry, SubmitProblem};
+use queue_runtime::policy::{ExponentialIdle, StorageRetry};
+use queue_runtime::send::SubmitProblem;
+use queue_runtime::{ErrorKind, ListenerEventKind, Received};
 use queue_tests::http::Message;
 
 use crate::case::run;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{Delivery, Queue, Received, SubmitProblem};
+use queue_runtime::send::SubmitProblem;
+use queue_runtime::{Delivery, Queue, Received};
 use queue_tests::azurite::Azurite;
 use tokio::sync::watch;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::AcceptError;
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{
-    AcceptError, ErrorKind, ListenerEventKind, Operation, QueueService, Received, StartError,
-    SystemClock, testing,
-};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received, StartError, testing};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 

@@ -7,13 +7,13 @@ use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::internal::to_base64;
 use queue_runtime::message::{DecodeError, Wire};
-use queue_runtime::receive::CheckpointError;
-use queue_runtime::send::UntypedMessage;
+use queue_runtime::receive::{CheckpointError, Settled};
+use queue_runtime::request::RequestProblem;
+use queue_runtime::send::{SubmitProblem, UntypedMessage};
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, Message, MessageId, QueueName, Received, RequestId,
-    RequestProblem, Settled, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;

@@ -6,11 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use queue_runtime::listener::{ReceiveError, Route};
+use queue_runtime::receive::OnError;
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::tower::{Work, service};
 use queue_runtime::{
-    Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, OnError, Received,
-    RetryPolicy, StartError, batch, blocking,
+    Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, Received, RetryPolicy,
+    StartError, batch, blocking,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;

@@ -4,8 +4,9 @@ use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
+use queue_runtime::send::SubmitProblem;
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
-use queue_runtime::{Message, QueueService, SubmitProblem};
+use queue_runtime::{Message, QueueService};
 
 use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
-use queue_runtime::send::UntypedMessage;
+use queue_runtime::idempotency::OnceError;
+use queue_runtime::request::RequestProblem;
+use queue_runtime::send::{SubmitProblem, UntypedMessage};
 use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing;
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
-    AnyQueue, Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, OnceError, QueueName,
-    QueueService, Received, RequestId, RequestProblem, RetryPolicy, SubmitProblem, once,
+    AnyQueue, Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, QueueName,
+    QueueService, Received, RequestId, RetryPolicy, once,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::payloads::ObjectPayloads;
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::receive::AcceptError;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{AcceptError, ErrorKind, QueueService, StorageRetry};
+use queue_runtime::{ErrorKind, QueueService};
 
 use crate::life::{Life, Mortal};
 use crate::support::{DAY, Film, HOUR, accepted, film};

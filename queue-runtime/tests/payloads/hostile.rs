@@ -2,8 +2,9 @@
 
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::receive::AcceptError;
 use queue_runtime::wire::Body;
-use queue_runtime::{AcceptError, ErrorKind, QueueName, QueueService};
+use queue_runtime::{ErrorKind, QueueName, QueueService};
 
 use crate::life::Life;
 use crate::support::{Film, World, accepted, film};

@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_runtime::backend::{Backend as _, Created, MemoryBackend};
+use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore};
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::receive::AcceptError;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::wire::Body;
-use queue_runtime::{
-    AcceptError, Error, ErrorKind, ListenerEventKind, Operation, Outcome, QueueService, Received,
-    Result, StorageRetry,
-};
+use queue_runtime::{Error, ErrorKind, ListenerEventKind, QueueService, Received, Result};
 
 use crate::life::{Life, Mortal};
 use crate::support::{Film, HOUR, accepted, film};

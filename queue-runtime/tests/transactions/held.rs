@@ -4,7 +4,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::{ErrorKind, QueueService, RetryAdvice, SubmitProblem, SystemClock};
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::RetryAdvice;
+use queue_runtime::send::SubmitProblem;
+use queue_runtime::{ErrorKind, QueueService};
 use tempfile::TempDir;
 
 use crate::bank::{Bank, GUARD, begin, notice};

@@ -2,7 +2,9 @@
 
 use std::future::IntoFuture as _;
 
-use queue_runtime::{ErrorKind, FollowUp, QueueName, RequestProblem, SubmitProblem};
+use queue_runtime::request::RequestProblem;
+use queue_runtime::send::SubmitProblem;
+use queue_runtime::{ErrorKind, FollowUp, QueueName};
 
 use crate::bank::{Bank, Deposit, GUARD, Notice, begin, notice};
 

@@ -2,9 +2,8 @@
 
 use std::sync::Mutex;
 
-use queue_runtime::{
-    ErrorKind, Failure, FollowUp, QueueService, Received, SubmitProblem, blocking,
-};
+use queue_runtime::send::SubmitProblem;
+use queue_runtime::{ErrorKind, Failure, FollowUp, QueueService, Received, blocking};
 
 use crate::bank::{Bank, Deposit, GUARD, add, begin, notice};
 

@@ -1,12 +1,13 @@
 use std::io;
 use std::process::ExitCode;
 
+use queue_runtime::error::Operation;
 use queue_runtime::name::InvalidName;
-use queue_runtime::redrive::RedriveError;
-use queue_runtime::service::DeleteError;
-use queue_runtime::{
-    AcceptError, ConnectError, Error, ErrorKind, Operation, SubmitError, SubmitProblem,
-};
+use queue_runtime::receive::AcceptError;
+use queue_runtime::send::SubmitProblem;
+use queue_runtime::service::ConnectError;
+use queue_runtime::service::{DeleteError, redrive::RedriveError};
+use queue_runtime::{Error, ErrorKind, SubmitError};
 
 use crate::output::{count, escape};
 

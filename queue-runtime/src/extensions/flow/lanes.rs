@@ -24,11 +24,12 @@ use crate::kernel::settings::InvalidSetting;
 /// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the
 /// same key in two lanes, one is handled. The keys are those of the lane whose queue's name sorts first, so a group
 /// recognises what another instance of it has handled as long as that lane stays the same. For submissions that are
-/// unique in all lanes, see [`Submit::unique_scope`](crate::Submit::unique_scope).
+/// unique in all lanes, see [`Submit::unique_scope`](crate::send::Submit::unique_scope).
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Lanes, Message, QueueName, Received, testing};
+/// use queue_runtime::{Message, QueueName, Received, testing};
+/// use queue_runtime::listener::Lanes;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -156,7 +157,8 @@ impl<M> fmt::Debug for Lanes<M> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Lanes, Message, Received, testing};
+/// use queue_runtime::{Message, Received, testing};
+/// use queue_runtime::listener::Lanes;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

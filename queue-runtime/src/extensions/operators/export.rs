@@ -278,7 +278,7 @@ impl AnyQueue {
     ///
     /// Importing a message twice puts two messages with the same id: consumers that
     /// [recognise copies](crate::idempotency) handle it once. What the storage certainly did not do is tried again, as the
-    /// [`StorageRetry`](crate::StorageRetry) of the service allows since the last message that was put.
+    /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows since the last message that was put.
     ///
     /// # Errors
     /// [`ImportError`]: [`ErrorKind::InvalidInput`] if a message is not what [`export`](Self::export) or

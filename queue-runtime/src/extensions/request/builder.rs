@@ -29,7 +29,8 @@ use crate::service::QueueService;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Disposition, Message, Received, RequestProblem, testing};
+/// use queue_runtime::{Disposition, Message, Received, testing};
+/// use queue_runtime::request::RequestProblem;
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Debug, Serialize, Deserialize, Message)]
@@ -85,8 +86,8 @@ pub struct Request<M, R> {
 /// [`Request::reply`] first.
 ///
 /// ```
-/// use queue_runtime::request::NoReplyType;
-/// use queue_runtime::{Message, QueueService, Request};
+/// use queue_runtime::{Message, QueueService};
+/// use queue_runtime::request::{NoReplyType, Request};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -168,7 +169,7 @@ impl<M: Message> Request<M, NoReplyType> {
 
 impl<M, R> Request<M, R> {
     /// Sets how long to wait for the reply, including the submission. The default is 30 seconds. A storage operation that
-    /// fails is tried again while this time lasts, at most as the service's [`StorageRetry`](crate::StorageRetry) allows.
+    /// fails is tried again while this time lasts, at most as the service's [`StorageRetry`](crate::policy::StorageRetry) allows.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -352,7 +353,7 @@ impl QueueService {
     /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many.
     ///
     /// A call checks up to 32 queues, chosen at random, and takes as long as the longest of their
-    /// [leases](crate::ServiceBuilder::reply_lease). Each instance does this from time to time while it makes requests,
+    /// [leases](crate::service::ServiceBuilder::reply_lease). Each instance does this from time to time while it makes requests,
     /// so programs need not call it.
     ///
     /// ```

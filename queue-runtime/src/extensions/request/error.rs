@@ -14,7 +14,8 @@ pub(super) const MAX_WAITING: usize = 10_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Message, RequestProblem, testing};
+/// use queue_runtime::{Message, testing};
+/// use queue_runtime::request::RequestProblem;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -55,7 +56,8 @@ pub struct RequestError<M> {
 /// The cause of a [`RequestError`].
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, RequestProblem};
+/// use queue_runtime::{Message, QueueService};
+/// use queue_runtime::request::RequestProblem;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

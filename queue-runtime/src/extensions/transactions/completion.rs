@@ -152,7 +152,8 @@ impl<M> Received<M> {
 ///
 /// ```
 /// # use queue_runtime::sqlite::rusqlite::TransactionBehavior;
-/// use queue_runtime::{ErrorKind, Message, QueueService, SettleProblem};
+/// use queue_runtime::{ErrorKind, Message, QueueService};
+/// use queue_runtime::receive::SettleProblem;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -249,9 +250,9 @@ impl<M> Completing<M> {
     /// ended, also if its commit returned an error: the file has the answer. It keeps it for 24 hours of store time.
     ///
     /// # Errors
-    /// [`SettleError`] returns the delivery. [`SettleProblem::NotDone`](crate::SettleProblem::NotDone) if the
+    /// [`SettleError`] returns the delivery. [`SettleProblem::NotDone`](crate::receive::SettleProblem::NotDone) if the
     /// transaction was not committed: the message is still leased, and can be settled otherwise.
-    /// [`SettleProblem::Unknown`](crate::SettleProblem::Unknown) if the transaction was still open when the lease
+    /// [`SettleProblem::Unknown`](crate::receive::SettleProblem::Unknown) if the transaction was still open when the lease
     /// ended, if the file could not be read, or if there is no record of a commit and the transaction was written more than
     /// 12 hours ago.
     ///

@@ -361,7 +361,7 @@ pub enum StartError {
     /// A listener of the same service handles messages of other kinds on the queue.
     #[error("failed to start a listener: {0}")]
     KindMismatch(KindMismatch),
-    /// Two [lanes](crate::Lanes) of one group have the same queue.
+    /// Two [lanes](crate::listener::Lanes) of one group have the same queue.
     #[error("failed to start lanes: queue `{0}` is in two of them")]
     SameQueue(QueueName),
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.

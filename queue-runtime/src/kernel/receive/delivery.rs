@@ -61,8 +61,10 @@ pub struct Delivery<M> {
 /// An error of settling a message. It returns the delivery, so that the caller can try again.
 ///
 /// ```
-/// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
-/// use queue_runtime::{Message, SettleProblem};
+/// # use queue_runtime::{ErrorKind, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
+/// use queue_runtime::Message;
+/// use queue_runtime::receive::SettleProblem;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -342,7 +344,8 @@ impl<M> std::error::Error for SettleError<M> {
 /// An error of completing several messages. It returns those that are not known to be completed; the others are.
 ///
 /// ```
-/// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
+/// # use queue_runtime::{ErrorKind, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
 /// use queue_runtime::{Delivery, Message};
 /// # use serde::{Deserialize, Serialize};
 /// #

@@ -12,8 +12,11 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 /// the same id is safe for consumers that deduplicate by id or key.
 ///
 /// ```
-/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// use queue_runtime::{RetryAdvice, SubmitError, SubmitProblem};
+/// # use queue_runtime::{Message, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
+/// use queue_runtime::SubmitError;
+/// use queue_runtime::error::RetryAdvice;
+/// use queue_runtime::send::SubmitProblem;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -50,7 +53,8 @@ pub struct SubmitError<M> {
 /// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, SubmitProblem};
+/// use queue_runtime::{Message, QueueService};
+/// use queue_runtime::send::SubmitProblem;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -147,7 +151,8 @@ impl<M> std::error::Error for SubmitError<M> {
 /// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
 ///
 /// ```
-/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// # use queue_runtime::{Message, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -15,12 +15,13 @@ use queue_core::{Failure, FollowUp, Message};
 use crate::kernel::panic;
 use crate::kernel::policy::RetryPolicy;
 
-/// What to do about an error of a handler, or of what was [accepted](crate::Accept::classify): the result of
+/// What to do about an error of a handler, or of what was [accepted](crate::receive::Accept::classify): the result of
 /// [`ListenerBuilder::classify`](crate::ListenerBuilder::classify).
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Message, OnError, Received, testing};
+/// use queue_runtime::{Message, Received, testing};
+/// use queue_runtime::receive::OnError;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -149,7 +150,8 @@ fn chain(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
 /// [`on_poison`](crate::ListenerBuilder::on_poison).
 ///
 /// ```
-/// use queue_runtime::{FollowUp, Message, Poisoned, testing};
+/// use queue_runtime::{FollowUp, Message, testing};
+/// use queue_runtime::receive::Poisoned;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::RequestProblem;
+use queue_runtime::request::RequestProblem;
 use tokio::task::JoinSet;
 
 use super::Desk;

@@ -1,7 +1,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use queue_runtime::{AcceptError, Disposition, Error, SettleProblem, SubmitProblem};
+use queue_runtime::receive::{AcceptError, SettleProblem};
+use queue_runtime::send::SubmitProblem;
+use queue_runtime::{Disposition, Error};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};

@@ -1,7 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use queue_runtime::{Disposition, SettleProblem};
+use queue_runtime::Disposition;
+use queue_runtime::receive::SettleProblem;
 
 use super::Desk;
 use crate::messages::Order;

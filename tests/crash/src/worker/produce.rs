@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_runtime::SubmitProblem;
+use queue_runtime::send::SubmitProblem;
 use queue_tests::incompressible;
 
 use super::Desk;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use queue_runtime::QueueName;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::redrive::{self, RedriveOutcome, RedriveStep, Redriven};
+use queue_runtime::service::redrive::{self, RedriveOutcome, RedriveStep, Redriven};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};

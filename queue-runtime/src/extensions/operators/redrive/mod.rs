@@ -317,7 +317,7 @@ impl Redrive {
     /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is
     /// atomic. Otherwise a crash between the two leaves a copy with the same message id, and loses nothing.
     ///
-    /// What the storage certainly did not do is tried again, as the [`StorageRetry`](crate::StorageRetry) of the service
+    /// What the storage certainly did not do is tried again, as the [`StorageRetry`](crate::policy::StorageRetry) of the service
     /// allows; the others are not, as they might be carried out twice.
     ///
     /// # Errors
