@@ -364,7 +364,7 @@ impl AnyQueue {
     /// Replaces all of the queue's metadata.
     ///
     /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
-    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
+    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (a duration such as `90s`, or seconds) are settings of every consumer of the queue whose
     /// builder does not set them. They apply to messages received from then on: by this service at once, by other
     /// services within 5 seconds in memory and on SQLite, and within a minute on Azure. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata
     /// without it resumes the queue.

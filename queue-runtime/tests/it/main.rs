@@ -12,6 +12,7 @@ mod control;
 mod data_elsewhere;
 mod drains;
 mod dropped_handles;
+mod durations;
 mod edit;
 mod errors;
 mod expiry;

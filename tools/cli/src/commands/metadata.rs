@@ -10,7 +10,7 @@ use crate::session::Session;
 
 /// Show or change the metadata of a queue.
 ///
-/// `poisonthreshold` (attempts) and `defaulttimeout` (seconds) are settings of every consumer that does not set them
+/// `poisonthreshold` (attempts) and `defaulttimeout` (a duration, or seconds) are settings of every consumer that does not set them
 /// itself. They reach consumers within a minute.
 #[derive(Debug, Args)]
 pub(crate) struct Metadata {

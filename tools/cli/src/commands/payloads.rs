@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use queue_runtime::internal::parse_duration;
 use queue_runtime::payloads::{Sweep, SweepReport};
 
 use crate::failure::{Exit, Failure, Result};
@@ -25,7 +26,7 @@ pub(crate) struct SweepArguments {
     cleared: Vec<queue_runtime::QueueName>,
 
     /// How long marks are kept that tell copies of a message that it is done.
-    #[arg(long, value_name = "DURATION", default_value = "30days", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30days", value_parser = parse_duration)]
     mark_retention: Duration,
 }
 
