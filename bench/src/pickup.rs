@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use queue_runtime::notify::NatsNotifier;
-use queue_runtime::{ListenerHandle, Message, QueueService, Received, StopOnDrop};
+use queue_runtime::service::StopOnDrop;
+use queue_runtime::{ListenerHandle, Message, QueueService, Received};
 use queue_tests::azurite::Azurite;
 use queue_tests::nats::NatsServer;
 use rusqlite::Connection;

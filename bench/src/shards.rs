@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use queue_runtime::QueueService;
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::{Clock, QueueService, StorageLimit, SystemClock};
+use queue_runtime::clock::{Clock, SystemClock};
+use queue_runtime::policy::StorageLimit;
 use queue_tests::azure_stub::AzureStub;
 
 use crate::report::{Figures, Table, in_turn};

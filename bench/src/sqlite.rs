@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use queue_instructions::Parcel;
+use queue_runtime::QueueService;
 use queue_runtime::backend::{Backend, MemoryBackend};
-use queue_runtime::{QueueService, SystemClock};
+use queue_runtime::clock::SystemClock;
 
 use crate::raw::{self, Bare};
 use crate::report::{Figures, Table, in_turn};

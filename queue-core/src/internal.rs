@@ -16,7 +16,7 @@ pub use crate::idempotency::recorded::{record_mark, record_start};
 pub use crate::message::json::{check_json, to_json_and_back, to_json_perhaps_back};
 pub use crate::text::{
     MAX_ERROR, MAX_LOGGED, canonical, error_chain, escape_json, escape_short, escape_text,
-    has_stray_ends, is_forbidden, shorten, str_eq,
+    has_stray_ends, is_forbidden, parse_duration, shorten, str_eq,
 };
 pub use crate::wire::encoding::{NotXmlText, hex, to_base64, to_hex, unwrap_base64, xml_text};
 pub use crate::wire::writer::{rewrite, with_payload};

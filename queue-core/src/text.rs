@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -240,6 +241,19 @@ pub const fn str_eq(left: &str, right: &str) -> bool {
         at += 1;
     }
     true
+}
+
+/// Parses a duration as a person writes it: in an attribute of the derive, which has the same parser, in a queue's
+/// metadata, a URL, or on the command line.
+///
+/// # Errors
+/// What is wrong with the text, which is named, and what is allowed.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|problem| {
+        format!(
+            "{text:?} is not a duration: {problem}; allowed are `500ms`, `30s`, `5m`, `2h`, `7d`, and sums such as `1h30m`"
+        )
+    })
 }
 
 #[cfg(test)]

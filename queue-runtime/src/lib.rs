@@ -11,7 +11,7 @@ pub mod service;
 pub mod testing;
 
 pub use extensions::{idempotency, meter, payloads, recurring, request};
-pub use kernel::{clock, notify, panic, policy, send, settings, tower};
+pub use kernel::{clock, notify, panic, send, settings, tower};
 
 /// The listener: dequeue tasks that feed a handler.
 pub mod listener {
@@ -27,37 +27,29 @@ pub mod receive {
     pub use crate::kernel::receive::*;
 }
 
-pub use clock::{Clock, SystemClock, Timestamp};
-pub use extensions::storage_limit::StorageLimit;
-pub use idempotency::{OnceError, OnceErrorKind, once};
-pub use kernel::stop_on_drop::StopOnDrop;
-pub use listener::{
-    Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
-    StartError, StartErrorKind,
-};
-pub use policy::{RetryPolicy, StorageRetry};
-pub use receive::{
-    Accept, AcceptError, AcceptErrorKind, AcceptMany, Batch, CompleteAllError, Delivery, Handler,
-    Messages, OnError, Poisoned, Received, SettleError, SettleErrorKind, Settled, batch, blocking,
-};
+/// When to poll again, to handle a message again, to repeat a storage operation, and how often to ask the storage.
+pub mod policy {
+    pub use crate::extensions::storage_limit::StorageLimit;
+    pub use crate::kernel::policy::*;
+}
+
+pub use clock::Timestamp;
+pub use idempotency::once;
+pub use listener::{ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, StartError};
+pub use policy::RetryPolicy;
+pub use receive::{Batch, Delivery, Handler, Received, batch, blocking};
 #[cfg(feature = "sqlite")]
-pub use receive::{InTransaction, in_transaction, prepare};
-pub use request::{Request, RequestError, RequestErrorKind};
-pub use send::{Submit, SubmitAll, SubmitError, SubmitErrorKind, Submitted};
-pub use service::{
-    AnyQueue, ConnectError, ConnectErrorKind, Queue, QueueService, ServiceBuilder, redrive,
-};
-#[cfg(feature = "signal")]
-pub use service::{StopSignal, StopSignals};
-pub use settings::ConsumerConfig;
+pub use receive::{in_transaction, prepare};
+pub use send::{SubmitError, Submitted};
+pub use service::{AnyQueue, Queue, QueueService};
 
 #[cfg(feature = "azure")]
 pub use queue_azure as azure;
 #[doc(hidden)]
 pub use queue_core::internal;
 pub use queue_core::{
-    Disposition, Error, ErrorKind, Failure, FollowUp, Message, MessageId, Operation, Outcome,
-    QueueName, RequestId, Result, RetryAdvice, encoder, envelope, golden, message, name, wire,
+    Disposition, Error, ErrorKind, Failure, FollowUp, Message, MessageId, QueueName, RequestId,
+    Result, encoder, envelope, error, golden, message, name, wire,
 };
 pub use queue_derive::Message;
 #[cfg(feature = "nats")]

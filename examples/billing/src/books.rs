@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use queue_runtime::receive::{SettleErrorKind};
 use queue_runtime::sqlite::rusqlite::{
     Connection, OptionalExtension as _, Transaction, TransactionBehavior,
 };
-use queue_runtime::{ErrorKind, Failure, QueueService, Received, SettleErrorKind};
+use queue_runtime::{ErrorKind, Failure, QueueService, Received};
 
 use crate::messages::{UsageRecord, WorkItem};
 

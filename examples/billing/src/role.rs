@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::policy::Objective;
-use queue_runtime::{Failure, QueueService, StorageRetry};
+use queue_runtime::policy::{Objective, StorageRetry};
+use queue_runtime::{Failure, QueueService};
 use tokio::runtime::Runtime;
 
 use crate::books::Books;

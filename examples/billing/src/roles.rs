@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_runtime::receive::Poisoned;
 use queue_runtime::{
-    Batch, Disposition, Failure, FollowUp, ListenerHandle, Poisoned, QueueService, Received,
-    StartError, batch, blocking,
+    Batch, Disposition, Failure, FollowUp, ListenerHandle, QueueService, Received, StartError,
+    batch, blocking,
 };
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;

@@ -201,10 +201,7 @@ const LONGEST_MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 /// # Errors
 /// [`ErrorKind::InvalidInput`] if it is no duration, or not within 7 to 3650 days.
 pub fn parse_max_delay(text: &str) -> Result<Duration> {
-    let parsed = text.parse::<jiff::Span>().and_then(|span| {
-        let days = jiff::SpanRelativeTo::days_are_24_hours();
-        Duration::try_from(span.to_duration(days)?)
-    });
+    let parsed = crate::text::parse_duration(text);
     let allowed = WEEK..=LONGEST_MAX_DELAY;
     let within = parsed.ok().filter(|delay| allowed.contains(delay));
     within.ok_or_else(|| {

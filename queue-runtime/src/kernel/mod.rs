@@ -13,7 +13,7 @@
 //! | `settings` | timeouts and thresholds, and their precedence |
 //! | `served` | the kind of message that the listeners of each queue handle |
 //! | `lease/` | the lease, its transitions (`machine`), its renewal, what a stale receipt proves (`proof`), and the storage's time |
-//! | `claim` | a claim of an idempotency store, renewed while its work goes on |
+//! | `claim` | a claim of a result store, renewed while its work goes on |
 //! | `background`, `delay_queue` | the background thread; items by due time |
 //! | `stop_on_drop` | a guard of what runs |
 //! | `bucket` | tokens that come at a rate |
@@ -35,7 +35,7 @@ pub(crate) mod listener;
 pub mod notify;
 pub(crate) mod observe;
 pub mod panic;
-pub mod policy;
+pub(crate) mod policy;
 pub(crate) mod processor;
 pub(crate) mod receive;
 pub(crate) mod repeat;

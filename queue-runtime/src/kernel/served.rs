@@ -37,7 +37,8 @@ pub(crate) struct Serving {
 /// kinds there. The text names the queue and the kinds.
 ///
 /// ```
-/// use queue_runtime::{Message, Received, StartError, StartErrorKind, testing};
+/// use queue_runtime::{Message, Received, StartError, testing};
+/// use queue_runtime::listener::StartErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use queue_core::backend::{Backend, Capabilities, Metadata};
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
+use queue_core::internal::parse_duration;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use crate::kernel::clock::ready_by;
@@ -24,9 +25,10 @@ pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
 /// The name of the queue metadata for the number of attempts after which a message is moved to the poison
 /// queue. See [`AnyQueue::set_metadata`](crate::AnyQueue::set_metadata).
 pub const POISON_THRESHOLD: &str = "poisonthreshold";
-/// The name of the queue metadata for the visibility timeout, in seconds.
+/// The name of the queue metadata for the visibility timeout: a duration such as `90s` or `2m`, or a number of seconds.
 pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 
+const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: u32 = 5;
 /// How long a result is kept, unless that is set: as long as a message lives on many queues.
@@ -267,14 +269,28 @@ pub(crate) async fn read_in_time<T>(
 
 impl FromMetadata {
     fn read(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Self {
-        let longest = u32::try_from(longest.as_secs()).unwrap_or(u32::MAX);
         Self {
-            visibility: number(queue, metadata, DEFAULT_TIMEOUT, longest)
-                .map(|seconds| Duration::from_secs(seconds.into())),
+            visibility: timeout(queue, metadata, longest),
             threshold: number(queue, metadata, POISON_THRESHOLD, u32::MAX),
             is_paused: metadata.find(PAUSED).is_some(),
         }
     }
+}
+
+fn timeout(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Option<Duration> {
+    let text = metadata.find(DEFAULT_TIMEOUT)?;
+    let seconds = text.parse().map(Duration::from_secs);
+    let timeout = seconds.or_else(|_| parse_duration(text));
+    let is_allowed = |timeout: &Duration| (SHORTEST_TIMEOUT..=longest).contains(timeout);
+    let timeout = timeout.ok().filter(is_allowed);
+    if timeout.is_none() {
+        let (min, max) = (SHORTEST_TIMEOUT, longest);
+        tracing::warn!(
+            %queue, metadata = DEFAULT_TIMEOUT, value = text, ?min, ?max,
+            "ignored a queue's metadata: neither a duration in the allowed range, such as `90s`, nor a number of seconds"
+        );
+    }
+    timeout
 }
 
 fn number(queue: &QueueName, metadata: &Metadata, name: &str, most: u32) -> Option<u32> {
@@ -370,6 +386,9 @@ mod tests {
                 "{value}"
             );
         }
-        assert_eq!(metadata(&[(DEFAULT_TIMEOUT, "604801")]).visibility, None);
+        for value in ["0", "604801", "8d", "500ms", "2 weeks", "-1s", "soon", ""] {
+            let read = metadata(&[(DEFAULT_TIMEOUT, value)]);
+            assert_eq!(read.visibility, None, "{value}");
+        }
     }
 }

@@ -253,7 +253,8 @@ fn shown(url: &str) -> String {
 ///
 /// ```
 /// use queue_runtime::service::ConnectErrorKind;
-/// use queue_runtime::{QueueService, RetryAdvice};
+/// use queue_runtime::QueueService;
+/// use queue_runtime::error::RetryAdvice;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -313,7 +314,7 @@ pub enum ConnectErrorKind {
     #[error(transparent)]
     Storage(Error),
     /// The background thread could not be started, or
-    /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) was called outside a Tokio
+    /// [`on_current_runtime`](crate::service::ServiceBuilder::on_current_runtime) was called outside a Tokio
     /// runtime.
     #[error("the background tasks could not be started")]
     Background(#[source] std::io::Error),

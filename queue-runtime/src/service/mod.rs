@@ -13,6 +13,7 @@ pub use crate::extensions::operators::{
     Browsed, BrowsedPage, DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError,
     Left, Taken, TakenOff, redrive,
 };
+pub use crate::kernel::stop_on_drop::StopOnDrop;
 pub use builder::ServiceBuilder;
 pub use connect::{ConnectError, ConnectErrorKind};
 pub use queue::{AnyQueue, Peeked, Queue};

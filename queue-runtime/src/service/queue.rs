@@ -180,7 +180,7 @@ debug_fields!(Queue<M> { name });
 /// An untyped handle to a queue, from [`QueueService::any_queue`](crate::QueueService::any_queue) or
 /// [`Queue::any`].
 ///
-/// Calls that fail are tried again for a while, as the service's [`StorageRetry`](crate::StorageRetry) says of each.
+/// Calls that fail are tried again for a while, as the service's [`StorageRetry`](crate::policy::StorageRetry) says of each.
 ///
 /// ```
 /// use queue_runtime::settings::POISON_THRESHOLD;
@@ -307,7 +307,7 @@ impl AnyQueue {
         self.context.ask(create).await
     }
 
-    /// Deletes the queue and all its messages. Keys of [unique](crate::Submit::unique_for) submissions are as after a
+    /// Deletes the queue and all its messages. Keys of [unique](crate::send::Submit::unique_for) submissions are as after a
     /// [clear](Self::clear).
     ///
     /// # Errors
@@ -319,13 +319,13 @@ impl AnyQueue {
 
     /// Deletes all messages, including invisible ones.
     ///
-    /// A key that is unique [until its message is settled](crate::Submit::unique_until_settled) is free then. A key
-    /// that is unique [for a time](crate::Submit::unique_for) stays for that time: a submission of the key puts
+    /// A key that is unique [until its message is settled](crate::send::Submit::unique_until_settled) is free then. A key
+    /// that is unique [for a time](crate::send::Submit::unique_for) stays for that time: a submission of the key puts
     /// nothing.
     ///
     /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them.
     /// The request is then repeated, for up to ten minutes. Other failures are tried again according to the
-    /// [`StorageRetry`](crate::StorageRetry) of the service; if it never tries again, nor does this.
+    /// [`StorageRetry`](crate::policy::StorageRetry) of the service; if it never tries again, nor does this.
     ///
     /// # Errors
     /// The backend's error. Some messages may have been deleted.
@@ -365,7 +365,7 @@ impl AnyQueue {
     /// Replaces all of the queue's metadata.
     ///
     /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
-    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
+    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (a duration such as `90s`, or seconds) are settings of every consumer of the queue whose
     /// builder does not set them. The settings apply to messages received from then on: by this service at once, by
     /// other services within 5 seconds in memory and on SQLite, and within a minute on Azure.
     /// [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata without it resumes the
@@ -408,7 +408,7 @@ impl AnyQueue {
 
     /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. The payload of an
     /// event that does not fit is compressed, and attached where the storage or a payload store allows it, as that of a type
-    /// is. A failed put is tried again according to the [`StorageRetry`](crate::StorageRetry) of the service.
+    /// is. A failed put is tried again according to the [`StorageRetry`](crate::policy::StorageRetry) of the service.
     ///
     /// ```
     /// use queue_runtime::envelope::{ClientId, Envelope};

@@ -162,7 +162,7 @@ impl QueueService {
 
     /// Returns an endless stream of the messages of the type's queue, which is created if it does not exist. Up to `max`
     /// messages are received at once and wait in the stream. See [`Messages`]; for other settings,
-    /// [`accept_many`](Self::accept_many) and [`into_stream`](crate::AcceptMany::into_stream).
+    /// [`accept_many`](Self::accept_many) and [`into_stream`](crate::receive::AcceptMany::into_stream).
     #[must_use = "nothing is accepted until the stream is polled"]
     pub fn messages<M: Message>(&self, max: u32) -> Messages<M> {
         self.queue::<M>().messages(max)
@@ -285,7 +285,7 @@ impl QueueService {
 
     /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
     ///
-    /// Consumers of a named queue do not create the queue unless [`Accept::create_queue`](crate::Accept::create_queue)
+    /// Consumers of a named queue do not create the queue unless [`Accept::create_queue`](crate::receive::Accept::create_queue)
     /// or [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so: otherwise a listener with a
     /// misspelled name would wait on an empty queue. To have the type's own queue not created either, name it:
     /// `queue_named(Order::TYPE.queue().as_str())`.
@@ -317,7 +317,7 @@ impl QueueService {
     }
 
     /// Returns the names of all queues of the account, sorted. A failed list is tried again according to the
-    /// [`StorageRetry`](crate::StorageRetry) of the service.
+    /// [`StorageRetry`](crate::policy::StorageRetry) of the service.
     ///
     /// # Errors
     /// The backend's error.
@@ -406,7 +406,7 @@ impl QueueService {
         &self.context.backend
     }
 
-    /// Returns the store of payloads, if the service has [one](crate::ServiceBuilder::payloads).
+    /// Returns the store of payloads, if the service has [one](crate::service::ServiceBuilder::payloads).
     #[must_use]
     pub fn payloads(&self) -> Option<Payloads> {
         let Context { backend, clock, .. } = &*self.context;

@@ -18,7 +18,7 @@ impl QueueService {
     /// without counting the attempt, which takes up to 10 seconds. Schedules submit no further tick; a submission that is
     /// under way when the grace period is over is abandoned, and may or may not be carried out.
     ///
-    /// No listener or schedule starts afterwards: that is [`StartErrorKind::ShutDown`](crate::StartErrorKind::ShutDown) and
+    /// No listener or schedule starts afterwards: that is [`StartErrorKind::ShutDown`](crate::listener::StartErrorKind::ShutDown) and
     /// [`ScheduleErrorKind::ShutDown`](crate::recurring::ScheduleErrorKind::ShutDown). Everything else goes on, because handlers that finish within the grace period submit messages, and so may the program after
     /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
     /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
@@ -27,7 +27,8 @@ impl QueueService {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use queue_runtime::{Message, Received, StartError, StartErrorKind, testing};
+    /// use queue_runtime::{Message, Received, StartError, testing};
+    /// use queue_runtime::listener::StartErrorKind;
     /// # use serde::{Deserialize, Serialize};
     /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -61,7 +62,7 @@ impl QueueService {
     ///
     /// # Panics
     /// If the Tokio runtime of a service that was built with
-    /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) has shut down.
+    /// [`on_current_runtime`](crate::service::ServiceBuilder::on_current_runtime) has shut down.
     pub async fn shutdown(&self, grace: Duration) -> ServiceShutdown {
         let (context, running) = (self.context(), &self.running);
         let stop_schedules = |shutdown| running.schedules.shut_down(shutdown);

@@ -52,7 +52,8 @@ static NOW_NOTICED: Notify = Notify::const_new();
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use queue_runtime::{QueueService, StopSignals};
+/// use queue_runtime::QueueService;
+/// use queue_runtime::service::StopSignals;
 ///
 /// # async fn import() {}
 /// # #[tokio::main(flavor = "current_thread")]

@@ -18,7 +18,7 @@ use crate::kernel::repeat::Repeats;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use queue_runtime::SystemClock;
+/// use queue_runtime::clock::SystemClock;
 /// use queue_runtime::backend::{Backend, MemoryBackend};
 /// use queue_runtime::service::Account;
 ///

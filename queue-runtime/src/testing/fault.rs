@@ -9,7 +9,7 @@ use queue_core::{ErrorKind, Operation, Timestamp};
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::Operation;
+/// use queue_runtime::error::Operation;
 /// use queue_runtime::testing::Fault;
 ///
 /// assert!(Fault::AnswerLost.applies_to(Operation::Receive));
@@ -20,12 +20,12 @@ use queue_core::{ErrorKind, Operation, Timestamp};
 #[non_exhaustive]
 pub enum Fault {
     /// The call is carried out, and fails as [`Unreachable`](ErrorKind::Unreachable) with
-    /// [`Outcome::Unknown`](crate::Outcome::Unknown).
+    /// [`Outcome::Unknown`](crate::error::Outcome::Unknown).
     AnswerLost,
     /// The call is not carried out, and fails as [`Fault::AnswerLost`] does.
     RequestLost,
     /// The call is not carried out, and fails with this kind and
-    /// [`Outcome::NotDone`](crate::Outcome::NotDone).
+    /// [`Outcome::NotDone`](crate::error::Outcome::NotDone).
     Refused(ErrorKind),
     /// The call is not carried out, and fails as [`Throttled`](ErrorKind::Throttled), with this delay
     /// before a retry, if any.

@@ -26,7 +26,8 @@ use super::fault::{Fault, Skew};
 /// use queue_runtime::backend::{Backend, NewMessage};
 /// use queue_runtime::backend::MemoryBackend;
 /// use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-/// use queue_runtime::{ErrorKind, Operation};
+/// use queue_runtime::ErrorKind;
+/// use queue_runtime::error::Operation;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -120,7 +121,7 @@ impl FaultInjector {
     /// use std::sync::Arc;
     /// use queue_runtime::backend::MemoryBackend;
     /// use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-    /// use queue_runtime::Operation;
+    /// use queue_runtime::error::Operation;
     ///
     /// let memory = MemoryBackend::new(Arc::new(TokioClock::new()));
     /// let backend = FaultInjector::new(Arc::new(memory));

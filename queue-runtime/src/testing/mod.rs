@@ -14,7 +14,7 @@
 //! | [`service_with_faults`] | connects as `service()` does, with a [`FaultInjector`] between the service and its queues |
 //! | [`TestService::submitted`] | returns what was submitted, by type |
 //! | [`drain()`] | waits until the queues of listeners are empty |
-//! | [`TokioClock`] | a [`Clock`](crate::Clock) that follows Tokio's time, also while that is paused |
+//! | [`TokioClock`] | a [`Clock`](crate::clock::Clock) that follows Tokio's time, also while that is paused |
 //! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another one |
 //!
 //! With `#[tokio::test(start_paused = true)]` a test takes no real time: whenever all tasks are idle,

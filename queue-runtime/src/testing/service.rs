@@ -143,7 +143,9 @@ pub async fn service() -> TestService {
 /// ```
 /// use std::time::Duration;
 /// use queue_runtime::testing::{self, Fault};
-/// use queue_runtime::{Message, Operation, SettleErrorKind};
+/// use queue_runtime::Message;
+/// use queue_runtime::error::Operation;
+/// use queue_runtime::receive::SettleErrorKind;
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Debug, Serialize, Deserialize, Message)]

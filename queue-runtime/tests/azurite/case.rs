@@ -9,9 +9,10 @@ use futures_util::future::join_all;
 use queue_core::QueueName;
 use queue_core::backend::{Backend, ReceivedMessage};
 use queue_runtime::backend::AzureBackend;
-use queue_runtime::{
-    Error, ErrorKind, Outcome, QueueService, RetryAdvice, ServiceBuilder, SystemClock,
-};
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::{Outcome, RetryAdvice};
+use queue_runtime::service::ServiceBuilder;
+use queue_runtime::{Error, ErrorKind, QueueService};
 use queue_tests::azurite::Azurite;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
-use queue_runtime::SystemClock;
 use queue_runtime::backend::AzureBackend;
+use queue_runtime::clock::SystemClock;
 use queue_runtime::sharded::Shards;
 
 use crate::case::{BUSY, RUNTIME};

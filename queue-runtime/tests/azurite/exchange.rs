@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
-use queue_runtime::{Disposition, Message, QueueName, QueueService, Received, RequestErrorKind};
+use queue_runtime::request::RequestErrorKind;
+use queue_runtime::{Disposition, Message, QueueName, QueueService, Received};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{PATIENCE, connect as connect_backend, patient};

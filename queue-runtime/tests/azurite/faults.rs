@@ -8,8 +8,10 @@ use futures_util::future::join_all;
 use queue_core::Timestamp;
 use queue_core::backend::{Backend, NewMessage};
 use queue_core::clock::{BoxFuture, Clock};
+use queue_runtime::ErrorKind;
 use queue_runtime::backend::AzureBackend;
-use queue_runtime::{ErrorKind, Outcome, RetryAdvice, SystemClock};
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::{Outcome, RetryAdvice};
 use queue_tests::http::Message;
 
 use crate::case::{Case, Expected, PATIENCE, SHORT, assert_each, assert_refused, connect, run};

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{
-    ErrorKind, ListenerEventKind, Outcome, Received, StorageRetry, SubmitErrorKind,
-};
+use queue_runtime::error::Outcome;
+use queue_runtime::policy::{ExponentialIdle, StorageRetry};
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{ErrorKind, ListenerEventKind, Received};
 use queue_tests::http::Message;
 
 use crate::case::run;

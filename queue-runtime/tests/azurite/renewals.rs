@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{ListenerEventKind, Received, SettleErrorKind};
+use queue_runtime::receive::SettleErrorKind;
+use queue_runtime::{ListenerEventKind, Received};
 use queue_tests::http::Message;
 use tokio::runtime::Builder;
 use tokio::sync::watch;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use queue_runtime::error::Outcome;
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{Delivery, Outcome, Queue, Received, SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{Delivery, Queue, Received};
 use queue_tests::azurite::Azurite;
 use tokio::sync::watch;
 

@@ -8,8 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::backend::AzureBackend;
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::Outcome;
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{ErrorKind, Message, Outcome, QueueService, SystemClock};
+use queue_runtime::{ErrorKind, Message, QueueService};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{PATIENCE, connect, patient};

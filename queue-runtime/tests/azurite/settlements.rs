@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
+use queue_runtime::receive::{SettleErrorKind, Settled};
 use queue_runtime::wire::Body;
-use queue_runtime::{
-    Disposition, ListenerEventKind, Message as Kind, Received, SettleErrorKind, Settled,
-};
+use queue_runtime::{Disposition, ListenerEventKind, Message as Kind, Received};
 use serde::{Deserialize, Serialize};
 
 use crate::case::run;

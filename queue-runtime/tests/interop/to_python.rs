@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use queue_runtime::encoder::MessageEncoding;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::{Disposition, Message, QueueService, Settled};
+use queue_runtime::receive::Settled;
+use queue_runtime::{Disposition, Message, QueueService};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Attachment, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
 use queue_runtime::send::UntypedMessage;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Body, DEFAULT_MAX_PAYLOAD};
 use queue_runtime::{
-    Disposition, ErrorKind, ListenerEventKind, Message, Operation, QueueName, QueueService,
-    Received, RetryPolicy,
+    Disposition, ErrorKind, ListenerEventKind, Message, QueueName, QueueService, Received,
+    RetryPolicy,
 };
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};

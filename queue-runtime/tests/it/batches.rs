@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
 use queue_runtime::listener::{ListenerHandle, ListenerInfo, Route};
 use queue_runtime::testing::{self, Fault, TestService};
 use queue_runtime::{
-    Batch, Delivery, Disposition, Failure, ListenerBuilder, ListenerEventKind, Message, Operation,
-    Received, RetryPolicy, batch,
+    Batch, Delivery, Disposition, Failure, ListenerBuilder, ListenerEventKind, Message, Received,
+    RetryPolicy, batch,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
@@ -382,7 +383,9 @@ async fn a_batch_that_does_not_fit_its_room_is_refused() {
     let service = with_orders(0..0).await;
     let none = |_: Batch<Order>| async {};
     let listener = service.listener(batch(none).size(100));
-    let lanes = queue_runtime::Lanes::new(10).lane(1, listener).start();
+    let lanes = queue_runtime::listener::Lanes::new(10)
+        .lane(1, listener)
+        .start();
     let error = lanes.expect_err("refused").to_string();
     assert!(error.contains("allowed is 100 to"), "{error}");
     let route = Route::new(batch(none).size(100)).max_in_flight(10);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::receive::CheckpointErrorKind;
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{Delivery, ErrorKind, Message, Operation, QueueService};
+use queue_runtime::{Delivery, ErrorKind, Message, QueueService};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, Message)]

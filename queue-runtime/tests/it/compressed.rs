@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
-use queue_runtime::send::UntypedMessage;
+use queue_runtime::send::{SubmitErrorKind, UntypedMessage};
+use queue_runtime::service::{ConnectError, ConnectErrorKind};
 use queue_runtime::wire::{Compressed, Payload};
 use queue_runtime::{
-    ConnectErrorKind, Disposition, Message, MessageId, QueueService, Received, RequestId,
-    RetryPolicy, SubmitErrorKind, testing,
+    Disposition, Message, MessageId, QueueService, Received, RequestId, RetryPolicy, testing,
 };
 use serde::{Deserialize, Serialize};
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::Operation;
+use queue_runtime::listener::StartErrorKind;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind};
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{
-    AcceptErrorKind, ErrorKind, ListenerEventKind, Operation, QueueService, Received,
-    StartErrorKind, SystemClock, testing,
-};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received, testing};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 

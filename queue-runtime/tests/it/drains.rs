@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::listener::{DrainEnd, ListenerPhase};
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{ErrorKind, Operation, Received, RetryPolicy};
+use queue_runtime::{ErrorKind, Received, RetryPolicy};
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, Mood, submit_jobs};

@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 
 use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{Backend, MemoryBackend};
-use queue_runtime::clock::BootTime;
-use queue_runtime::listener::ListenerPhase;
+use queue_runtime::clock::{BootTime, Clock, SystemClock};
+use queue_runtime::listener::{Lanes, ListenerPhase};
 use queue_runtime::recurring::every;
 use queue_runtime::testing::{self, TokioClock};
-use queue_runtime::{
-    Clock, Lanes, ListenerHandle, QueueService, Received, StartError, SystemClock, Timestamp,
-};
+use queue_runtime::{ListenerHandle, QueueService, Received, StartError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};

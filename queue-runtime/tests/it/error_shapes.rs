@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_runtime::backend::{ApplyError, Created, Metadata};
+use queue_runtime::clock::SystemClock;
 use queue_runtime::envelope::{ClientId, Envelope, TraceContext};
+use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::idempotency::MemoryResults;
+use queue_runtime::listener::StartErrorKind;
 use queue_runtime::message::{DecodeError, EncodeError};
 use queue_runtime::payloads::{ObjectPage, PayloadStore};
 use queue_runtime::recurring::every;
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Compressed, Lines, Pack, Payload, encode_payload};
 use queue_runtime::{
-    Delivery, ErrorKind, Message, MessageId, Operation, Outcome, QueueName, QueueService, Received,
-    RequestId, Result, StartErrorKind, SubmitErrorKind, SystemClock, once,
+    Delivery, ErrorKind, Message, MessageId, QueueName, QueueService, Received, RequestId, Result,
+    once,
 };
 use serde::{Deserialize, Serialize};
 

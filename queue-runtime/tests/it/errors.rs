@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::receive::OnError;
 use queue_runtime::{
-    Disposition, Failure, ListenerEventKind, Message, OnError, Received, RetryPolicy, testing,
+    Disposition, Failure, ListenerEventKind, Message, Received, RetryPolicy, testing,
 };
 use serde::{Deserialize, Serialize};
 

@@ -9,11 +9,10 @@ use jiff::SignedDuration;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault, FaultInjector};
-use queue_runtime::{
-    Delivery, Failure, ListenerEventKind, Operation, QueueService, Received, SettleErrorKind,
-    Settled,
-};
+use queue_runtime::{Delivery, Failure, ListenerEventKind, QueueService, Received};
 use tokio::time::Instant;
 
 use crate::support::orders::{Order, order};

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use queue_runtime::backend::Backend as _;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{Poisoned, SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    Disposition, ErrorKind, FollowUp, ListenerEvent, ListenerEventKind, Message, Operation,
-    Poisoned, QueueService, Received, RetryPolicy, SettleErrorKind, Settled,
+    Disposition, ErrorKind, FollowUp, ListenerEvent, ListenerEventKind, Message, QueueService,
+    Received, RetryPolicy,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;

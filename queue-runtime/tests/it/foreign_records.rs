@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::Settled;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{Delivery, Message, Operation, QueueService, Settled};
+use queue_runtime::{Delivery, Message, QueueService};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::advance;

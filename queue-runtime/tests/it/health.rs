@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::listener::{Health, ListenerPhase, ReceiveErrorKind, ReceiveFailure};
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{ErrorKind, ListenerEventKind, Operation, QueueService, Received};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received};
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};

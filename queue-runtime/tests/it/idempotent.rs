@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::{Operation, RetryAdvice};
 use queue_runtime::idempotency::{ClaimOutcome, Owner, ResultStore, WorkKey};
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    AcceptErrorKind, Disposition, Error, ErrorKind, ListenerEventKind, Message, Operation,
-    QueueService, Received, RetryAdvice, SettleErrorKind, Settled,
+    Disposition, Error, ErrorKind, ListenerEventKind, Message, QueueService, Received,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;

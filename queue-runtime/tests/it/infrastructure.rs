@@ -7,12 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::clock::{BoxFuture, ManualClock, SystemClock, Timestamp};
+use queue_runtime::clock::{BoxFuture, Clock, ManualClock, SystemClock, Timestamp};
+use queue_runtime::error::Operation;
 use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, FaultInjector};
-use queue_runtime::{
-    Clock, Handler, ListenerEventKind, ListenerHandle, Operation, QueueService, Received,
-};
+use queue_runtime::{Handler, ListenerEventKind, ListenerHandle, QueueService, Received};
 use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
 

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use queue_runtime::error::Operation;
 use queue_runtime::testing;
 use queue_runtime::{
-    Batch, ListenerEventKind, Operation, QueueService, Received, RetryPolicy, batch, blocking,
+    Batch, ListenerEventKind, QueueService, Received, RetryPolicy, batch, blocking,
 };
 
 use crate::support::accounts::{Accounts, Deposit, SECOND, deposit, with_deposits};

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::listener::LanesHandle;
+use queue_runtime::listener::{Lanes, LanesHandle, StartErrorKind};
 use queue_runtime::testing::{self, TestService};
-use queue_runtime::{Lanes, ListenerBuilder, Message, Received, StartError, StartErrorKind};
+use queue_runtime::{ListenerBuilder, Message, Received, StartError};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};

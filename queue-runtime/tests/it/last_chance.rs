@@ -7,11 +7,10 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{Accept, SettleErrorKind};
 use queue_runtime::testing::{self, Fault, FaultInjector};
-use queue_runtime::{
-    Accept, Delivery, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received,
-    SettleErrorKind,
-};
+use queue_runtime::{Delivery, ErrorKind, ListenerEventKind, Message, QueueService, Received};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::time::advance;

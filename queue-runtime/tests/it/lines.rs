@@ -7,13 +7,13 @@ use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::internal::to_base64;
 use queue_runtime::message::{DecodeError, DecodeErrorKind, Wire};
-use queue_runtime::receive::CheckpointErrorKind;
-use queue_runtime::send::UntypedMessage;
+use queue_runtime::receive::{CheckpointErrorKind, Settled};
+use queue_runtime::request::RequestErrorKind;
+use queue_runtime::send::{SubmitErrorKind, UntypedMessage};
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
-    Disposition, ErrorKind, FollowUp, Message, MessageId, QueueName, Received, RequestErrorKind,
-    RequestId, Settled, SubmitErrorKind,
+    Disposition, ErrorKind, FollowUp, Message, MessageId, QueueName, Received, RequestId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "sqlite")]
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
-use queue_runtime::clock::ManualClock;
+use queue_runtime::clock::{Clock, ManualClock, SystemClock};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{
-    Clock, Disposition, Failure, FollowUp, Handler, ListenerEventKind, Message, Operation,
-    QueueService, Received, RetryPolicy, SystemClock, blocking,
+    Disposition, Failure, FollowUp, Handler, ListenerEventKind, Message, QueueService, Received,
+    RetryPolicy, blocking,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;

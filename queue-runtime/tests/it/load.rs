@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
 use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{Operation, QueueService, Received, RetryPolicy};
+use queue_runtime::{QueueService, Received, RetryPolicy};
 use queue_tests::is_alone;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

@@ -11,6 +11,7 @@ mod control;
 mod data_elsewhere;
 mod drains;
 mod dropped_handles;
+mod durations;
 mod edit;
 mod error_shapes;
 mod errors;

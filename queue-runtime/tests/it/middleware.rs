@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use queue_runtime::listener::{ReceiveErrorKind, Route};
+use queue_runtime::listener::{ReceiveErrorKind, Route, StartErrorKind};
+use queue_runtime::receive::OnError;
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::tower::{Work, service};
 use queue_runtime::{
-    Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, OnError, Received,
-    RetryPolicy, StartErrorKind, batch, blocking,
+    Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, Received, RetryPolicy,
+    batch, blocking,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;

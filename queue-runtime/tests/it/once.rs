@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use queue_runtime::idempotency::MAX_RESULT;
-use queue_runtime::{ErrorKind, Failure, OnceError, OnceErrorKind, Result, RetryAdvice, once};
+use queue_runtime::error::RetryAdvice;
+use queue_runtime::idempotency::{MAX_RESULT, OnceError, OnceErrorKind};
+use queue_runtime::{ErrorKind, Failure, Result, once};
 
 use crate::support::flaky_results::{Flaky, memory_results};
 

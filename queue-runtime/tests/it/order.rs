@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{
-    Disposition, ListenerEventKind, Message, Operation, QueueService, Received, RetryPolicy,
-};
+use queue_runtime::{Disposition, ListenerEventKind, Message, QueueService, Received, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{NEVER, count, events, poison, stop};

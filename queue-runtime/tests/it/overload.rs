@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::listener::CircuitState;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    Failure, ListenerEvent, ListenerEventKind, ListenerHandle, Operation, QueueService, Received,
-    RetryPolicy,
+    Failure, ListenerEvent, ListenerEventKind, ListenerHandle, QueueService, Received, RetryPolicy,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
@@ -240,7 +240,7 @@ async fn throttling_changes_nothing_if_that_is_switched_off() {
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, 0).await;
     let listener = service.listener(async |_: Received<Job>| ());
-    let listener = listener.max_in_flight(64).adaptive_concurrency(false);
+    let listener = listener.max_in_flight(64).fixed_concurrency();
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     faults.fail_every(Operation::Receive, Fault::Throttled(None));

@@ -7,12 +7,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{Poisoned, Settled};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{
-    Delivery, Disposition, ErrorKind, Failure, Message, Operation, Poisoned, QueueService,
-    Received, Settled,
-};
+use queue_runtime::{Delivery, Disposition, ErrorKind, Failure, Message, QueueService, Received};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, NewMessage};
-use queue_runtime::idempotency::WorkKey;
+use queue_runtime::idempotency::{OnceError, OnceErrorKind, WorkKey};
 use queue_runtime::message::JsonError;
 use queue_runtime::testing;
-use queue_runtime::{
-    ListenerEventKind, Message, OnceErrorKind, QueueName, QueueService, Received, once,
-};
+use queue_runtime::{ListenerEventKind, Message, QueueName, QueueService, Received, once};
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 

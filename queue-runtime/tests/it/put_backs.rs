@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, MemoryBackend, NewMessage};
+use queue_runtime::error::Operation;
 use queue_runtime::policy::ExponentialIdle;
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
-    Delivery, Disposition, ErrorKind, Operation, QueueService, Received, RetryPolicy,
-    SubmitErrorKind, service::ExportedMessage,
+    Delivery, Disposition, ErrorKind, QueueService, Received, RetryPolicy, service::ExportedMessage,
 };
 use tokio::sync::Notify;
 use tokio::time::advance;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::listener::ListenerPhase;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, Settled};
 use queue_runtime::testing;
 use queue_runtime::{
-    AcceptErrorKind, Delivery, Disposition, ErrorKind, ListenerEventKind, Message, Queue,
-    QueueService, Received, Settled,
+    Delivery, Disposition, ErrorKind, ListenerEventKind, Message, Queue, QueueService, Received,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::error::Operation;
 use queue_runtime::internal::error_chain;
+use queue_runtime::receive::Settled;
 use queue_runtime::testing::{self, Fault, TokioClock};
-use queue_runtime::{
-    ErrorKind, ListenerEventKind, Operation, QueueService, Received, RetryPolicy, Settled,
-};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received, RetryPolicy};
 use tracing::Level;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Created, Metadata};
-use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
+use queue_runtime::error::{Operation, Outcome};
+use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry};
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, Settled};
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::settings::POISON_THRESHOLD;
 use queue_runtime::testing::{self, Fault, FaultInjector};
-use queue_runtime::{
-    AcceptErrorKind, Error, ErrorKind, Message, MessageId, Operation, Outcome, QueueService,
-    Received, Settled, StorageRetry, SubmitErrorKind,
-};
+use queue_runtime::{Error, ErrorKind, Message, MessageId, QueueService, Received};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 

@@ -5,12 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::listener::{DrainEnd, Route, Router};
+use queue_runtime::listener::{DrainEnd, Lanes, Route, Router, StartErrorKind};
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, OnError};
 use queue_runtime::testing::{self, TestService};
-use queue_runtime::{
-    AcceptError, AcceptErrorKind, Disposition, Lanes, Message, OnError, QueueName, Received,
-    RetryPolicy, StartError, StartErrorKind, blocking,
-};
+use queue_runtime::{Disposition, Message, QueueName, Received, RetryPolicy, StartError, blocking};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 

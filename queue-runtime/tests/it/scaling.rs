@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::listener::ListenerInfo;
 use queue_runtime::policy::{Idle, IdlePolicy, Load, ScalePolicy, TaskRange};
+use queue_runtime::settings::ConsumerConfig;
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{
-    ConsumerConfig, ErrorKind, ListenerEventKind, Operation, QueueService, Received,
-};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 

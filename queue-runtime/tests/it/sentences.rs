@@ -2,8 +2,9 @@
 
 use std::error::Error;
 
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{ErrorKind, Message, Operation, QueueService, Received};
+use queue_runtime::{ErrorKind, Message, QueueService, Received};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, Message)]

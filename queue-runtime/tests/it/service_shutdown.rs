@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::listener::StartErrorKind;
 use queue_runtime::testing::{self, TokioClock};
-use queue_runtime::{ListenerHandle, Message, MessageId, QueueService, Received, StartErrorKind};
+use queue_runtime::{ListenerHandle, Message, MessageId, QueueService, Received};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, Metadata, NewMessage, SqliteBackend};
+use queue_runtime::clock::SystemClock;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{ListenerEventKind, Operation, QueueName, QueueService, Received, SystemClock};
+use queue_runtime::{ListenerEventKind, QueueName, QueueService, Received};
 
 use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
 };
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    ErrorKind, ListenerEvent, ListenerEventKind, ListenerHandle, Operation, QueueName,
-    QueueService, Received,
+    ErrorKind, ListenerEvent, ListenerEventKind, ListenerHandle, QueueName, QueueService, Received,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};

@@ -5,7 +5,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use queue_runtime::{QueueService, Received, StopSignals};
+use queue_runtime::service::StopSignals;
+use queue_runtime::{QueueService, Received};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::{Builder, Runtime};
 

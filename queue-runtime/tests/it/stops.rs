@@ -10,12 +10,13 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{Backend, MemoryBackend};
-use queue_runtime::clock::ManualClock;
+use queue_runtime::clock::{Clock, ManualClock};
+use queue_runtime::error::Operation;
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
+use queue_runtime::receive::{SettleErrorKind};
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Clock, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received,
-    SettleErrorKind, Timestamp, blocking,
+    ErrorKind, ListenerEventKind, Message, QueueService, Received, Timestamp, blocking,
 };
 
 use crate::support::{GUARD, events, guarded, stop};

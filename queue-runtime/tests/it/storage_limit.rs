@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::clock::Clock as _;
+use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
+use queue_runtime::policy::StorageLimit;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
-use queue_runtime::{
-    Clock as _, ListenerEventKind, Operation, QueueService, Received, StorageLimit,
-};
+use queue_runtime::{ListenerEventKind, QueueService, Received};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use queue_runtime::clock::SystemClock;
 use queue_runtime::idempotency::{MemoryResults, ResultStore};
-use queue_runtime::{SystemClock, once};
+use queue_runtime::once;
 use tokio::task::JoinSet;
 
 /// Every store, with a folder that it may need.

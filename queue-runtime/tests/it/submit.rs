@@ -3,9 +3,11 @@
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
+use queue_runtime::error::Outcome;
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
-use queue_runtime::{Message, Outcome, QueueService, SubmitErrorKind};
+use queue_runtime::{Message, QueueService};
 
 use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;

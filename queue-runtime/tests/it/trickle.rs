@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, MemoryBackend, NewMessage};
+use queue_runtime::error::Operation;
 use queue_runtime::meter::{TransactionCounts, TransactionKind};
 use queue_runtime::notify::{LocalNotifier, Notification, Notifier as _, Writers};
 use queue_runtime::policy::{ExponentialIdle, TaskRange};
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
-use queue_runtime::{
-    ListenerEventKind, ListenerHandle, Message as _, Operation, QueueService, Received,
-};
+use queue_runtime::{ListenerEventKind, ListenerHandle, Message as _, QueueService, Received};
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};

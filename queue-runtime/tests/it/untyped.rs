@@ -1,11 +1,10 @@
 //! Work without a Rust type: events and bare bodies, and what is serialized of them.
 
 use queue_runtime::envelope::{ClientId, Envelope};
-use queue_runtime::send::UntypedMessage;
+use queue_runtime::send::{SubmitErrorKind, UntypedMessage};
+use queue_runtime::settings::ConsumerConfig;
 use queue_runtime::wire::{Body, DEFAULT_MAX_PAYLOAD, Payload};
-use queue_runtime::{
-    ConsumerConfig, ErrorKind, Message, MessageId, Received, RequestId, SubmitErrorKind, testing,
-};
+use queue_runtime::{ErrorKind, Message, MessageId, Received, RequestId, testing};
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 

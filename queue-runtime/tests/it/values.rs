@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
-use queue_runtime::send::UntypedMessage;
+use queue_runtime::idempotency::{OnceError, OnceErrorKind};
+use queue_runtime::request::{RequestErrorKind};
+use queue_runtime::send::{SubmitErrorKind, UntypedMessage};
 use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing;
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
-    AnyQueue, Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, OnceError,
-    OnceErrorKind, QueueName, QueueService, Received, RequestErrorKind, RequestId, RetryPolicy,
-    SubmitErrorKind, once,
+    AnyQueue, Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, QueueName,
+    QueueService, Received, RequestId, RetryPolicy, once,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

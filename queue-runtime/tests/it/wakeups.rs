@@ -5,11 +5,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::notify::{Notification, Notifier, Subscriber, Subscription};
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    Disposition, Message, MessageId, Operation, QueueName, QueueService, Received, RetryPolicy,
+    Disposition, Message, MessageId, QueueName, QueueService, Received, RetryPolicy,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::clock::SystemClock;
 use queue_runtime::notify::{NatsNotifier, Notification, Notifier, Subscriber};
 use queue_runtime::policy::{Idle, IdlePolicy};
-use queue_runtime::{Message, QueueName, QueueService, SystemClock};
+use queue_runtime::{Message, QueueName, QueueService};
 use queue_tests::nats::NatsServer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};

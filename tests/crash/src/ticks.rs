@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use queue_core::backend::Backend;
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
+use queue_runtime::QueueService;
+use queue_runtime::clock::SystemClock;
 use queue_runtime::recurring::{MAX_MISSED, Missed, ScheduleHandle, every};
-use queue_runtime::{QueueService, SystemClock};
 use rand::RngExt as _;
 use tokio::sync::watch;
 

@@ -14,10 +14,11 @@ use queue_crash::plan;
 use queue_crash::process::GUARD;
 use queue_crash::sabotage::{Bug, Sabotaged};
 use queue_runtime::backend::AzureBackend;
+use queue_runtime::clock::SystemClock;
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{
-    Disposition, Queue, QueueService, Received, RetryPolicy, Settled, SubmitErrorKind, SystemClock,
-};
+use queue_runtime::receive::Settled;
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{Disposition, Queue, QueueService, Received, RetryPolicy};
 use queue_tests::azurite::Azurite;
 use tokio::sync::watch;
 

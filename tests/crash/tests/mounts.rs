@@ -9,8 +9,11 @@ use std::path::Path;
 use std::process::Command;
 
 use queue_crash::messages::Order;
+use queue_runtime::QueueService;
+use queue_runtime::QueueService;
+use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::service::ConnectError;
 use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
-use queue_runtime::{ConnectError, QueueService, SubmitErrorKind};
 use tempfile::TempDir;
 
 const TEST: &str =

@@ -1,4 +1,5 @@
-use queue_runtime::{Lanes, Message, QueueService, Received};
+use queue_runtime::{Message, QueueService, Received};
+use queue_runtime::listener::Lanes;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Message)]

@@ -42,7 +42,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// use std::process::Command;
 /// use std::time::Duration;
 /// use queue_agent::{AgentBuilder, InstanceTarget, Processes};
-/// use queue_runtime::{QueueService, StopSignals};
+/// use queue_runtime::QueueService;
+/// use queue_runtime::service::StopSignals;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

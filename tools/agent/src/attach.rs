@@ -49,7 +49,8 @@ struct Tie {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use queue_runtime::{Message, QueueService, Received, StopSignals};
+/// use queue_runtime::{Message, QueueService, Received};
+/// use queue_runtime::service::StopSignals;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -127,7 +127,7 @@ pub struct Report {
     pub handled: u64,
     /// Failed attempts since the start, whose messages were put back.
     pub retried: u64,
-    /// The mean number of messages that are stored as one: more than 1 with [packs](queue_runtime::SubmitAll::packed).
+    /// The mean number of messages that are stored as one: more than 1 with [packs](queue_runtime::send::SubmitAll::packed).
     pub packed: f64,
     /// The time since the oldest message in flight was inserted, if the listener has an
     /// [objective](queue_runtime::ListenerBuilder::objective).

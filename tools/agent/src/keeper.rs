@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use queue_core::lock::Lock;
 use queue_runtime::backend::{Backend, BackendExt as _};
-use queue_runtime::{AnyQueue, Clock, Error, ErrorKind, Operation, QueueName};
+use queue_runtime::clock::Clock;
+use queue_runtime::error::Operation;
+use queue_runtime::{AnyQueue, Error, ErrorKind, QueueName};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

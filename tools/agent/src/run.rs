@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use metrics::gauge;
 use queue_runtime::backend::{Browsing, MessageState};
+use queue_runtime::clock::Clock;
+use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::panic::catch_async;
 use queue_runtime::settings::paused;
-use queue_runtime::{AnyQueue, Clock, Error, ErrorKind, Failure, Operation, Outcome, QueueName};
+use queue_runtime::{AnyQueue, Error, ErrorKind, Failure, QueueName};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 

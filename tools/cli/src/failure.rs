@@ -1,13 +1,13 @@
 use std::io;
 use std::process::ExitCode;
 
+use queue_runtime::error::Operation;
 use queue_runtime::name::InvalidName;
-use queue_runtime::redrive::RedriveError;
-use queue_runtime::service::DeleteError;
-use queue_runtime::{
-    AcceptError, AcceptErrorKind, ConnectError, ConnectErrorKind, Error, ErrorKind, Operation,
-    SubmitError, SubmitErrorKind,
-};
+use queue_runtime::receive::{AcceptError, AcceptErrorKind};
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::service::{ConnectError, ConnectErrorKind};
+use queue_runtime::service::{DeleteError, redrive::RedriveError};
+use queue_runtime::{Error, ErrorKind, SubmitError};
 
 use crate::output::{count, escape};
 

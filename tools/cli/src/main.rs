@@ -24,7 +24,7 @@ use std::time::Duration;
 use arguments::Arguments;
 use clap::{ColorChoice, Parser as _};
 use failure::{Exit, Failure};
-use queue_runtime::{StopSignal, StopSignals};
+use queue_runtime::service::{StopSignal, StopSignals};
 use tokio::runtime::Runtime;
 
 /// The time that a command has to end after a signal, unless it waits for a person or a file.

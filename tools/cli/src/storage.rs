@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use queue_runtime::QueueService;
 use queue_runtime::backend::SqliteBuilder;
+use queue_runtime::clock::SystemClock;
 use queue_runtime::internal::file_access;
 use queue_runtime::payloads::ObjectPayloads;
-use queue_runtime::{QueueService, SystemClock};
 
 use crate::arguments::General;
 use crate::failure::{Exit, Failure, Result};

@@ -51,6 +51,13 @@ pub(crate) fn weigh(texts: &BTreeMap<String, String>) -> Result<Page, String> {
         unit: "imports".to_owned(),
         ..Row::default()
     });
+    let crates = packages.iter().flat_map(|package| &package.crates);
+    rows.extend(crates.filter(|one| rules::has_storeys(one)).map(|one| Row {
+        part: "names at the root".to_owned(),
+        weight: rules::names_at_root(one).len() as u64,
+        unit: "names".to_owned(),
+        ..Row::default()
+    }));
     Ok(Page { rows, lists })
 }
 

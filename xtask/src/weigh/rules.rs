@@ -219,6 +219,23 @@ pub(crate) fn listed_without_module(
     entries
 }
 
+/// The names that a program can write after the name of the crate. A module counts, and what is in it does not.
+pub(crate) fn names_at_root<'a>(of: &'a Crate<'_>) -> BTreeSet<&'a str> {
+    let root = &of.modules[0];
+    let is_public = |visible: Visible| visible == Visible::Everywhere;
+    let declared = root.scope.declared.iter();
+    let declared = declared.filter(|one| is_public(one.visible));
+    let children = root.children.iter();
+    let children = children.filter(|(_, child)| is_public(of.modules[**child].visible));
+    let imports = root.scope.imports.iter();
+    let imports = imports.filter(|import| is_public(import.visible));
+    let mut names: BTreeSet<&str> = declared.map(|one| one.name.as_str()).collect();
+    names.extend(children.map(|(name, _)| *name));
+    names.extend(imports.filter_map(|import| import.name.as_deref()));
+    names.extend(of.exported.keys().copied());
+    names
+}
+
 /// The public names of a crate, by the files that declare them: the modules, types, traits, functions, constants and
 /// macros that a path of `pub` leads to, the items of these traits, and the public methods and constants of these
 /// types. What `#[doc(hidden)]` hides is none.

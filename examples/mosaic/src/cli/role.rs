@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
-use queue_runtime::{Failure, StopSignals};
+use queue_runtime::Failure;
+use queue_runtime::service::StopSignals;
 
 use super::agent::agent as processors;
 use super::arguments::{Kind, Role, or_cores};

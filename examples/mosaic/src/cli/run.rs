@@ -9,7 +9,8 @@ use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::messages::{Figures, ImageOutcome};
 use mosaic::workflow::roles::Settings;
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{Failure, RequestId, StopSignals};
+use queue_runtime::service::StopSignals;
+use queue_runtime::{Failure, RequestId};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 

@@ -7,7 +7,8 @@ use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::roles::Settings;
 use pictures::Library;
 use queue_cost::PriceTable;
-use queue_runtime::{Failure, StopSignals};
+use queue_runtime::Failure;
+use queue_runtime::service::StopSignals;
 use web_guard::Guard;
 
 use super::agent::agent;

@@ -21,7 +21,8 @@ use queue_core::{QueueName, Result};
 /// ```
 /// use std::sync::Arc;
 /// use queue_runtime::idempotency::MemoryResults;
-/// use queue_runtime::{SystemClock, once};
+/// use queue_runtime::once;
+/// use queue_runtime::clock::SystemClock;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

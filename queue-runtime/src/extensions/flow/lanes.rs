@@ -26,11 +26,12 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the
 /// same key in two lanes, one is handled. The scope of the keys is the lane whose queue's name sorts first, so a group
 /// recognises the messages that another instance of the group has handled as long as that lane stays the same. For
-/// submissions that are unique in all lanes, see [`Submit::unique_scope`](crate::Submit::unique_scope).
+/// submissions that are unique in all lanes, see [`Submit::unique_scope`](crate::send::Submit::unique_scope).
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Lanes, Message, QueueName, Received, testing};
+/// use queue_runtime::{Message, QueueName, Received, testing};
+/// use queue_runtime::listener::Lanes;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -169,7 +170,8 @@ impl<M> fmt::Debug for Lanes<M> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Lanes, Message, Received, testing};
+/// use queue_runtime::{Message, Received, testing};
+/// use queue_runtime::listener::Lanes;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

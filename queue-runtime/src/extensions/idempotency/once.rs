@@ -27,7 +27,8 @@ use crate::kernel::policy::jitter;
 /// ```
 /// use std::sync::Arc;
 /// use queue_runtime::idempotency::{MemoryResults, WorkKey};
-/// use queue_runtime::{SystemClock, once};
+/// use queue_runtime::once;
+/// use queue_runtime::clock::SystemClock;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -69,7 +70,8 @@ where
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use queue_runtime::idempotency::MemoryResults;
-/// use queue_runtime::{SystemClock, once};
+/// use queue_runtime::once;
+/// use queue_runtime::clock::SystemClock;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -108,8 +110,9 @@ struct Task {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use queue_runtime::idempotency::MemoryResults;
-/// use queue_runtime::{OnceError, OnceErrorKind, SystemClock, once};
+/// use queue_runtime::once;
+/// use queue_runtime::clock::SystemClock;
+/// use queue_runtime::idempotency::{MemoryResults, OnceError, OnceErrorKind};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

@@ -190,7 +190,7 @@ impl AnyQueue {
     /// at most as many as the [`max_receive`](crate::backend::Capabilities::max_receive) of the storage.
     ///
     /// The whole queue is searched, which takes about a second for a million small messages on SQLite. A message that is
-    /// in a [pack](crate::SubmitAll) is not found by its id, and a message that is received or put back meanwhile may
+    /// in a [pack](crate::send::SubmitAll) is not found by its id, and a message that is received or put back meanwhile may
     /// be left out.
     ///
     /// ```
@@ -235,7 +235,7 @@ impl AnyQueue {
     }
 
     /// Deletes a message that was browsed, in any state, unless it has changed since: it was received, put back, or its
-    /// consumer has renewed its lease. If so, browse again. A key that it [holds](crate::Submit::unique_until_settled) is
+    /// consumer has renewed its lease. If so, browse again. A key that it [holds](crate::send::Submit::unique_until_settled) is
     /// released.
     ///
     /// A consumer that holds it is told to stop when it renews its lease. Until then it can complete the message, but

@@ -30,7 +30,7 @@ pub use self::take::{DeleteError, Taken, TakenOff};
 /// A message that was copied or taken from a queue: everything that [`AnyQueue::import`] needs to put it on a queue again,
 /// of the same storage or another one.
 ///
-/// As JSON it takes one line. An archived event is the field `event`, as it was on the wire: a CloudEvent with its ids,
+/// As JSON it takes one line. An exported event is the field `event`, as it was on the wire: a CloudEvent with its ids,
 /// attempts and poison record. Any other body is there as `text`, or as `base64` if it is not text. `attachment` is the
 /// data, in Base64, that was attached to the message.
 #[derive(Clone, Serialize, Deserialize)]
@@ -282,7 +282,7 @@ impl AnyQueue {
     ///
     /// Importing a message twice puts two messages with the same id: consumers that
     /// [recognise copies](crate::idempotency) handle it once. What the storage certainly did not do is tried again, as the
-    /// [`StorageRetry`](crate::StorageRetry) of the service allows since the last message that was put.
+    /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows since the last message that was put.
     ///
     /// # Errors
     /// [`ImportError`]: [`ErrorKind::InvalidInput`] if a message is not what [`export`](Self::export) or

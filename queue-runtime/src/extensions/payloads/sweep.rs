@@ -136,7 +136,7 @@ impl Sweep {
     ///
     /// # Errors
     /// [`SweepError`] with what was deleted before the error. Repeat the sweep. On Azure, a
-    /// [container](crate::ServiceBuilder::payload_container) that does not exist is one: a sweep does not create it.
+    /// [container](crate::service::ServiceBuilder::payload_container) that does not exist is one: a sweep does not create it.
     ///
     /// # Cancel safety
     /// A sweep that is dropped has deleted a part.

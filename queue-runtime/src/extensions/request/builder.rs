@@ -31,7 +31,8 @@ use crate::service::QueueService;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Disposition, Message, Received, RequestErrorKind, testing};
+/// use queue_runtime::{Disposition, Message, Received, testing};
+/// use queue_runtime::request::RequestErrorKind;
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Debug, Serialize, Deserialize, Message)]
@@ -87,8 +88,8 @@ pub struct Request<M, R> {
 /// call [`Request::reply`] first.
 ///
 /// ```
-/// use queue_runtime::request::NoReplyType;
-/// use queue_runtime::{Message, QueueService, Request};
+/// use queue_runtime::{Message, QueueService};
+/// use queue_runtime::request::{NoReplyType, Request};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -170,7 +171,7 @@ impl<M: Message> Request<M, NoReplyType> {
 
 impl<M, R> Request<M, R> {
     /// Sets how long to wait for the reply, including the submission. The default is 30 seconds. A storage operation that
-    /// fails is tried again while this time lasts, at most as the service's [`StorageRetry`](crate::StorageRetry) allows.
+    /// fails is tried again while this time lasts, at most as the service's [`StorageRetry`](crate::policy::StorageRetry) allows.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -354,8 +355,8 @@ impl QueueService {
     /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many.
     ///
     /// A call checks up to 32 queues, chosen at random, and takes as long as the longest of their
-    /// [leases](crate::ServiceBuilder::reply_lease). Each instance cleans up from time to time while it makes requests,
-    /// so programs need not call `clean_reply_queues`.
+    /// [leases](crate::service::ServiceBuilder::reply_lease). Each instance cleans up from time to time while it makes requests,
+    /// so programs need not call `sweep_reply_queues`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

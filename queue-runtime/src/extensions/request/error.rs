@@ -13,7 +13,8 @@ pub(super) const MAX_WAITING: usize = 10_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Message, RequestErrorKind, testing};
+/// use queue_runtime::{Message, testing};
+/// use queue_runtime::request::RequestErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -54,7 +55,8 @@ pub struct RequestError<M> {
 /// Why there is no usable reply. In a [`RequestError`].
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, RequestErrorKind};
+/// use queue_runtime::{Message, QueueService};
+/// use queue_runtime::request::RequestErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

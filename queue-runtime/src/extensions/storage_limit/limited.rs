@@ -22,7 +22,8 @@ use crate::kernel::receive::SendTime;
 /// in any one second, up to a tenth more requests than the limit may be sent, and at least one more.
 ///
 /// ```
-/// use queue_runtime::{QueueService, StorageLimit};
+/// use queue_runtime::QueueService;
+/// use queue_runtime::policy::StorageLimit;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -152,7 +152,8 @@ impl<M> Received<M> {
 ///
 /// ```
 /// # use queue_runtime::sqlite::rusqlite::TransactionBehavior;
-/// use queue_runtime::{ErrorKind, Message, QueueService, SettleErrorKind};
+/// use queue_runtime::{ErrorKind, Message, QueueService};
+/// use queue_runtime::receive::SettleErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -250,9 +251,9 @@ impl<M> Completing<M> {
     /// of store time.
     ///
     /// # Errors
-    /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::SettleErrorKind::NotDone) if the
+    /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::receive::SettleErrorKind::NotDone) if the
     /// transaction was not committed: the message is still leased, and can be settled otherwise.
-    /// [`SettleErrorKind::Unknown`](crate::SettleErrorKind::Unknown) if the transaction was still open when the lease
+    /// [`SettleErrorKind::Unknown`](crate::receive::SettleErrorKind::Unknown) if the transaction was still open when the lease
     /// ended, if the file could not be read, or if there is no record of a commit and the transaction was written more than
     /// 12 hours ago.
     ///

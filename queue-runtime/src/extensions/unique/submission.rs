@@ -87,8 +87,8 @@ impl<M> Submit<M> {
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
     /// [application](crate::Received::complete_within). A message that is put back, such as for a retry, keeps it, and a
-    /// [redrive](crate::redrive::Redrive) of a poison message that held it to the end takes it again, unless another message has it
-    /// by then: the poison message stays where it is, as [refused](crate::redrive::RedriveOutcome::Refused).
+    /// [redrive](crate::service::redrive::Redrive) of a poison message that held it to the end takes it again, unless another message has it
+    /// by then: the poison message stays where it is, as [refused](crate::service::redrive::RedriveOutcome::Refused).
     ///
     /// A submission of [unknown](SubmitError::outcome) outcome is not tried again by itself, because its message may
     /// have been handled, and its key released, meanwhile: another try would put it a second time. A repetition is up

@@ -210,7 +210,7 @@ impl<M> ListenerBuilder<M> {
     /// has more than [`MAX_RESULT`](crate::idempotency::MAX_RESULT) bytes are not recorded either: the message is
     /// completed with them, an error is logged, and a duplicate is handled again.
     ///
-    /// The keys of different queues are independent, except for those of [lanes](crate::Lanes), whatever the type's
+    /// The keys of different queues are independent, except for those of [lanes](crate::listener::Lanes), whatever the type's
     /// [`KeyScope`](crate::message::KeyScope). Results are kept for [`result_retention`](Self::result_retention); the listener
     /// sweeps the store.
     ///
@@ -450,14 +450,13 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Sets whether the listener has fewer messages in flight while the storage throttles its receives. Adaptive
-    /// concurrency is on by default.
+    /// Keeps the number of messages in flight while the storage throttles the receives of the listener.
     ///
-    /// Throttling halves the number, at most once a second. The number rises again while receives succeed, from zero to
+    /// By default, throttling halves the number, at most once a second. The number rises again while receives succeed, from zero to
     /// all in 16 seconds. [`Throttled`](crate::ListenerEventKind::Throttled) and
     /// [`ThrottledPersistently`](crate::ListenerEventKind::ThrottledPersistently) report it.
-    pub fn adaptive_concurrency(mut self, on: bool) -> Self {
-        self.options.config.adaptive_concurrency = Some(on);
+    pub fn fixed_concurrency(mut self) -> Self {
+        self.options.config.adaptive_concurrency = Some(false);
         self
     }
 }

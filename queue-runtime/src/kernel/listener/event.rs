@@ -281,7 +281,7 @@ pub enum ListenerEventKind {
         in_flight_limit: usize,
     },
     /// The storage has throttled for more than a minute without a lasting recovery. The queue gets more requests
-    /// than the storage serves: set a [`StorageLimit`](crate::StorageLimit) below what it serves, distribute the messages
+    /// than the storage serves: set a [`StorageLimit`](crate::policy::StorageLimit) below what it serves, distribute the messages
     /// over more queues or shards, or receive larger batches. Published once, until the throttling has ended.
     ThrottledPersistently {
         /// How long it has throttled so far.

@@ -75,7 +75,7 @@ impl ListenerHandle {
     }
 
     /// Returns the recent mean number of messages that the storage has as one: more than 1 with
-    /// [packs](crate::SubmitAll::packed).
+    /// [packs](crate::send::SubmitAll::packed).
     #[must_use]
     pub fn messages_per_pack(&self) -> f64 {
         let core = &self.listener.core;

@@ -34,7 +34,7 @@ use super::info::ListenerInfo;
 ///                                                Aborting ──── all settled ────────┘
 /// ```
 ///
-/// Running and Paused also change to Aborting: when a [guard](crate::StopOnDrop) is dropped, or the application's runtime
+/// Running and Paused also change to Aborting: when a [guard](crate::service::StopOnDrop) is dropped, or the application's runtime
 /// has shut down.
 ///
 /// ```

@@ -284,7 +284,8 @@ fn check(types: &[MessageType]) -> Result<(), StartErrorKind> {
 /// An error of starting a listener.
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, Received, StartError, StartErrorKind};
+/// use queue_runtime::{Message, QueueService, Received, StartError};
+/// use queue_runtime::listener::StartErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -306,7 +307,7 @@ fn check(types: &[MessageType]) -> Result<(), StartErrorKind> {
 /// ```
 #[non_exhaustive]
 pub struct StartError {
-    /// The queue. `None` if its name is invalid, or a setting of [lanes](crate::Lanes) is.
+    /// The queue. `None` if its name is invalid, or a setting of [lanes](crate::listener::Lanes) is.
     pub queue: Option<QueueName>,
     /// What is wrong.
     pub kind: StartErrorKind,
@@ -362,7 +363,7 @@ pub enum StartErrorKind {
     /// A listener of the same service handles messages of other kinds on the queue.
     #[error(transparent)]
     KindMismatch(KindMismatch),
-    /// Two [lanes](crate::Lanes) of one group have the same queue.
+    /// Two [lanes](crate::listener::Lanes) of one group have the same queue.
     #[error("the queue is in two of the lanes")]
     SameQueue,
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.

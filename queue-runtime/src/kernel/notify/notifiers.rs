@@ -165,8 +165,8 @@ impl Unannounced {
 mod tests {
     use std::sync::Mutex;
 
-    use crate::SystemClock;
     use crate::backend::MemoryBackend;
+    use crate::clock::SystemClock;
 
     use super::*;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::ConsumerConfig;
+/// use queue_runtime::settings::ConsumerConfig;
 /// use queue_runtime::policy::Rate;
 ///
 /// let rate = Rate::per_minute(100).burst(20);
@@ -82,7 +82,7 @@ impl Rate {
 /// [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).
 ///
 /// ```
-/// use queue_runtime::ConsumerConfig;
+/// use queue_runtime::settings::ConsumerConfig;
 ///
 /// let config: ConsumerConfig = toml::from_str(
 ///     r#"

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::ConsumerConfig;
+/// use queue_runtime::settings::ConsumerConfig;
 /// use queue_runtime::policy::Objective;
 ///
 /// let objective = Objective::p99(Duration::from_secs(30));

@@ -17,14 +17,14 @@ use super::backoff::Backoff;
 /// | operation | its outcome is *not done* | its outcome is *unknown* |
 /// |---|---|---|
 /// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | if the error is not [permanent](RetryAdvice::Permanent) | only [if asked](Self::with_unknown), under the same message ids |
-/// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::Accept::wait) | if the error is not permanent | as on the left: messages that it leased become visible again |
+/// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::receive::Accept::wait) | if the error is not permanent | as on the left: messages that it leased become visible again |
 /// | a [redrive](crate::AnyQueue::redrive) | if the error is not permanent | only what changes nothing |
 /// | what looks at a queue or creates it: [`properties`](crate::AnyQueue::properties), [`peek`](crate::AnyQueue::peek), [`browse`](crate::AnyQueue::browse), [`find`](crate::AnyQueue::find), [`queues`](crate::QueueService::queues), [`create`](crate::AnyQueue::create), …; the start of a service of [shards](crate::QueueService::sharded) | if the error is not permanent | as on the left |
 /// | [`set_metadata`](crate::AnyQueue::set_metadata), [`delete`](crate::AnyQueue::delete) | if the error is not permanent | never: others may have changed it since |
 /// | [`pause`](crate::AnyQueue::pause), [`resume`](crate::AnyQueue::resume) | if the error is not permanent | as on the left, after the metadata was read again |
 /// | [`clear`](crate::AnyQueue::clear) | if the error is not permanent | as on the left |
 ///
-/// Set it for a service with [`ServiceBuilder::storage_retry`](crate::ServiceBuilder::storage_retry), and for
+/// Set it for a service with [`ServiceBuilder::storage_retry`](crate::service::ServiceBuilder::storage_retry), and for
 /// one operation with methods of the same name, where there are some. A try may take as long as the storage's own time limit,
 /// which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. The policy does not apply
 /// to leases, whose renewals and settlements are tried again while the lease may last, nor to listeners, which never
@@ -33,7 +33,9 @@ use super::backoff::Backoff;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{QueueService, RetryAdvice, StorageRetry};
+/// use queue_runtime::QueueService;
+/// use queue_runtime::error::RetryAdvice;
+/// use queue_runtime::policy::StorageRetry;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -42,7 +42,7 @@ pub(crate) struct Options {
     pub(crate) idempotency: Option<Idempotency>,
     pub(crate) on_poison: Option<OnPoison>,
     /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
-    pub(crate) reply_errors: Option<bool>,
+    pub(crate) reply_errors: bool,
     pub(crate) missing_queue: MissingQueue,
     /// Whether messages are handled several at a time.
     pub(crate) batched: bool,
@@ -98,7 +98,7 @@ impl Options {
             classifiers: Classifiers::default(),
             idempotency: None,
             on_poison: None,
-            reply_errors: None,
+            reply_errors: false,
             missing_queue,
             batched: false,
             ordered: false,
@@ -129,7 +129,7 @@ impl Options {
             classifiers: self.classifiers.then(&listener.classifiers),
             idempotency: self.idempotency.or_else(|| listener.idempotency.clone()),
             on_poison: self.on_poison.or_else(|| listener.on_poison.clone()),
-            reply_errors: self.reply_errors.or(listener.reply_errors),
+            reply_errors: self.reply_errors || listener.reply_errors,
             missing_queue: listener.missing_queue,
             batched: self.batched,
             ordered: self.ordered,
@@ -269,7 +269,7 @@ macro_rules! consumer_setters {
             self
         }
 
-        /// Sets how long the messages of a [pack](crate::SubmitAll::packed) that was received may wait here and be
+        /// Sets how long the messages of a [pack](crate::send::SubmitAll::packed) that was received may wait here and be
         /// handled, until those that are left are taken out of it and become messages of their own. The default is ten
         /// visibility timeouts. The setting applies to all consumers of the queue in this service.
         pub fn max_pack_hold(mut self, hold: std::time::Duration) -> Self {
@@ -311,7 +311,7 @@ macro_rules! type_setters {
         }
 
         /// Decides what to do about a failed attempt by the type of its error, which is searched in the error's
-        /// [source](std::error::Error::source) chain, outermost first. [`OnError`](crate::OnError) has an example.
+        /// [source](std::error::Error::source) chain, outermost first. [`OnError`](crate::receive::OnError) has an example.
         ///
         /// Call it once for each type; the first type that is found decides, in a route before those of its router. An
         /// error of another type is retried according to the [retry policy](Self::retry). What a handler asks for
@@ -319,7 +319,7 @@ macro_rules! type_setters {
         /// timeouts.
         pub fn classify<E: std::error::Error + 'static>(
             mut self,
-            decide: impl Fn(&E) -> $crate::OnError + Send + Sync + 'static,
+            decide: impl Fn(&E) -> $crate::receive::OnError + Send + Sync + 'static,
         ) -> Self {
             self.options.classifiers.add(decide);
             self
@@ -357,8 +357,8 @@ macro_rules! type_setters {
         /// [`Failed`](crate::request::RequestErrorKind::Failed). Whoever may put messages on the queue can read it then: up
         /// to 8 KiB of the error and its causes. By default, the instance learns only that the message was rejected or
         /// has failed.
-        pub fn reply_errors(mut self, on: bool) -> Self {
-            self.options.reply_errors = Some(on);
+        pub fn reply_errors(mut self) -> Self {
+            self.options.reply_errors = true;
             self
         }
     };

@@ -61,8 +61,10 @@ pub struct Delivery<M> {
 /// An error of settling a message. The error returns the delivery, so that the caller can try again.
 ///
 /// ```
-/// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
-/// use queue_runtime::{Message, SettleErrorKind};
+/// # use queue_runtime::{ErrorKind, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
+/// use queue_runtime::Message;
+/// use queue_runtime::receive::SettleErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -330,7 +332,8 @@ queue_core::error_around!(kind in SettleError<M>, M; |error, f| {
 /// other messages are completed.
 ///
 /// ```
-/// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
+/// # use queue_runtime::{ErrorKind, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
 /// use queue_runtime::{Delivery, Message};
 /// # use serde::{Deserialize, Serialize};
 /// #

@@ -77,7 +77,7 @@ impl<'a> WaitingMessage<'a> {
         if now >= self.patience_over && can_wait_outside(self.settling, pause) {
             return Err(postponed(
                 pause,
-                "its payload or its idempotency store is not available now",
+                "its payload or its result store is not available now",
             ));
         }
         Ok(())

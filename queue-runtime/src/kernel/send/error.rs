@@ -10,8 +10,11 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 /// the same id is safe for consumers that deduplicate by id or key.
 ///
 /// ```
-/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// use queue_runtime::{RetryAdvice, SubmitError, SubmitErrorKind};
+/// # use queue_runtime::{Message, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
+/// use queue_runtime::SubmitError;
+/// use queue_runtime::error::RetryAdvice;
+/// use queue_runtime::send::SubmitErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -48,7 +51,8 @@ pub struct SubmitError<M> {
 /// Why messages were not submitted. In a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
-/// use queue_runtime::{Message, QueueService, SubmitErrorKind};
+/// use queue_runtime::{Message, QueueService};
+/// use queue_runtime::send::SubmitErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -135,7 +139,8 @@ queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id
 /// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
 ///
 /// ```
-/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// # use queue_runtime::{Message, testing::{self, Fault}};
+/// # use queue_runtime::error::Operation;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -38,16 +38,17 @@ macro_rules! config {
 
 config! {
     /// The settings of a consumer, for [`ListenerBuilder::config`](crate::ListenerBuilder::config) and
-    /// [`Accept::config`](crate::Accept::config). A `ConsumerConfig` can be read from a configuration file, in any
+    /// [`Accept::config`](crate::receive::Accept::config). A `ConsumerConfig` can be read from a configuration file, in any
     /// format that serde reads.
     ///
     /// Each field is named after the method of [`ListenerBuilder`](crate::ListenerBuilder) that it stands for; an
-    /// [`Accept`](crate::Accept) uses those that it has methods for. A field that is missing leaves the setting as it
+    /// [`Accept`](crate::receive::Accept) uses those that it has methods for. A field that is missing leaves the setting as it
     /// is; an unknown field is an error. Values are checked when the consumer starts. Durations are texts like `"30s"`
     /// or `"1m 30s"`.
     ///
     /// ```
-    /// use queue_runtime::{ConsumerConfig, Message, Received, testing};
+    /// use queue_runtime::{Message, Received, testing};
+    /// use queue_runtime::settings::ConsumerConfig;
     /// # use serde::{Deserialize, Serialize};
     /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -122,7 +123,7 @@ config! {
         pub objective: Option<Objective>,
         /// See [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).
         pub circuit_breaker: Option<CircuitBreaker>,
-        /// See [`ListenerBuilder::adaptive_concurrency`](crate::ListenerBuilder::adaptive_concurrency).
+        /// `false` is [`ListenerBuilder::fixed_concurrency`](crate::ListenerBuilder::fixed_concurrency).
         pub adaptive_concurrency: Option<bool>,
     }
 }

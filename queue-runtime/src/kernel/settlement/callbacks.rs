@@ -15,12 +15,13 @@ use queue_core::{Failure, FollowUp, Message};
 use crate::kernel::panic;
 use crate::kernel::policy::RetryPolicy;
 
-/// The consequence of a handler's error, or of the error that an [accepted](crate::Accept::classify) message failed
+/// The consequence of a handler's error, or of the error that an [accepted](crate::receive::Accept::classify) message failed
 /// with: the result of [`ListenerBuilder::classify`](crate::ListenerBuilder::classify).
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Message, OnError, Received, testing};
+/// use queue_runtime::{Message, Received, testing};
+/// use queue_runtime::receive::OnError;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -149,7 +150,8 @@ fn chain(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
 /// [`on_poison`](crate::ListenerBuilder::on_poison).
 ///
 /// ```
-/// use queue_runtime::{FollowUp, Message, Poisoned, testing};
+/// use queue_runtime::{FollowUp, Message, testing};
+/// use queue_runtime::receive::Poisoned;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -135,7 +135,8 @@ pub(crate) fn text(failure: &Failure) -> String {
 /// How a received message was settled.
 ///
 /// ```
-/// use queue_runtime::{Message, Settled, testing};
+/// use queue_runtime::{Message, testing};
+/// use queue_runtime::receive::Settled;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -183,11 +184,13 @@ pub enum Settled {
     Poisoned(PoisonReason),
 }
 
-/// The cause of a [`SettleError`](crate::SettleError): why a message was not settled, or may not have been.
+/// The cause of a [`SettleError`](crate::receive::SettleError): why a message was not settled, or may not have been.
 ///
 /// ```
-/// # use queue_runtime::{Operation, testing::{self, Fault}};
-/// use queue_runtime::{Message, SettleErrorKind};
+/// # use queue_runtime::testing::{self, Fault};
+/// # use queue_runtime::error::Operation;
+/// use queue_runtime::Message;
+/// use queue_runtime::receive::SettleErrorKind;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

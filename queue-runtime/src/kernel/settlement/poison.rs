@@ -61,7 +61,7 @@ impl Settling<'_> {
         let shown = record
             .error
             .clone()
-            .filter(|_| consumer.options.reply_errors.unwrap_or(false));
+            .filter(|_| consumer.options.reply_errors);
         let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
         self.copy_and_delete(purpose, copy, follow_up, &unreplied)
             .await?;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use queue_core::backend::Backend as _;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::{Delivery, Message, QueueService, Settled};
+use queue_runtime::receive::Settled;
+use queue_runtime::{Delivery, Message, QueueService};
 use serde::{Deserialize, Serialize};
 
 use crate::azure::responder::{Reply, Responder, answer, builder, queue, with};

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use queue_runtime::clock::Clock;
 use queue_runtime::meter::TransactionKind;
+use queue_runtime::policy::StorageLimit;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{Clock, QueueService, Received, StorageLimit};
+use queue_runtime::{QueueService, Received};
 use tokio::time::sleep;
 
 use crate::azure::throttled::{self, Order, SECOND, open, stub};

@@ -11,8 +11,9 @@ use futures_util::future::join_all;
 use queue_core::QueueName;
 use queue_core::backend::{Backend, Metadata, NewMessage, PopReceipt, StorageId};
 use queue_core::clock::BoxFuture;
+use queue_runtime::Error;
 use queue_runtime::backend::{AzureBackend, AzureBuilder};
-use queue_runtime::{Error, SystemClock};
+use queue_runtime::clock::SystemClock;
 use queue_tests::http::{self, Message};
 
 /// The reply to each request.

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use queue_runtime::{
-    Delivery, Disposition, ErrorKind, Message, Outcome, QueueService, StorageRetry,
-};
+use queue_runtime::error::Outcome;
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::{Delivery, Disposition, ErrorKind, Message, QueueService};
 use queue_tests::http;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -291,7 +291,7 @@ fn a_submission_ends_if_the_service_asks_for_a_delay_beyond_its_time() {
     run(&responder, async |service| {
         let failed = service.submit(Invoice { number: 1 }).await;
         let failed = failed.expect_err("an hour is longer than the policy allows");
-        let queue_runtime::SubmitErrorKind::Storage(error) = &failed.kind else {
+        let queue_runtime::send::SubmitErrorKind::Storage(error) = &failed.kind else {
             panic!("{failed:?}");
         };
         assert_eq!(error.kind(), ErrorKind::Throttled);

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::Backend;
+use queue_runtime::clock::Clock;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{Clock, QueueName, QueueService, Received};
+use queue_runtime::{QueueName, QueueService, Received};
 use queue_tests::azure_stub::AzureStub;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::clock::Clock;
+use queue_runtime::error::Outcome;
+use queue_runtime::policy::{StorageLimit, StorageRetry};
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{
-    Clock, ErrorKind, ListenerEventKind, Outcome, QueueName, QueueService, Received, StorageLimit,
-    StorageRetry,
-};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueName, QueueService, Received};
 use queue_tests::azure_stub::AzureStub;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -64,7 +64,7 @@ async fn without_a_limit_the_service_throttles() {
         .submit(Order { number: 7 })
         .storage_retry(StorageRetry::never());
     let problem = failed.await.expect_err("the second is not over").kind;
-    let queue_runtime::SubmitErrorKind::Storage(error) = problem else {
+    let queue_runtime::send::SubmitErrorKind::Storage(error) = problem else {
         panic!("{problem:?}");
     };
     assert_eq!(error.kind(), ErrorKind::Throttled);

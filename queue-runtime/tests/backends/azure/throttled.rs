@@ -14,10 +14,10 @@ use queue_core::backend::{
 };
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{AzureBackend, MemoryBackend};
-use queue_runtime::{
-    Clock, Message, MessageId, QueueName, QueueService, Result, ServiceBuilder, StorageLimit,
-    StorageRetry,
-};
+use queue_runtime::clock::Clock;
+use queue_runtime::policy::{StorageLimit, StorageRetry};
+use queue_runtime::service::ServiceBuilder;
+use queue_runtime::{Message, MessageId, QueueName, QueueService, Result};
 use queue_tests::azure_stub::AzureStub;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;

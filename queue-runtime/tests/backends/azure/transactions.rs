@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{Message, QueueService, StorageRetry};
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::{Message, QueueService};
 use serde::{Deserialize, Serialize};
 
 use crate::azure::responder::{Reply, Responder, answer, with};

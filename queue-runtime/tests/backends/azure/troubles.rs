@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use queue_core::backend::Backend;
-use queue_runtime::{Error, ErrorKind, Outcome, RetryAdvice};
+use queue_runtime::error::{Outcome, RetryAdvice};
+use queue_runtime::{Error, ErrorKind};
 
 use crate::azure::responder::{
     Reply, Responder, answer, builder, every_error, foreign_answer, queue, with,

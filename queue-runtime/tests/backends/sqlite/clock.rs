@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 use queue_core::backend::{Backend, Metadata, NewMessage};
 use queue_core::clock::BoxFuture;
 use queue_core::{BootTime, Clock, QueueName, Timestamp};
-use queue_runtime::SystemClock;
 use queue_runtime::backend::SqliteBackend;
+use queue_runtime::clock::SystemClock;
 use tempfile::TempDir;
 
 use crate::sqlite::place::{self, Place};

@@ -11,8 +11,9 @@ use queue_core::envelope::PoisonReason;
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, Outcome, QueueName};
 use queue_runtime::backend::SqliteBackend;
+use queue_runtime::clock::SystemClock;
 use queue_runtime::sqlite;
-use queue_runtime::{Message, QueueService, SystemClock};
+use queue_runtime::{Message, QueueService};
 use serde::{Deserialize, Serialize};
 
 use crate::sqlite::damaged_file::{

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::clock::{Clock, ManualClock};
-use queue_runtime::{
-    ListenerEvent, ListenerEventKind, Message, QueueService, Received, SystemClock,
-};
+use queue_runtime::clock::{Clock, ManualClock, SystemClock};
+use queue_runtime::{ListenerEvent, ListenerEventKind, Message, QueueService, Received};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::sync::broadcast::Receiver;

@@ -12,8 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use queue_runtime::backend::SqliteBackend;
+use queue_runtime::clock::SystemClock;
 use queue_runtime::policy::{Idle, IdlePolicy};
-use queue_runtime::{ListenerHandle, Message, QueueService, Received, SystemClock};
+use queue_runtime::{ListenerHandle, Message, QueueService, Received};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;

@@ -12,7 +12,10 @@ use queue_core::backend::{
 use queue_core::clock::BoxFuture;
 use queue_core::{ErrorKind, QueueName, Timestamp};
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::{FollowUp, QueueService, SettleErrorKind, SubmitErrorKind, SystemClock};
+use queue_runtime::clock::SystemClock;
+use queue_runtime::receive::SettleErrorKind;
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{FollowUp, QueueService};
 
 use crate::transactions::bank::{Deposit, Notice, notice};
 

@@ -1,6 +1,6 @@
 //! Payloads that do not fit their message, in the application's transaction.
 
-use queue_runtime::SubmitErrorKind;
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::sqlite::rusqlite::Connection;
 use queue_tests::incompressible;
 

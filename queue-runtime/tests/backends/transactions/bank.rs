@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, SqliteBackend};
-use queue_runtime::clock::ManualClock;
+use queue_runtime::clock::{Clock, ManualClock, SystemClock};
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 use queue_runtime::testing::FaultInjector;
-use queue_runtime::{Clock, Delivery, Message, QueueService, SystemClock};
+use queue_runtime::{Delivery, Message, QueueService};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 

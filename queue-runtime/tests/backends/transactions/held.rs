@@ -4,7 +4,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::{ErrorKind, QueueService, RetryAdvice, SubmitErrorKind, SystemClock};
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::RetryAdvice;
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{ErrorKind, QueueService};
 use tempfile::TempDir;
 
 use crate::transactions::bank::{Bank, GUARD, begin, notice};

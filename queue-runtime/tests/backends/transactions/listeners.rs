@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::listener::DrainReport;
 use queue_runtime::policy::{Idle, IdlePolicy};
+use queue_runtime::settings::ConsumerConfig;
 use queue_runtime::sqlite::rusqlite::Connection;
 use queue_runtime::{
-    ConsumerConfig, Disposition, Failure, FollowUp, Handler, ListenerEvent, ListenerEventKind,
-    Operation, QueueService, Received, RetryPolicy, blocking,
+    Disposition, Failure, FollowUp, Handler, ListenerEvent, ListenerEventKind, QueueService,
+    Received, RetryPolicy, blocking,
 };
 use tokio::sync::broadcast::Receiver;
 

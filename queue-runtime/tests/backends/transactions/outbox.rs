@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::clock::Clock as _;
 use queue_runtime::sqlite::rusqlite::types::Null;
 use queue_runtime::sqlite::rusqlite::{Connection, ToSql};
-use queue_runtime::{Clock as _, QueueName, QueueService, Timestamp};
+use queue_runtime::{QueueName, QueueService, Timestamp};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};

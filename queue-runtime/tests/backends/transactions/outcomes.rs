@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use queue_runtime::clock::Clock as _;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{SettleErrorKind, Settled};
 use queue_runtime::testing::Fault;
-use queue_runtime::{Clock as _, ErrorKind, FollowUp, Operation, SettleErrorKind, Settled};
+use queue_runtime::{ErrorKind, FollowUp};
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, add, begin, notice};
 

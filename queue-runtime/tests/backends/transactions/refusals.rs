@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::clock::SystemClock;
 use queue_runtime::idempotency::MemoryResults;
+use queue_runtime::receive::{SettleErrorKind};
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
-use queue_runtime::{
-    ErrorKind, FollowUp, QueueService, SettleErrorKind, SubmitError, SubmitErrorKind, SystemClock,
-};
+use queue_runtime::{ErrorKind, FollowUp, QueueService, SubmitError};
 
 use crate::transactions::bank::{Bank, Deposit, Notice, begin, notice};
 

@@ -2,7 +2,9 @@
 
 use std::future::IntoFuture as _;
 
-use queue_runtime::{ErrorKind, FollowUp, QueueName, RequestErrorKind, SubmitErrorKind};
+use queue_runtime::request::RequestErrorKind;
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{ErrorKind, FollowUp, QueueName};
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, begin, notice};
 

@@ -2,9 +2,8 @@
 
 use std::sync::Mutex;
 
-use queue_runtime::{
-    ErrorKind, Failure, FollowUp, QueueService, Received, SubmitErrorKind, blocking,
-};
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{ErrorKind, Failure, FollowUp, QueueService, Received, blocking};
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, add, begin, notice};
 

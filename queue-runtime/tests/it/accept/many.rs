@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, Messages, SettleErrorKind};
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{
-    AcceptError, AcceptErrorKind, Delivery, ErrorKind, Message, Messages, Operation, QueueName,
-    QueueService, SettleErrorKind,
-};
+use queue_runtime::{Delivery, ErrorKind, Message, QueueName, QueueService};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::clock::ManualClock;
+use queue_runtime::clock::{Clock, ManualClock};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault, TokioClock};
-use queue_runtime::{
-    AcceptError, AcceptErrorKind, Clock, Disposition, ErrorKind, Message, Operation, QueueService,
-    RetryPolicy, SettleErrorKind, Settled,
-};
+use queue_runtime::{Disposition, ErrorKind, Message, QueueService, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use queue_runtime::envelope::{ClientId, Envelope};
+use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::send::UntypedMessage;
 use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Body, Payload};
-use queue_runtime::{
-    AnyQueue, Delivery, ErrorKind, MessageId, Operation, Outcome, QueueService, RequestId,
-};
+use queue_runtime::{AnyQueue, Delivery, ErrorKind, MessageId, QueueService, RequestId};
 use queue_tests::incompressible;
 use serde_json::{Value, json};
 

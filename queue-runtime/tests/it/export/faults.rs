@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::payloads::MemoryPayloads;
 use queue_runtime::service::{ExportFile, Taken};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{AnyQueue, ErrorKind, Operation, Outcome, QueueService};
+use queue_runtime::{AnyQueue, ErrorKind, QueueService};
 use queue_tests::incompressible;
 
 use crate::support::count;
@@ -105,7 +106,7 @@ async fn imported_messages_renew_the_tries_and_are_not_put_again() {
 async fn what_this_service_cannot_read_is_left_and_hides_no_other() {
     let clock = Arc::new(TokioClock::new());
     let storage = Arc::new(MemoryBackend::new(clock.clone()));
-    let connect = |service: queue_runtime::ServiceBuilder| async {
+    let connect = |service: queue_runtime::service::ServiceBuilder| async {
         let service = service.clock(clock.clone()).on_current_runtime();
         service.connect().await.expect("connects")
     };

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
-use queue_runtime::{ErrorKind, Failure, ListenerHandle, Operation, QueueService, Received};
+use queue_runtime::{ErrorKind, Failure, ListenerHandle, QueueService, Received};
 use tokio::time::sleep;
 
 use crate::observe::Order;

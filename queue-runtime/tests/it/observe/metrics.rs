@@ -1,11 +1,10 @@
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
+use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
-use queue_runtime::{
-    Disposition, Failure, ListenerHandle, Operation, QueueService, Received, RetryPolicy,
-};
+use queue_runtime::{Disposition, Failure, ListenerHandle, QueueService, Received, RetryPolicy};
 use tokio::time::sleep;
 
 use crate::observe::scrape::Scrape;

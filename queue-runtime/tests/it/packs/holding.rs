@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::testing::Fault;
-use queue_runtime::{Disposition, ErrorKind, Operation, Received};
+use queue_runtime::{Disposition, ErrorKind, Received};
 use tokio::time::sleep;
 
 use crate::packs::support::{BOTH, Handled, Job, Marks, VISIBILITY, World, accept, depth, submit};

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::error::{Operation, Outcome};
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::testing::Fault;
-use queue_runtime::{ErrorKind, Message, Operation, Outcome, Received, SubmitErrorKind};
+use queue_runtime::{ErrorKind, Message, Received};
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use queue_runtime::backend::{NewMessage, Op};
+use queue_runtime::error::Operation;
 use queue_runtime::testing::Fault;
-use queue_runtime::{ErrorKind, Operation, QueueName, Received};
+use queue_runtime::{ErrorKind, QueueName, Received};
 use tokio::time::{Instant, sleep};
 
 use crate::packs::support::{

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::clock::Clock;
+use queue_runtime::error::Operation;
 use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
+use queue_runtime::policy::StorageRetry;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{AnyQueue, Delivery, Message, Operation, QueueService, StorageRetry};
+use queue_runtime::{AnyQueue, Delivery, Message, QueueService};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::QueueService;
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::clock::ManualClock;
+use queue_runtime::clock::{Clock, ManualClock};
 use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
-use queue_runtime::{Clock, QueueService};
 use tempfile::TempDir;
 
 use crate::packs::support::{Job, accept, depth, submit};

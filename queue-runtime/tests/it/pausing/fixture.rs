@@ -6,13 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::error::Operation;
 use queue_runtime::notify::{LocalNotifier, Notifier, Writers};
 use queue_runtime::policy::{ExponentialIdle, TaskRange};
 use queue_runtime::settings::Paused;
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::{
-    AnyQueue, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, Operation,
-    QueueService, Received,
+    AnyQueue, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, QueueService,
+    Received,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;

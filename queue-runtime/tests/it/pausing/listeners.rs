@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::listener::{DrainEnd, Route};
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{
-    Batch, ErrorKind, ListenerHandle, Operation, QueueService, Received, batch, blocking,
-};
+use queue_runtime::{Batch, ErrorKind, ListenerHandle, QueueService, Received, batch, blocking};
 use tokio::time::{sleep, timeout};
 
 use crate::pausing::fixture::{LAG, Pair, REASON, listen, start, told};

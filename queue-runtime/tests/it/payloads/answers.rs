@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{Backend, Created, Lease, MemoryBackend, PopReceipt, StorageId};
+use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore};
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind};
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{
-    AcceptErrorKind, Error, ErrorKind, Operation, Outcome, QueueName, QueueService, Result,
-    StorageRetry,
-};
+use queue_runtime::{Error, ErrorKind, QueueName, QueueService, Result};
 
 use crate::payloads::life::{Life, Mortal};
 use crate::payloads::support::{Film, HOUR, World, accepted, film};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_runtime::QueueService;
 use queue_runtime::backend::{AzureBackend, Backend as _};
-use queue_runtime::{QueueService, SystemClock};
+use queue_runtime::clock::SystemClock;
 use queue_tests::azurite::Azurite;
 
 use crate::payloads::scenes::{SCENES, interrupt};

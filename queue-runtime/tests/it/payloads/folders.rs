@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::error::Outcome;
 use queue_runtime::payloads::ObjectPayloads;
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind};
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{AcceptErrorKind, ErrorKind, Outcome, QueueService, StorageRetry};
+use queue_runtime::{ErrorKind, QueueService};
 
 use crate::payloads::life::{Life, Mortal};
 use crate::payloads::support::{DAY, Film, HOUR, accepted, film};

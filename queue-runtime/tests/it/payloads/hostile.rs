@@ -2,8 +2,9 @@
 
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind};
 use queue_runtime::wire::Body;
-use queue_runtime::{AcceptErrorKind, ErrorKind, QueueName, QueueService};
+use queue_runtime::{ErrorKind, QueueName, QueueService};
 
 use crate::payloads::life::Life;
 use crate::payloads::support::{Film, World, accepted, film};

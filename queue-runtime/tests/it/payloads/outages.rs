@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_runtime::backend::{Backend as _, Created, MemoryBackend};
+use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore};
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::wire::Body;
-use queue_runtime::{
-    AcceptErrorKind, Error, ErrorKind, ListenerEventKind, Operation, Outcome, QueueService,
-    Received, Result, StorageRetry,
-};
+use queue_runtime::{Error, ErrorKind, ListenerEventKind, QueueService, Received, Result};
 
 use crate::payloads::life::{Life, Mortal};
 use crate::payloads::support::{Film, HOUR, accepted, film};

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use queue_runtime::backend::{Backend, BackendExt};
-use queue_runtime::{
-    Disposition, ListenerBuilder, Message, Outcome, QueueName, QueueService, Received,
-};
+use queue_runtime::error::Outcome;
+use queue_runtime::{Disposition, ListenerBuilder, Message, QueueName, QueueService, Received};
 
 use crate::payloads::life::Life;
 use crate::payloads::support::{Film, Trailer, World, film, note};

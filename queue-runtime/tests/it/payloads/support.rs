@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
+use queue_runtime::policy::StorageRetry;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{
-    Delivery, Disposition, Message, QueueService, Received, RetryPolicy, StorageRetry,
-};
+use queue_runtime::{Delivery, Disposition, Message, QueueService, Received, RetryPolicy};
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_runtime::backend::{Backend as _, Created};
+use queue_runtime::error::Operation;
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore, Sweep, SweepReason};
-use queue_runtime::{Error, ErrorKind, Operation, QueueName, QueueService, Result};
+use queue_runtime::{Error, ErrorKind, QueueName, QueueService, Result};
 
 use crate::payloads::life::Life;
 use crate::payloads::support::{DAY, Film, HOUR, World, accepted, film};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
-use queue_runtime::redrive::{Redrive, RedriveOutcome};
+use queue_runtime::service::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::{AnyQueue, ErrorKind, Message, QueueName};
 use serde::{Deserialize, Serialize};
 

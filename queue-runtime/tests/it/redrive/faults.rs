@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use queue_runtime::envelope::Envelope;
 use queue_runtime::envelope::PoisonRecord;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{ErrorKind, Operation, QueueService};
+use queue_runtime::{ErrorKind, QueueService};
 use tokio::time::{Instant, sleep};
 
 use crate::support::count;

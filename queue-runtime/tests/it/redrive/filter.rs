@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, Received};
+use queue_runtime::{ErrorKind, QueueName, QueueService, Received};
 use tokio::sync::Notify;
 use tokio::time::{advance, sleep};
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
 use queue_runtime::listener::DrainEnd;
-use queue_runtime::redrive::{Redrive, RedriveOutcome};
+use queue_runtime::receive::{SettleErrorKind};
+use queue_runtime::service::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::RAW_KIND;
-use queue_runtime::{
-    AnyQueue, ErrorKind, Operation, QueueName, QueueService, Received, SettleErrorKind,
-};
+use queue_runtime::{AnyQueue, ErrorKind, QueueName, QueueService, Received};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::redrive::fixture::{poison, poison_event, storages};

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
-use queue_runtime::request::Reply;
+use queue_runtime::request::{Reply, RequestError};
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{
-    Disposition, ListenerHandle, Message, QueueName, QueueService, Received, RequestError,
-};
+use queue_runtime::{Disposition, ListenerHandle, Message, QueueName, QueueService, Received};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]

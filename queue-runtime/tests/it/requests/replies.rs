@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::error::Operation;
 use queue_runtime::message::Wire;
+use queue_runtime::receive::Poisoned;
+use queue_runtime::request::{RequestErrorKind};
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Disposition, ErrorKind, FollowUp, Message, Operation, Poisoned, QueueName, QueueService,
-    Received, RequestErrorKind, SubmitErrorKind, wire::Body,
+    Disposition, ErrorKind, FollowUp, Message, QueueName, QueueService, Received, wire::Body,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};

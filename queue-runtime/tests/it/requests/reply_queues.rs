@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Metadata};
+use queue_runtime::error::Operation;
+use queue_runtime::request::{RequestErrorKind};
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
-use queue_runtime::{
-    Disposition, ErrorKind, Operation, QueueName, QueueService, RequestErrorKind, SubmitErrorKind,
-};
+use queue_runtime::{Disposition, ErrorKind, QueueName, QueueService};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::requests::fixture::{

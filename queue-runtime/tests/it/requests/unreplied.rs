@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::Poisoned;
+use queue_runtime::request::{RequestError, RequestErrorKind};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, Operation, Poisoned, QueueName,
-    QueueService, Received, RequestError, RequestErrorKind,
+    Disposition, ErrorKind, Failure, FollowUp, Message, MessageId, QueueName, QueueService,
+    Received,
     wire::{Body, Event},
 };
 use serde::{Deserialize, Serialize};
@@ -85,7 +88,7 @@ async fn the_errors_of_requests_read_as_sentences() {
         _ => Err(Failure::retry("the kettle\nis cold")),
     };
     let listener = service.listener(handler).create_queue().poison_threshold(1);
-    let listener = listener.reply_errors(true).start().expect("starts");
+    let listener = listener.reply_errors().start().expect("starts");
     for (number, expected) in [
         (0, "the message was completed without a reply"),
         (1, "the handler rejected the message: there is no tea"),
@@ -185,7 +188,7 @@ async fn answer_stored(disposition: Disposition) -> (MessageId, Vec<Event>) {
     let request = service.request(Question { number: 1 }).request_id("r-1");
     let request = request.reply::<Answer>().timeout(Duration::from_millis(1));
     request.await.expect_err("nobody is there yet");
-    let accept = other.accept::<Question>().reply_errors(true);
+    let accept = other.accept::<Question>().reply_errors();
     let question = accept.await.expect("no error").expect("asked");
     let id = question.envelope().id.clone();
     question.settle(disposition).await.expect("settled");

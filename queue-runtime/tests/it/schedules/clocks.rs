@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use queue_runtime::clock::Clock as _;
 use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::recurring::{Missed, every};
 use queue_runtime::testing::{self, TokioClock};
-use queue_runtime::{Clock as _, ErrorKind, QueueService, Timestamp};
+use queue_runtime::{ErrorKind, QueueService, Timestamp};
 use tokio::time::sleep;
 
 use crate::schedules::fixture::{

@@ -33,7 +33,7 @@ pub(crate) fn schedule(service: &QueueService, missed: Missed) -> ScheduleHandle
 /// The schedules begin with the clock, at midnight. Those of a test sleep as long as it does, so that it is a second
 /// behind them.
 pub(crate) async fn until(clock: &TokioClock, time: &str) {
-    let left = at(time).duration_since(queue_runtime::Clock::now(clock));
+    let left = at(time).duration_since(queue_runtime::clock::Clock::now(clock));
     sleep(left.unsigned_abs() + Duration::from_secs(1)).await;
 }
 

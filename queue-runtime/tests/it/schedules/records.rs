@@ -58,7 +58,7 @@ async fn schedules_are_listed_with_their_last_ticks_whether_or_not_they_run() {
         assert_eq!(last[1..], ticked);
     }
     let page = operator.recorded_schedules(None, 10).await.expect("a page");
-    let now = queue_runtime::Clock::now(&clock);
+    let now = queue_runtime::clock::Clock::now(&clock);
     assert!(page.now.duration_since(now).unsigned_abs() < MINUTE);
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::recurring::{Missed, ScheduleError, ScheduleErrorKind, every};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, testing};
+use queue_runtime::{ErrorKind, QueueName, QueueService, testing};
 use tokio::time::sleep;
 
 use crate::schedules::fixture::{
@@ -106,7 +107,7 @@ async fn an_outage_of_the_storage_ends_no_schedule() {
         faults.heal();
         sleep(30 * MINUTE).await;
         running.stop().await;
-        let now = queue_runtime::Clock::now(&clock);
+        let now = queue_runtime::clock::Clock::now(&clock);
         let submitted = ticks(&service).await;
         let (first, last) = (submitted[0], submitted[submitted.len() - 1]);
         assert_eq!(

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{SettleError, SettleErrorKind};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    Delivery, Disposition, ErrorKind, ListenerEvent, ListenerHandle, Message, Operation,
-    QueueService, Received, SettleError, SettleErrorKind,
+    Delivery, Disposition, ErrorKind, ListenerEvent, ListenerHandle, Message, QueueService,
+    Received,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{SettleErrorKind, Settled};
 use queue_runtime::testing::Fault;
-use queue_runtime::{ErrorKind, ListenerEventKind, MessageId, Operation, SettleErrorKind, Settled};
+use queue_runtime::{ErrorKind, ListenerEventKind, MessageId};
 
 use crate::settlements::fixture::{Invoice, Stage, lease_lost, not_done, with_invoice};
 use crate::support::{events, stop};

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::error::Operation;
+use queue_runtime::receive::{SettleError, Settled};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Delivery, ErrorKind, Operation, QueueService, SettleError, Settled};
+use queue_runtime::{Delivery, ErrorKind, QueueService};
 use tokio::time::{sleep, sleep_until};
 
 use crate::settlements::fixture::{

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::ManualClock;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{
-    Delivery, Disposition, FollowUp, ListenerEventKind, Operation, QueueService, Received,
-};
+use queue_runtime::{Delivery, Disposition, FollowUp, ListenerEventKind, QueueService, Received};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep};
 

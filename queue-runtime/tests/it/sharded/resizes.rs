@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::error::Operation;
 use queue_runtime::recurring::Missed;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, Received};
+use queue_runtime::{ErrorKind, QueueName, QueueService, Received};
 use tokio::time::sleep;
 
 use crate::schedules::fixture::{expected, memory, schedule, ticks, until};

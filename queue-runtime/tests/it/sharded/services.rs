@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::Backend;
+use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::receive::{AcceptError, AcceptErrorKind};
+use queue_runtime::service::{ConnectError, ConnectErrorKind};
 use queue_runtime::testing::{Fault, TokioClock};
-use queue_runtime::{
-    AcceptError, AcceptErrorKind, ConnectError, ConnectErrorKind, Disposition, ErrorKind, Message,
-    Operation, QueueService, Received, RetryPolicy, StorageRetry,
-};
+use queue_runtime::{Disposition, ErrorKind, Message, QueueService, Received, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use queue_runtime::clock::Clock;
+use queue_runtime::error::Operation;
 use queue_runtime::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, MemoryResults, Owner, ResultStore, Swept, WorkKey,
 };
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{Clock, Error, ErrorKind, Operation, Result};
+use queue_runtime::{Error, ErrorKind, Result};
 
 pub(crate) fn memory_results() -> MemoryResults {
     MemoryResults::new(Arc::new(TokioClock::new()))

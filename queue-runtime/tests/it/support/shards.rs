@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::policy::StorageRetry;
 use queue_runtime::sharded::shard_of;
 use queue_runtime::testing::{FaultInjector, TokioClock};
-use queue_runtime::{Message, QueueName, QueueService, Received, StorageRetry};
+use queue_runtime::{Message, QueueName, QueueService, Received};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 

@@ -12,9 +12,10 @@ use queue_runtime::backend::{
     MemoryBackend, NewMessage, Op, OpOutcome, Page, PageMark, PutIf, PutReceipt, ReceivedMessage,
     Swap,
 };
+use queue_runtime::error::Operation;
 use queue_runtime::notify::Notifier;
 use queue_runtime::testing::{FaultInjector, TokioClock};
-use queue_runtime::{Error, ErrorKind, MessageId, Operation, QueueName, QueueService, Result};
+use queue_runtime::{Error, ErrorKind, MessageId, QueueName, QueueService, Result};
 
 pub(crate) struct Storage {
     inner: MemoryBackend,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::clock::Clock;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{self, TokioClock};
-use queue_runtime::{Clock, Message, Operation, Timestamp};
+use queue_runtime::{Message, Timestamp};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]

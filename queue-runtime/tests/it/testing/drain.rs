@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::error::Operation;
 use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, drain};
-use queue_runtime::{
-    Disposition, ErrorKind, Failure, FollowUp, Message, Operation, Received, RetryPolicy,
-};
+use queue_runtime::{Disposition, ErrorKind, Failure, FollowUp, Message, Received, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use queue_core::backend::{Backend, NewMessage, Op, PutReceipt, ReceivedMessage};
+use queue_runtime::error::{Operation, Outcome, RetryAdvice};
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{Error, ErrorKind, Operation, Outcome, RetryAdvice};
+use queue_runtime::{Error, ErrorKind};
 
 use crate::testing::support::{MINUTE, count, injector, put, queue, receive};
 

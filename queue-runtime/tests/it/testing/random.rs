@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use queue_core::backend::{Backend, Metadata, NewMessage};
-use queue_runtime::Operation;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::ManualClock;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector};
 
 use crate::testing::support::{count, queue};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::backend::{Backend, NewMessage};
-use queue_runtime::Operation;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::Fault;
 use tokio::time::{Instant, timeout};
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::clock::SystemClock;
 use queue_runtime::envelope::Envelope;
-use queue_runtime::redrive::RedriveOutcome;
+use queue_runtime::error::{Operation, Outcome};
+use queue_runtime::receive::Settled;
+use queue_runtime::send::Submit;
+use queue_runtime::service::redrive::RedriveOutcome;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::wire::encode;
-use queue_runtime::{
-    Disposition, Message, MessageId, Operation, Outcome, QueueName, QueueService, Settled, Submit,
-    Submitted, SystemClock,
-};
+use queue_runtime::{Disposition, Message, MessageId, QueueName, QueueService, Submitted};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::time::advance;

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use queue_runtime::{AcceptError, AcceptErrorKind, Delivery, Disposition, RetryPolicy, Settled};
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, Settled};
+use queue_runtime::{Delivery, Disposition, RetryPolicy};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};

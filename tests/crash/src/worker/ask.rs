@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::RequestErrorKind;
+use queue_runtime::request::RequestErrorKind;
 use tokio::task::JoinSet;
 
 use super::Desk;

@@ -1,9 +1,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use queue_runtime::{
-    AcceptError, AcceptErrorKind, Disposition, Error, SettleErrorKind, SubmitErrorKind,
-};
+use queue_runtime::receive::{AcceptError, AcceptErrorKind, SettleErrorKind};
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{Disposition, Error};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};

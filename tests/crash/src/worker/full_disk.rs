@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::{
-    Delivery, ErrorKind, Outcome, QueueService, RetryAdvice, StorageRetry, SubmitErrorKind,
-    SystemClock,
-};
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::{Outcome, RetryAdvice};
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::{Delivery, ErrorKind, QueueService};
 
 use crate::messages::{Named as _, Order};
 use crate::plan;

@@ -1,7 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use queue_runtime::{Disposition, SettleErrorKind};
+use queue_runtime::Disposition;
+use queue_runtime::receive::SettleErrorKind;
 
 use super::Desk;
 use crate::messages::Order;

@@ -62,10 +62,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use queue_core::backend::Backend;
+use queue_runtime::QueueService;
 use queue_runtime::backend::{SqliteBackend, SqliteBuilder, Synchronous};
-use queue_runtime::clock::ManualClock;
+use queue_runtime::clock::{ManualClock, SystemClock};
 use queue_runtime::payloads::{ObjectPayloads, PayloadStore};
-use queue_runtime::{QueueService, SystemClock};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;

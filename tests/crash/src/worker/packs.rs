@@ -1,8 +1,9 @@
 use std::future::pending;
 use std::time::Duration;
 
+use queue_runtime::send::{SubmitErrorKind};
 use queue_runtime::sqlite::rusqlite::TransactionBehavior;
-use queue_runtime::{Disposition, Failure, FollowUp, Received, SubmitErrorKind};
+use queue_runtime::{Disposition, Failure, FollowUp, Received};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};

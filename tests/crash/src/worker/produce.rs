@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_runtime::SubmitErrorKind;
+use queue_runtime::send::SubmitErrorKind;
 use queue_tests::incompressible;
 
 use super::Desk;

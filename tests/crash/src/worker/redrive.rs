@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_runtime::ErrorKind;
-use queue_runtime::redrive::RedriveOutcome;
+use queue_runtime::service::redrive::RedriveOutcome;
 
 use super::Desk;
 use crate::ledger::PROGRESS;

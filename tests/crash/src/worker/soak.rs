@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::Backend;
+use queue_runtime::error::Operation;
+use queue_runtime::policy::StorageRetry;
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{
-    ErrorKind, ListenerEventKind, Operation, QueueService, Received, RetryPolicy, StorageRetry,
-};
+use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received, RetryPolicy};
 
 use crate::messages::Order;
 use crate::usage::Usage;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::error_chain;
 use queue_core::{Outcome, RetryAdvice};
-use queue_runtime::SubmitErrorKind;
+use queue_runtime::send::SubmitErrorKind;
 use rand::seq::SliceRandom as _;
 use tokio::task::JoinSet;
 

@@ -13,8 +13,9 @@ use queue_crash::cancel::drop_after;
 use queue_crash::messages::{Order, Receipt};
 use queue_crash::sabotage::{Bug, Sabotaged};
 use queue_runtime::backend::{MemoryBackend, SqliteBackend};
+use queue_runtime::request::{RequestErrorKind};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Delivery, Disposition, QueueService, RequestErrorKind};
+use queue_runtime::{Delivery, Disposition, QueueService};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -372,7 +373,7 @@ async fn redrive(storage: Storage) {
         let stage = Stage::new(storage).await;
         stage.submit().await;
         let rejected = stage.delivery().await.reject("failed").await;
-        let reason = queue_runtime::Settled::Poisoned(PoisonReason::Rejected);
+        let reason = queue_runtime::receive::Settled::Poisoned(PoisonReason::Rejected);
         assert_eq!(rejected.expect("rejected"), reason);
         stage.disturb(storage);
         let poison = stage.service.any_queue("orders-poison").expect("a name");

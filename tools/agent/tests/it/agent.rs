@@ -7,8 +7,9 @@ use queue_agent::{
     AgentBuilder, AgentErrorKind, AgentEvent, AgentEventKind, AgentHandle, AgentState, Instance,
     InstanceTarget, Instances,
 };
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{ErrorKind, Failure, ListenerEventKind, Operation, QueueName, QueueService};
+use queue_runtime::{ErrorKind, Failure, ListenerEventKind, QueueName, QueueService};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
 

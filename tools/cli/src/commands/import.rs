@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use queue_runtime::Outcome;
+use queue_runtime::error::Outcome;
 use queue_runtime::service::{ExportFile, ExportedMessage};
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -161,8 +161,8 @@ async fn put(
     let Some(&first) = batch.lines.first() else {
         return Ok(());
     };
-    let imported = session.queue(&batch.queue)?.import(&batch.messages).await;
-    let messages = match &imported {
+    let ended = session.queue(&batch.queue)?.import(&batch.messages).await;
+    let messages = match &ended {
         Ok(()) => batch.messages.len(),
         Err(error) => error.imported,
     };
@@ -170,7 +170,7 @@ async fn put(
         *imported.queues.entry(batch.queue.clone()).or_default() += messages as u64;
         bar.add(messages as u64);
     }
-    if let Err(error) = imported {
+    if let Err(error) = ended {
         let line = batch.lines.get(error.imported).copied().unwrap_or(first);
         let is_unknown = error.outcome() == Outcome::Unknown;
         let failure = imported.stopped_at(line, error.error.into());

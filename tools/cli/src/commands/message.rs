@@ -60,7 +60,7 @@ pub(crate) async fn find(arguments: &Find, session: &Session) -> Result<()> {
     let queue = session.queue(&arguments.queue)?;
     let now = now(&queue).await?;
     let output = &session.output;
-    for (number, message) in found(&queue, &arguments.id).await?.iter().enumerate() {
+    for (number, message) in existing(&queue, &arguments.id).await?.iter().enumerate() {
         if output.json {
             output.message(message)?;
             continue;
@@ -79,7 +79,7 @@ pub(crate) async fn delete(delete: &DeleteMessage, session: &Session) -> Result<
     let queue = session.queue(&delete.queue)?;
     let mut found = Vec::<Browsed>::new();
     for id in &delete.ids {
-        for message in found(&queue, id).await? {
+        for message in existing(&queue, id).await? {
             // An id may be given twice.
             if found.iter().all(|other| other.id != message.id) {
                 found.push(message);
@@ -122,7 +122,7 @@ pub(crate) async fn delete(delete: &DeleteMessage, session: &Session) -> Result<
 
 pub(crate) async fn edit(edit: &Edit, session: &Session) -> Result<()> {
     let queue = session.queue(&edit.queue)?;
-    let mut found = found(&queue, &edit.id).await?;
+    let mut found = existing(&queue, &edit.id).await?;
     let (Some(message), true) = (found.pop(), found.is_empty()) else {
         let text = format!(
             "there are several copies of message {} on queue `{}`",
@@ -170,7 +170,7 @@ async fn replace(
 }
 
 /// Returns the messages with this id, of which there is at least one.
-async fn found(queue: &AnyQueue, id: &MessageId) -> Result<Vec<Browsed>> {
+async fn existing(queue: &AnyQueue, id: &MessageId) -> Result<Vec<Browsed>> {
     let found = queue.find(id).await?;
     if found.is_empty() {
         let text = format!("no message with the id {id} is on queue `{}`", queue.name());

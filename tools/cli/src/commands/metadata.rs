@@ -10,7 +10,7 @@ use crate::session::Session;
 
 /// Show or change the metadata of a queue.
 ///
-/// `poisonthreshold` (attempts) and `defaulttimeout` (seconds) are settings for all consumers of the queue that have
+/// `poisonthreshold` (attempts) and `defaulttimeout` (a duration, or seconds) are settings for all consumers of the queue that have
 /// no such setting of their own. A change reaches consumers within a minute.
 #[derive(Debug, Args)]
 pub(crate) struct Metadata {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use queue_runtime::internal::parse_duration;
 use queue_runtime::payloads::{Sweep, SweepReport};
 
 use crate::failure::{Exit, Failure, Result};
@@ -26,7 +27,7 @@ pub(crate) struct SweepArguments {
     cleared: Vec<queue_runtime::QueueName>,
 
     /// How long the marks of handled messages are kept, by which copies of a handled message are recognised.
-    #[arg(long, value_name = "DURATION", default_value = "30days", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30days", value_parser = parse_duration)]
     mark_retention: Duration,
 }
 

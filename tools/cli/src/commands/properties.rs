@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use clap::Args;
 use queue_runtime::backend::{Browsing, MessageState, Metadata, QueueTotals};
+use queue_runtime::error::Operation;
 use queue_runtime::settings::{Paused, paused};
-use queue_runtime::{Error, ErrorKind, Operation, QueueName, Timestamp};
+use queue_runtime::{Error, ErrorKind, QueueName, Timestamp};
 use serde::Serialize;
 
 use crate::failure::{Exit, Result};

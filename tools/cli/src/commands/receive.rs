@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use queue_runtime::internal::parse_duration;
 use queue_runtime::wire::Body;
 use queue_runtime::{Delivery, Timestamp};
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub(crate) struct Receive {
     complete: bool,
 
     /// How long to wait for a message.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     wait: Duration,
 }
 

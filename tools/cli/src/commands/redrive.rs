@@ -3,7 +3,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use queue_runtime::QueueName;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::redrive::{self, RedriveOutcome, RedriveStep, Redriven};
+use queue_runtime::internal::parse_duration;
+use queue_runtime::service::redrive::{self, RedriveOutcome, RedriveStep, Redriven};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -41,11 +42,11 @@ pub(crate) struct Redrive {
     error: Vec<String>,
 
     /// Only messages that became poison at least this long ago.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, help_heading = "Filters")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Filters")]
     older_than: Option<Duration>,
 
     /// Only messages that became poison less than this long ago.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, help_heading = "Filters")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Filters")]
     younger_than: Option<Duration>,
 
     /// Also messages that came from this queue; repeat the option for several queues.

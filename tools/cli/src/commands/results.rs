@@ -198,7 +198,7 @@ async fn forget(store: &Arc<dyn ResultStore>, work: &WorkKey, session: &Session)
         }
         _ => Err(Failure::new(
             Exit::Failed,
-            "the idempotency store gave no known answer",
+            "the result store gave no known answer",
         )),
     }
 }

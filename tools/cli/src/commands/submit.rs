@@ -5,6 +5,7 @@ use bytes::Bytes;
 use clap::Args;
 use futures_util::{StreamExt as _, stream};
 use queue_runtime::envelope::{ClientId, Envelope, MessageId, RequestId};
+use queue_runtime::internal::parse_duration;
 use queue_runtime::send::UntypedMessage;
 use queue_runtime::wire::Payload;
 use serde_json::json;
@@ -59,11 +60,11 @@ pub(crate) struct Submit {
     payload_version: u32,
 
     /// How long the message stays invisible.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     delay: Duration,
 
     /// The time after which the message expires; by default the message never expires.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     ttl: Option<Duration>,
 }
 

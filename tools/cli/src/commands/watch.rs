@@ -6,6 +6,7 @@ use clap::Args;
 use comfy_table::Cell;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_runtime::QueueName;
+use queue_runtime::internal::parse_duration;
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
@@ -30,7 +31,7 @@ pub(crate) struct Watch {
     prefix: String,
 
     /// The time between two readings. On Azure, a reading takes up to three transactions for each queue.
-    #[arg(long, short, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, short, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     interval: Duration,
 
     /// End after this number of readings.

@@ -408,9 +408,9 @@ async fn readings_go_on_after_an_outage() {
     use std::process::Stdio;
     use std::sync::Arc;
 
+    use queue_runtime::QueueName;
     use queue_runtime::backend::{Backend, MemoryBackend, Metadata, NewMessage};
-    use queue_runtime::clock::Clock;
-    use queue_runtime::{QueueName, SystemClock};
+    use queue_runtime::clock::{Clock, SystemClock};
     use queue_tests::azure_stub::AzureStub;
     use tokio::io::{AsyncBufReadExt as _, BufReader};
 

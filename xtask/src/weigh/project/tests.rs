@@ -216,6 +216,25 @@ fn arrows_that_point_up_are_listed_but_for_methods_on_handles() {
 }
 
 #[test]
+fn names_at_the_root_are_counted_with_modules() {
+    let root = "pub mod service;\nmod extensions;\nmod kernel;\npub use service::{Handle as Queue, QueueService};\n\
+                #[cfg(unix)]\npub use service::QueueService;\npub(crate) use kernel::Low;\n#[doc(hidden)]\npub mod internal;\n\
+                pub fn batch() {}\nfn own() {}\n";
+    let files = [
+        ("queue/src/lib.rs", root),
+        (
+            "queue/src/service.rs",
+            "pub struct QueueService;\npub struct Handle;\n",
+        ),
+        ("queue/src/extensions.rs", "pub struct Once;\n"),
+        ("queue/src/kernel.rs", "pub struct Low;\n"),
+        ("queue/src/internal.rs", "pub fn hidden() {}\n"),
+    ];
+    // `Queue`, `QueueService`, `batch`, `service`.
+    assert_eq!(row(&page(&files), "names at the root").weight, 4);
+}
+
+#[test]
 fn imports_of_tests_long_files_and_wrong_tables_are_listed() {
     let long = "//\n".repeat(501);
     let files = [

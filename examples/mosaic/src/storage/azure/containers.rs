@@ -9,7 +9,8 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, ObjectStore as _, ObjectStoreExt as _, RetryConfig};
 use queue_runtime::azure::AzureAnswers;
-use queue_runtime::{RetryAdvice, StorageRetry};
+use queue_runtime::error::RetryAdvice;
+use queue_runtime::policy::StorageRetry;
 
 use super::account::{Account, Credential, Problem};
 use super::entra;

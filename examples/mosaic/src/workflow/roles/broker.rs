@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use queue_runtime::{Delivery, Failure, QueueService, Settled};
+use queue_runtime::receive::Settled;
+use queue_runtime::{Delivery, Failure, QueueService};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 

@@ -16,8 +16,9 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use queue_runtime::receive::Poisoned;
 use queue_runtime::{
-    Disposition, Failure, FollowUp, Poisoned, QueueService, Received, RequestId, StartError,
+    Disposition, Failure, FollowUp, QueueService, Received, RequestId, StartError,
 };
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;

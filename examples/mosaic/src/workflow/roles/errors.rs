@@ -1,6 +1,6 @@
 //! Which errors a retry can mend. Handlers return them by `?`, and the consumers classify them by type.
 
-use queue_runtime::OnError;
+use queue_runtime::receive::OnError;
 
 use crate::storage::library_store::LibraryStoreError;
 use crate::storage::store::StoreError;

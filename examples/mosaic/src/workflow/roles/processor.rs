@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use queue_runtime::{Disposition, Failure, FollowUp, Poisoned, QueueService, Received, StartError};
+use queue_runtime::receive::Poisoned;
+use queue_runtime::{Disposition, Failure, FollowUp, QueueService, Received, StartError};
 use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};

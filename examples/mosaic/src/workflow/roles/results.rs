@@ -3,10 +3,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::idempotency::{ResultStore, WorkKey};
-use queue_runtime::{
-    Failure, OnceError, OnceErrorKind, QueueService, RequestId, RetryAdvice, once,
-};
+use queue_runtime::error::RetryAdvice;
+use queue_runtime::idempotency::{OnceError, OnceErrorKind, ResultStore, WorkKey};
+use queue_runtime::{Failure, QueueService, RequestId, once};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

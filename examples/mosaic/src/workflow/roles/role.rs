@@ -4,12 +4,11 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_runtime::listener::ListenerInfo;
+use queue_runtime::listener::{ListenerInfo, ShutdownReport};
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{
-    Accept, Failure, ListenerBuilder, ListenerHandle, Message, QueueService, RetryPolicy,
-    ShutdownReport, StopOnDrop,
-};
+use queue_runtime::receive::Accept;
+use queue_runtime::service::StopOnDrop;
+use queue_runtime::{Failure, ListenerBuilder, ListenerHandle, Message, QueueService, RetryPolicy};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

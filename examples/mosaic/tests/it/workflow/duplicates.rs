@@ -9,8 +9,10 @@ use mosaic::workflow::messages::{
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
 use pictures::Picture;
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::SystemClock;
+use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{Message, Operation, QueueService, SystemClock};
+use queue_runtime::{Message, QueueService};
 
 use crate::workflow::support::{Fixture, GUARD, job};
 

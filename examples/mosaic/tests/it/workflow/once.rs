@@ -47,7 +47,7 @@ impl Watched {
 
 #[async_trait]
 impl ResultStore for Watched {
-    fn clock(&self) -> Arc<dyn queue_runtime::Clock> {
+    fn clock(&self) -> Arc<dyn queue_runtime::clock::Clock> {
         self.results.clock()
     }
 

@@ -16,7 +16,7 @@ const BEGIN: &[u8] = b"{\"queue\":";
 
 /// A file of exported messages, a line of JSON each.
 ///
-/// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second `ArchiveFile`
+/// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second `ExportFile`
 /// is refused. The lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask for
 /// it. On Windows, no other program can write, move or delete the file meanwhile.
 ///

@@ -88,7 +88,7 @@ impl AnyQueue {
     /// messages are [handed back](Taken::hand_back).
     ///
     /// # Errors
-    /// The backend's error, unless a later try succeeds, as the [`StorageRetry`](crate::StorageRetry) of the service allows.
+    /// The backend's error, unless a later try succeeds, as the [`StorageRetry`](crate::policy::StorageRetry) of the service allows.
     /// Messages that were received are visible again, or become so after `visibility`.
     ///
     /// # Cancel safety
@@ -163,14 +163,14 @@ impl Taken {
         self.messages.is_empty() && self.left.is_empty()
     }
 
-    /// Deletes the messages from their queue, and releases the keys that they [hold](crate::Submit::unique_until_settled).
+    /// Deletes the messages from their queue, and releases the keys that they [hold](crate::send::Submit::unique_until_settled).
     ///
     /// Nobody has the messages then but the caller, who must have proven before that they are where they will be read: that
     /// all that was written is there, at the place that is named for it and not only in what is open here, and that it
     /// survives a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that of a file, a commit of a
     /// database.
     ///
-    /// What the storage refuses for now is asked again, as the [`StorageRetry`](crate::StorageRetry) of the service allows
+    /// What the storage refuses for now is asked again, as the [`StorageRetry`](crate::policy::StorageRetry) of the service allows
     /// since the last message that was deleted, until the lease ends.
     ///
     /// # Errors

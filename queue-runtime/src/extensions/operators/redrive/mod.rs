@@ -318,7 +318,7 @@ impl Redrive {
     /// atomic. Otherwise a crash between the two leaves a copy with the same message id, and loses nothing.
     ///
     /// An operation that the storage certainly did not carry out is tried again, as the
-    /// [`StorageRetry`](crate::StorageRetry) of the service allows; an operation of unknown outcome is not, because it
+    /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows; an operation of unknown outcome is not, because it
     /// might be carried out twice.
     ///
     /// # Errors

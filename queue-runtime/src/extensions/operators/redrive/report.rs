@@ -42,7 +42,7 @@ pub struct Redriven {
     pub taken: u64,
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
     /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Also messages whose [unique
-    /// key](crate::Submit::unique_until_settled) another message holds now.
+    /// key](crate::send::Submit::unique_until_settled) another message holds now.
     pub refused: u64,
     /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).
@@ -59,7 +59,7 @@ pub struct Redriven {
 /// [`Redrive::each`](super::Redrive::each).
 ///
 /// ```
-/// use queue_runtime::redrive::RedriveOutcome;
+/// use queue_runtime::service::redrive::RedriveOutcome;
 /// use queue_runtime::{Message, envelope::PoisonReason, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -98,7 +98,7 @@ pub struct RedriveStep<'m> {
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use queue_runtime::redrive::RedriveOutcome;
+/// use queue_runtime::service::redrive::RedriveOutcome;
 /// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -140,7 +140,7 @@ pub enum RedriveOutcome {
     Taken,
     /// The message was left on the poison queue because its own queue refuses it for good, with this error. A reply
     /// queue refuses all messages. The error is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another message
-    /// holds its [unique key](crate::Submit::unique_until_settled): another redrive can move the message once the other
+    /// holds its [unique key](crate::send::Submit::unique_until_settled): another redrive can move the message once the other
     /// message is settled.
     Refused(Error),
     /// The message was left on the poison queue because its record names this queue, which the redrive may not send to.
@@ -152,7 +152,8 @@ pub enum RedriveOutcome {
 ///
 /// ```
 /// use queue_runtime::testing::{self, Fault};
-/// use queue_runtime::{ErrorKind, Message, Operation};
+/// use queue_runtime::{ErrorKind, Message};
+/// use queue_runtime::error::Operation;
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

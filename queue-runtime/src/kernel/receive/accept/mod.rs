@@ -262,7 +262,8 @@ impl<M, Out> fmt::Debug for Accept<M, Out> {
 /// An error of accepting a message.
 ///
 /// ```
-/// use queue_runtime::{AcceptError, AcceptErrorKind, Message, testing};
+/// use queue_runtime::{Message, testing};
+/// use queue_runtime::receive::{AcceptError, AcceptErrorKind};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -312,7 +313,7 @@ pub enum AcceptErrorKind {
     /// The backend failed.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// The [result store](crate::Accept::idempotent) failed. The message was handed back.
+    /// The [result store](crate::receive::Accept::idempotent) failed. The message was handed back.
     #[error(transparent)]
     Idempotency(queue_core::Error),
     /// The data of a message is not in its body, and the storage or the [store of payloads](crate::payloads) that has it

@@ -170,7 +170,7 @@ pub fn batch<F>(function: F) -> Batching<F> {
 /// longer than the handler timeout is given up, which is a failed attempt of each message.
 ///
 /// When a listener is stopped at once, the function is dropped at its next `await`, which may be a moment after its messages
-/// are visible to others. Items of a [pack](crate::SubmitAll::packed) that was received without a record are new messages,
+/// are visible to others. Items of a [pack](crate::send::SubmitAll::packed) that was received without a record are new messages,
 /// which are handled in batches again. While a system downstream is down, return a failure that postpones: another one has
 /// each message tried alone.
 #[derive(Clone, Copy)]

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::listener::Route;
+use queue_runtime::listener::{Route, StartErrorKind};
 use queue_runtime::testing::{self};
 use queue_runtime::{
-    Disposition, Failure, Handler, ListenerEventKind, Received, StartError, StartErrorKind,
-    in_transaction, prepare,
+    Disposition, Failure, Handler, ListenerEventKind, Received, StartError, in_transaction, prepare,
 };
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, add, notice};

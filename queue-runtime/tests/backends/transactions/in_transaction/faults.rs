@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use queue_runtime::clock::ManualClock;
+use queue_runtime::error::Operation;
 use queue_runtime::sqlite::rusqlite::ffi;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    Error, ErrorKind, Failure, ListenerEvent, ListenerEventKind, Operation, Received,
-    in_transaction, prepare,
+    Error, ErrorKind, Failure, ListenerEvent, ListenerEventKind, Received, in_transaction, prepare,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::oneshot;
