@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use queue_runtime::receive::{SettleErrorKind};
+use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::sqlite::rusqlite::{
     Connection, OptionalExtension as _, Transaction, TransactionBehavior,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::send::{SubmitErrorKind, UntypedMessage};
-use queue_runtime::service::{ConnectError, ConnectErrorKind};
+use queue_runtime::service::ConnectErrorKind;
 use queue_runtime::wire::{Compressed, Payload};
 use queue_runtime::{
     Disposition, Message, MessageId, QueueService, Received, RequestId, RetryPolicy, testing,

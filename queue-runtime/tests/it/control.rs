@@ -8,7 +8,7 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::SystemClock;
 use queue_runtime::error::Operation;
 use queue_runtime::listener::StartErrorKind;
-use queue_runtime::receive::{AcceptError, AcceptErrorKind};
+use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received, testing};
 use tokio::sync::Semaphore;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::ManualClock;
 use queue_runtime::error::Operation;
-use queue_runtime::receive::{SettleErrorKind};
+use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, QueueService,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::{Operation, RetryAdvice};
 use queue_runtime::idempotency::{ClaimOutcome, Owner, ResultStore, WorkKey};
-use queue_runtime::receive::{AcceptError, AcceptErrorKind, SettleErrorKind, Settled};
+use queue_runtime::receive::{AcceptErrorKind, SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     Disposition, Error, ErrorKind, ListenerEventKind, Message, QueueService, Received,

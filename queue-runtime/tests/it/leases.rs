@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_runtime::error::Operation;
-use queue_runtime::receive::{SettleErrorKind};
+use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{Delivery, ErrorKind, ListenerEventKind, Message, QueueService, Received};
 use serde::{Deserialize, Serialize};

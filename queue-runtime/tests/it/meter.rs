@@ -7,7 +7,7 @@ use queue_runtime::backend::{Atomicity, Backend, MemoryBackend};
 use queue_runtime::error::Operation;
 use queue_runtime::meter::{TransactionCounts, TransactionKind};
 use queue_runtime::policy::{Idle, IdlePolicy, StorageRetry};
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{Disposition, ErrorKind, QueueService, Received};
 use tokio::time::sleep;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, NewMessage};
-use queue_runtime::idempotency::{OnceError, OnceErrorKind, WorkKey};
+use queue_runtime::idempotency::{OnceErrorKind, WorkKey};
 use queue_runtime::message::JsonError;
 use queue_runtime::testing;
 use queue_runtime::{ListenerEventKind, Message, QueueName, QueueService, Received, once};

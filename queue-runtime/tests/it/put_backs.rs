@@ -9,7 +9,7 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend as _, MemoryBackend, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, QueueService, Received, RetryPolicy, service::ExportedMessage,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::listener::ListenerPhase;
-use queue_runtime::receive::{AcceptError, AcceptErrorKind, Settled};
+use queue_runtime::receive::{AcceptErrorKind, Settled};
 use queue_runtime::testing;
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, ListenerEventKind, Message, Queue, QueueService, Received,

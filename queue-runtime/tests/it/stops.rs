@@ -13,7 +13,7 @@ use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::clock::{Clock, ManualClock};
 use queue_runtime::error::Operation;
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
-use queue_runtime::receive::{SettleErrorKind};
+use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
     ErrorKind, ListenerEventKind, Message, QueueService, Received, Timestamp, blocking,

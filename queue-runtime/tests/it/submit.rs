@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_runtime::error::Outcome;
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{Message, QueueService};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::idempotency::{OnceError, OnceErrorKind};
-use queue_runtime::request::{RequestErrorKind};
+use queue_runtime::request::RequestErrorKind;
 use queue_runtime::send::{SubmitErrorKind, UntypedMessage};
 use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing;

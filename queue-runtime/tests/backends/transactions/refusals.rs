@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use queue_runtime::clock::SystemClock;
 use queue_runtime::idempotency::MemoryResults;
-use queue_runtime::receive::{SettleErrorKind};
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::receive::SettleErrorKind;
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{ErrorKind, FollowUp, QueueService, SubmitError};

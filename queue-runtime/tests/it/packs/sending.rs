@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::error::{Operation, Outcome};
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::Fault;
 use queue_runtime::{ErrorKind, Message, Received};
 use queue_tests::incompressible;

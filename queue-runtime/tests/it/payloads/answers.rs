@@ -11,7 +11,7 @@ use queue_runtime::backend::{Backend, Created, Lease, MemoryBackend, PopReceipt,
 use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore};
 use queue_runtime::policy::StorageRetry;
-use queue_runtime::receive::{AcceptError, AcceptErrorKind};
+use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Error, ErrorKind, QueueName, QueueService, Result};
 

@@ -10,7 +10,7 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::error::Outcome;
 use queue_runtime::payloads::ObjectPayloads;
 use queue_runtime::policy::StorageRetry;
-use queue_runtime::receive::{AcceptError, AcceptErrorKind};
+use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, QueueService};
 

@@ -2,7 +2,7 @@
 
 use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::receive::{AcceptError, AcceptErrorKind};
+use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::wire::Body;
 use queue_runtime::{ErrorKind, QueueName, QueueService};
 

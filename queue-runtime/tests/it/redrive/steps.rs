@@ -7,7 +7,7 @@ use queue_runtime::backend::{Backend, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;
 use queue_runtime::listener::DrainEnd;
-use queue_runtime::receive::{SettleErrorKind};
+use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::service::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::RAW_KIND;

@@ -8,8 +8,8 @@ use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::message::Wire;
 use queue_runtime::receive::Poisoned;
-use queue_runtime::request::{RequestErrorKind};
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::request::RequestErrorKind;
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, Message, QueueName, QueueService, Received, wire::Body,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Metadata};
 use queue_runtime::error::Operation;
-use queue_runtime::request::{RequestErrorKind};
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::request::RequestErrorKind;
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{Disposition, ErrorKind, QueueName, QueueService};
 use tokio::time::{Instant, advance, sleep};

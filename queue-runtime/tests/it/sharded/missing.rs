@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage};
 use queue_runtime::error::RetryAdvice;
 use queue_runtime::policy::StorageRetry;
-use queue_runtime::service::{ConnectError, ConnectErrorKind};
+use queue_runtime::service::ConnectErrorKind;
 use queue_runtime::sharded::{ShardedBackend, Shards};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, MessageId, QueueName, QueueService, Received};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_runtime::envelope::ClientId;
 use queue_runtime::error::Operation;
 use queue_runtime::receive::CheckpointErrorKind;
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{Disposition, Failure, Message, Received, Submitted, backend::TimeToLive};

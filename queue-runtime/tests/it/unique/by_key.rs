@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::policy::StorageRetry;
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{ErrorKind, Message, QueueName, QueueService, Received};
 use serde::{Deserialize, Serialize};

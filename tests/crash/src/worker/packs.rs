@@ -1,7 +1,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use queue_runtime::send::{SubmitErrorKind};
+use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::sqlite::rusqlite::TransactionBehavior;
 use queue_runtime::{Disposition, Failure, FollowUp, Received};
 

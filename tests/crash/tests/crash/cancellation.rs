@@ -13,7 +13,7 @@ use queue_crash::cancel::drop_after;
 use queue_crash::messages::{Order, Receipt};
 use queue_crash::sabotage::{Bug, Sabotaged};
 use queue_runtime::backend::{MemoryBackend, SqliteBackend};
-use queue_runtime::request::{RequestErrorKind};
+use queue_runtime::request::RequestErrorKind;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{Delivery, Disposition, QueueService};
 use tempfile::TempDir;

@@ -80,13 +80,13 @@ impl Site {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response<Body> {
-        let request = self.request_id("GET", path).body(Body::empty());
+        let request = self.request("GET", path).body(Body::empty());
         self.send(request.expect("a request")).await
     }
 
     /// A POST as the page sends it.
     pub(crate) fn post(&self, path: &str) -> axum::http::request::Builder {
-        let request = self.request_id("POST", path).header("origin", &self.origin);
+        let request = self.request("POST", path).header("origin", &self.origin);
         request.header("x-form-token", &self.token)
     }
 
