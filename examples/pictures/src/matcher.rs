@@ -80,23 +80,23 @@ impl Matcher {
 
     /// Chooses a tile for each place of a slice's own rows, row by row, as an index into the library.
     pub(super) fn place(&self, slice: &Slice) -> Vec<u32> {
-        let (shown, own) = (slice.shown(), slice.rows());
-        let looks = Features::of_grid(slice.picture(), slice.columns(), shown.len() as u32);
+        let (shown, own) = (slice.shown.clone(), slice.rows.clone());
+        let looks = Features::of_grid(&slice.picture, slice.columns, shown.len() as u32);
         let mut grid = Grid {
-            columns: slice.columns() as i32,
+            columns: slice.columns as i32,
             first: shown.start as i32,
             placed: vec![None; looks.len()],
         };
         for pass in PASSES {
             for row in shown.clone().filter(|row| row % 4 == pass) {
-                let start = ((row - shown.start) * slice.columns()) as usize;
-                for at in start..start + slice.columns() as usize {
+                let start = ((row - shown.start) * slice.columns) as usize;
+                for at in start..start + slice.columns as usize {
                     grid.placed[at] = Some(self.choose(&looks, at, &grid));
                 }
             }
         }
-        let skipped = ((own.start - shown.start) * slice.columns()) as usize;
-        let wanted = own.len() * slice.columns() as usize;
+        let skipped = ((own.start - shown.start) * slice.columns) as usize;
+        let wanted = own.len() * slice.columns as usize;
         let placed = grid.placed.into_iter().flatten();
         placed.skip(skipped).take(wanted).collect()
     }

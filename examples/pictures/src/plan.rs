@@ -157,11 +157,6 @@ impl Plan {
         self.slice_rows(index).start
     }
 
-    /// The first row of pixels of the slice at `index` in the mosaic, or the mosaic's height past the last slice.
-    pub(super) fn slice_top(&self, index: u32) -> u32 {
-        self.first_row(index) * self.tile_size.pixels()
-    }
-
     fn pixels(&self, rows: u32) -> (u32, u32) {
         let side = self.tile_size.pixels();
         (self.columns * side, rows * side)

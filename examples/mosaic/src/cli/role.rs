@@ -31,8 +31,7 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
     let agent = processors(
         &service,
         &arguments.scaling,
-        &data,
-        location,
+        (&data, location),
         &settings,
         None,
     )?;

@@ -10,7 +10,7 @@ use queue_runtime::meter::TransactionKind;
 use serde::Serialize;
 
 use crate::storage::records::{PlanRecord, RequestState, SliceRecord};
-use crate::workflow::messages::{ImageOutcome, SliceOutcome};
+use crate::workflow::messages::SliceOutcome;
 
 /// The greatest number of jobs in the list. `mosaic status` lists all.
 const MAX_JOBS: usize = 200;
@@ -63,7 +63,7 @@ struct Line<'a> {
     name: &'a str,
     client: &'a str,
     submitted: &'a str,
-    state: State,
+    state: &'static str,
     done: usize,
     slices: Option<u32>,
 }
@@ -88,6 +88,7 @@ struct View {
     width: u32,
     height: u32,
     levels: u32,
+    /// The width of a part in pixels.
     side: u32,
     /// The first row of tiles of each slice.
     tops: Vec<u32>,
@@ -100,16 +101,6 @@ struct Slice<'a> {
     millis: u64,
     attempts: u32,
     reason: Option<&'a str>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum State {
-    Waiting,
-    Rendering,
-    Joining,
-    Done,
-    Failed,
 }
 
 impl Board {
@@ -132,22 +123,14 @@ impl Board {
 
 impl<'a> Line<'a> {
     fn of(job: &'a RequestState) -> Self {
-        let (done, slices) = (job.slices.len(), job.planned());
-        let state = match (&job.outcome, slices) {
-            (Some(ImageOutcome::Done { .. }), _) => State::Done,
-            (Some(ImageOutcome::Failed { .. }), _) => State::Failed,
-            (None, None) => State::Waiting,
-            (None, Some(all)) if done == all as usize => State::Joining,
-            (None, Some(_)) => State::Rendering,
-        };
         Self {
             id: job.request.as_str(),
             name: &job.record.asked.image_name,
             client: &job.record.client,
             submitted: &job.record.submitted,
-            state,
-            done,
-            slices,
+            state: job.stage(),
+            done: job.slices.len(),
+            slices: job.planned(),
         }
     }
 }
@@ -157,10 +140,7 @@ impl<'a> Detail<'a> {
         let asked = &job.record.asked;
         Self {
             line: Line::of(job),
-            reason: match &job.outcome {
-                Some(ImageOutcome::Failed { reason }) => Some(reason),
-                _ => None,
-            },
+            reason: job.reason(),
             across: asked.across,
             tile_size: asked.tile_size,
             tint: asked.tint,
@@ -182,7 +162,7 @@ impl View {
             width,
             height,
             levels: zoom.levels(),
-            side: Zoom::SIDE,
+            side: Zoom::WIDTH,
             tops: (0..plan.slices())
                 .map(|slice| plan.first_row(slice))
                 .collect(),

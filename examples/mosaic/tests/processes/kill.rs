@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use mosaic::storage::blob::{BlobName, Container};
 use mosaic::storage::store::Store;
 use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
@@ -231,10 +230,10 @@ async fn count(service: &QueueService, queue: &str) -> u64 {
 }
 
 async fn responses(store: &Store) -> usize {
-    let records = store.list(&BlobName::new(Container::Status, &[])).await;
-    let records = records.expect("records");
+    let records = store.list("status/").await.expect("records");
+    let is_response = |name: &str| name.ends_with("/response.json");
     records
         .iter()
-        .filter(|name| *name == "response.json")
+        .filter(|record| is_response(&record.name))
         .count()
 }
