@@ -180,8 +180,6 @@ fn offsets() -> Vec<Offset> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
     use crate::Picture;
     use crate::testing::{flat_png, library, load, plan};
@@ -230,24 +228,6 @@ mod tests {
         for slices in [2, 3, 5, 32] {
             assert!(placed(slices) == whole, "{slices} slices");
         }
-    }
-
-    #[test]
-    fn many_tiles_are_used() {
-        let matcher = Matcher::new(&library());
-        let scene = Picture::scene(96, 64);
-        let mut used: HashMap<u32, usize> = HashMap::new();
-        for slice in Slice::cut(&scene, &plan(&scene, 48, 1)) {
-            matcher
-                .place(&slice)
-                .into_iter()
-                .for_each(|tile| *used.entry(tile).or_default() += 1);
-        }
-        assert!(
-            used.len() > library().tiles.len() / 2,
-            "{} tiles",
-            used.len()
-        );
     }
 
     #[test]

@@ -257,10 +257,7 @@ impl Records {
     pub async fn states(&self) -> Result<Vec<RequestState>, StoreError> {
         let mut states = Vec::new();
         for folder in self.folders().await? {
-            if let Some((request, record)) = self.taken_in(&folder).await? {
-                let state = RequestState::new(request, record);
-                states.push(self.look_again(state).await?);
-            }
+            states.extend(self.state_in(&folder, None).await?);
         }
         Ok(states)
     }
@@ -276,8 +273,28 @@ impl Records {
         }
     }
 
+    /// Returns the state of the request whose records are in a folder, if it was taken in, also with what was recorded since it
+    /// was known.
+    pub(crate) async fn state_in(
+        &self,
+        folder: &str,
+        known: Option<RequestState>,
+    ) -> Result<Option<RequestState>, StoreError> {
+        let state = match known {
+            Some(known) => Some(known),
+            None => self
+                .taken_in(folder)
+                .await?
+                .map(|(request, record)| RequestState::new(request, record)),
+        };
+        match state {
+            Some(state) => self.look_again(state).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Reads what was recorded of a request since its state was read.
-    pub async fn look_again(&self, mut state: RequestState) -> Result<RequestState, StoreError> {
+    async fn look_again(&self, mut state: RequestState) -> Result<RequestState, StoreError> {
         let request = &state.request;
         // Before the slices, so that these are all there if it is done.
         let outcome = self.find(request).await?;

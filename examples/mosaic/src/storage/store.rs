@@ -324,3 +324,31 @@ impl AddAssign for Removed {
         self.bytes += other.bytes;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use queue_runtime::{ErrorKind as Kind, Operation, RetryAdvice};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_tried_again_while_it_may_succeed() {
+        use RetryAdvice::{Permanent, Temporary, Throttled};
+        for (failures, tries) in [
+            (&[Throttled(None), Temporary][..], 3),
+            (&[Permanent], 1),
+            (&[Temporary; 9], TRIES as usize),
+        ] {
+            let tried = Cell::new(0);
+            let done = retried(async || {
+                let failure = failures.get(tried.replace(tried.get() + 1)).copied();
+                let error =
+                    |retry| Error::new(Kind::Storage, Operation::StoreData).with_retry(retry);
+                failure.map_or(Ok(()), |retry| Err(error(retry)))
+            });
+            assert_eq!((done.await.is_ok(), tried.get()), (tries == 3, tries));
+        }
+    }
+}

@@ -7,9 +7,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_LENGTH;
 use pictures::{Layout, Library, Picture, PictureError, Size, TileSize};
 use queue_runtime::{Failure, QueueService, RequestId};
 use serde::{Deserialize, Serialize};
@@ -138,7 +136,6 @@ impl Uploads {
 pub(super) async fn submit(
     State(front): Shared,
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
-    headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     let Query(asked) = asked.map_err(|rejection| Problem::invalid(rejection.body_text()))?;
@@ -155,7 +152,7 @@ pub(super) async fn submit(
             let drawn = spawn_blocking(move || scene.draw(SCENE.0, SCENE.1).to_png()).await?;
             (format!("the lake: {name}"), drawn)
         }
-        None => (checked(&asked.name)?, read(&headers, body).await?),
+        None => (checked(&asked.name)?, read(body).await?),
     };
     let (width, height) = Picture::check(&image_name, &image)?;
     if width.min(height) < MIN_SIDE {
@@ -231,21 +228,13 @@ fn checked(name: &str) -> Result<String, Problem> {
 }
 
 /// Reads a body of at most [`MAX_PICTURE`] bytes.
-async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
-    let too_large = |found: &str| {
-        let max = Size(MAX_PICTURE);
-        let text = format!("the picture has {found}; at most {max} are allowed");
-        Problem::Refused(StatusCode::PAYLOAD_TOO_LARGE, text)
-    };
-    let told = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|told| told.to_str().ok()?.parse().ok());
-    if let Some(told) = told.filter(|told| *told > MAX_PICTURE) {
-        return Err(too_large(&Size(told).to_string()));
-    }
+async fn read(body: Body) -> Result<Vec<u8>, Problem> {
     let bytes = timeout(LONGEST_UPLOAD, to_bytes(body, MAX_PICTURE as usize)).await;
     let bytes = bytes.map_err(|_| Problem::invalid("the picture did not arrive in time"))?;
-    bytes
-        .map(Into::into)
-        .map_err(|error| too_large(&format!("more, or did not arrive ({error})")))
+    bytes.map(Into::into).map_err(|error| {
+        let max = Size(MAX_PICTURE);
+        let text =
+            format!("the picture has more than the {max} allowed, or did not arrive ({error})");
+        Problem::Refused(StatusCode::PAYLOAD_TOO_LARGE, text)
+    })
 }

@@ -54,19 +54,6 @@ fn invalid_values_are_reported_with_what_is_allowed() {
 }
 
 #[test]
-fn a_failure_is_reported_with_its_reason_and_exit_code() {
-    let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
-    let scene = pictures.path().join("scene.png");
-    std::fs::write(&scene, "junk").expect("written");
-    let out = data.path().join("out.png");
-    let location = Location::folder(data.path());
-    let error = refused(&mut job("run", pictures.path(), &location, &out));
-    let expected = "error: failed to make the mosaic: the source picture \"scene.png\" cannot be used: the file is neither PNG nor JPEG";
-    assert!(error.contains(expected), "{error}");
-    assert!(!out.exists());
-}
-
-#[test]
 fn missing_roles_are_reported_after_the_timeout() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
     let (location, out) = (Location::folder(data.path()), data.path().join("out.png"));

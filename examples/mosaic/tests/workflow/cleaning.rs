@@ -37,21 +37,3 @@ async fn cleaning_spares_requests_without_a_response() {
     let source = BlobName::source(&open.request);
     assert!(!done.store.exists(&source).await.expect("the store answers"));
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn cleaning_spares_the_mosaic_of_an_open_request_with_any_id() {
-    let mut open = Fixture::new().await;
-    for id in ["plain", "a.png", "a/b", &"x".repeat(200)] {
-        open.request = RequestId::new(id).expect("an id");
-        open.submit(job()).await;
-        let mosaic = BlobName::mosaic(&open.request);
-        let stored = open.store.create(&mosaic, "mosaic").await;
-        stored.expect("the store answers");
-    }
-    let other = BlobName::mosaic(&RequestId::new("other").expect("an id"));
-    let stored = open.store.create(&other, "mosaic").await;
-    stored.expect("the store answers");
-    let cleaned = cleaning::clean(&open.store, false).await.expect("cleaned");
-    assert_eq!(cleaned.blobs, 1);
-    assert!(!open.store.exists(&other).await.expect("the store answers"));
-}

@@ -1,13 +1,9 @@
-use std::sync::Arc;
-
 use mosaic::storage::blob::BlobName;
 use mosaic::workflow::messages::{
     ImageOutcome, ImageRequest, ImageResponse, SliceOutcome, SliceRequest, SliceResponse,
 };
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
-use queue_runtime::backend::MemoryBackend;
-use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{Message, Operation, QueueService, SystemClock};
+use queue_runtime::Message;
 
 use crate::support::{Fixture, GUARD, job, until};
 
@@ -119,28 +115,6 @@ async fn late_messages_do_not_miss_the_blobs_of_a_finished_request() {
     fixture.drained().await;
     assert_eq!(fixture.poison().await, 0);
     roles.shutdown(GUARD).await;
-}
-
-/// Both copies have the same message id as the answered one, so that the controller handles one of them.
-#[tokio::test]
-async fn the_client_submits_again_what_was_not_answered() {
-    let memory = MemoryBackend::new(Arc::new(SystemClock::new()));
-    let faults = FaultInjector::new(Arc::new(memory));
-    let service = QueueService::with_backend(Arc::new(faults.clone()))
-        .connect()
-        .await;
-    let fixture = Fixture::over(service.expect("it opens"));
-    let requests = fixture.service.queue::<ImageRequest>();
-    requests.any().create().await.expect("created");
-    faults.fail_next(2, Operation::Put, Fault::AnswerLost);
-    fixture.submit(job()).await;
-    let mut copies = 0;
-    while let Some(copy) = requests.accept().await.expect("accepted") {
-        assert_eq!(copy.envelope().id.as_str(), fixture.request.as_str());
-        copy.complete().await.expect("completed");
-        copies += 1;
-    }
-    assert_eq!(copies, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
