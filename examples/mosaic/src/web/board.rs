@@ -47,7 +47,8 @@ impl Board {
         detail["reason"] = json!(job.reason());
         detail["across"] = json!(asked.across);
         detail["tile_size"] = json!(asked.tile_size);
-        detail["tint"] = json!(asked.tint);
+        // As text: a number would be that of the nearest double.
+        detail["tint"] = json!(asked.tint.to_string());
         detail["attempts"] = json!(job.attempts());
         detail["view"] = json!(job.plan.as_ref().and_then(view));
         detail["finished"] = job.slices.iter().map(slice).collect();
