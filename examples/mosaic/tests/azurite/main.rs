@@ -2,6 +2,7 @@
 
 #[path = "../processes/kill.rs"]
 mod kill;
+mod secrets;
 mod server;
 #[path = "../processes/support.rs"]
 mod support;
