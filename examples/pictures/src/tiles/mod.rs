@@ -13,8 +13,11 @@ use palette::Tint;
 /// The side of a built-in tile in pixels.
 pub(crate) const TILE_SIDE: u32 = 64;
 
+/// Draws a tile.
+type Draw = fn(Dice) -> RgbImage;
+
 /// The kinds of tiles, with the number of each, in the order of their names.
-const KINDS: [(&str, u32, fn(Dice) -> RgbImage); 8] = [
+const KINDS: [(&str, u32, Draw); 8] = [
     ("dune", 48, view::dune),
     ("flower", 56, view::flower),
     ("julia", 176, fractal::julia),
