@@ -8,7 +8,7 @@ use cli::{Arguments, Bars, Command, QUIET};
 #[tokio::main]
 async fn main() {
     let arguments = Arguments::parse();
-    let bars = Bars::default();
+    let bars = Bars::new();
     let (operation, result) = match arguments.command() {
         Command::Run(arguments) => {
             cli::log(&bars, QUIET);

@@ -5,8 +5,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::cache::VERSION;
-use super::library::Fingerprint;
+use super::library::MAX_FILES;
 use super::plan::{Layout, MAX_OUTPUT, MAX_TILES, TileSize};
 use super::size::Size;
 
@@ -68,13 +67,7 @@ pub(crate) enum Problem {
     #[error("the mosaic would be {width}×{height} pixels; at most {MAX_OUTPUT} are allowed")]
     TooManyPixels { width: u64, height: u64 },
 
-    // Of a slice.
-    #[error("the slice is damaged")]
-    DamagedSlice(#[from] png::DecodingError),
-    #[error("the picture is not a slice: {0}")]
-    NotASlice(&'static str),
-
-    // Of a tile library, its cache and its fingerprint.
+    // Of a tile library and its fingerprint.
     #[error("the tile library is empty: at least one picture is needed")]
     EmptyLibrary,
     #[error("none of the {count} tiles can be used; the first is {name:?}")]
@@ -83,33 +76,31 @@ pub(crate) enum Problem {
         name: String,
         source: Box<PictureError>,
     },
-    #[error("the cache does not have the format of version {VERSION}")]
-    OtherVersion,
-    #[error("the cache belongs to tile library {found}, not to {wanted}")]
-    OtherLibrary {
-        found: Fingerprint,
-        wanted: Fingerprint,
-    },
-    #[error("the cache is damaged")]
-    DamagedCache,
+    #[error("the tile library has {0} pictures; at most {MAX_FILES} are allowed")]
+    TooManyFiles(usize),
+    #[error("the tile library is damaged")]
+    DamagedLibrary(#[source] Option<png::DecodingError>),
     #[error("{0:?} is not a fingerprint: it must be 32 lower-case hexadecimal digits")]
     Fingerprint(String),
 
     // Of a mosaic.
-    #[error("slice {index} is {}×{} pixels; {}×{} were planned", found.0, found.1, planned.0, planned.1)]
-    SliceSize {
-        index: u32,
+    #[error("it is {}×{} pixels; {}×{} were planned", found.0, found.1, planned.0, planned.1)]
+    Size {
         found: (u32, u32),
         planned: (u32, u32),
     },
-    #[error("slice {index} cannot be used")]
+    #[error("slice {} cannot be used", index + 1)]
     Slice { index: u32, source: Box<Self> },
-    #[error("there are more than the {planned} planned slices")]
-    TooManySlices { planned: u32 },
-    #[error("there are only {found} of {planned} slices")]
-    TooFewSlices { found: u32, planned: u32 },
     #[error("failed to write the mosaic")]
     Write(#[source] io::Error),
     #[error("the mosaic cannot be a JPEG")]
     Jpeg(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl Problem {
+    /// The problem of a slice, by its index.
+    pub(crate) fn of_slice(self, index: u32) -> PictureError {
+        let source = Box::new(self);
+        Self::Slice { index, source }.into()
+    }
 }

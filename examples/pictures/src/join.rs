@@ -1,213 +1,73 @@
 //! Joining rendered slices into one picture.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
-use super::decode::decode_within;
+use super::decode::decode_sized;
 use super::error::{PictureError, Problem};
-use super::picture::{Picture, png_encoder};
+use super::picture::png_encoder;
 use super::plan::Plan;
 
-/// Writes a mosaic as a PNG, slice by slice, with one slice in memory at a time.
+/// Joins rendered slices, as [`Picture::to_png`](super::Picture::to_png) encoded them, into a mosaic: a PNG. They are read
+/// one after the other.
 ///
-/// A joiner that is dropped before [`finish`](Self::finish) leaves an incomplete file.
-pub struct Joiner<W: Write + 'static> {
-    plan: Plan,
-    next: u32,
-    writer: png::StreamWriter<'static, W>,
-}
-
-impl<W: Write + 'static> Joiner<W> {
-    /// Starts a mosaic, and writes the header.
-    ///
-    /// # Errors
-    ///
-    /// Failure to write.
-    pub fn new(plan: Plan, out: W) -> Result<Self, PictureError> {
-        let started = png_encoder(out, plan.output_size()).write_header();
-        let writer = started.and_then(|writer| writer.into_stream_writer_with_size(1 << 18));
-        let writer = writer.map_err(written)?;
-        Ok(Self {
-            plan,
-            next: 0,
-            writer,
-        })
+/// # Errors
+///
+/// [`PictureError`] for a slice that is not a picture of the planned size, and the errors of `slice`, which reads the slice
+/// at an index.
+pub fn join<E: From<PictureError>, B: AsRef<[u8]>>(
+    plan: &Plan,
+    mut slice: impl FnMut(u32) -> Result<B, E>,
+) -> Result<Vec<u8>, E> {
+    let mut png = Vec::new();
+    let failed = |error: io::Error| PictureError::from(Problem::Write(error));
+    let encoder = png_encoder(&mut png, plan.output_size());
+    let mut header = encoder
+        .write_header()
+        .map_err(|error| failed(error.into()))?;
+    let stream = header.stream_writer_with_size(1 << 18);
+    let mut writer = stream.map_err(|error| failed(error.into()))?;
+    for index in 0..plan.slices() {
+        let decoded = decode_sized(slice(index)?.as_ref(), plan.slice_size(index));
+        let decoded = decoded.map_err(|problem| problem.of_slice(index))?;
+        writer.write_all(decoded.as_raw()).map_err(failed)?;
     }
-
-    /// Adds the next slice, as [`Picture::to_png`] encoded it.
-    ///
-    /// # Errors
-    ///
-    /// A slice that is not a complete picture or is larger than planned, and those of
-    /// [`push`](Self::push).
-    pub fn push_png(&mut self, bytes: &[u8]) -> Result<(), PictureError> {
-        let index = self.next;
-        let (width, height) = self.plan.slice_size(index.min(self.plan.slices() - 1));
-        let pixels = u64::from(width) * u64::from(height);
-        // Twice, for what the decoder holds besides the pixels.
-        let max_bytes = pixels * 6 + (1 << 20);
-        let slice = decode_within(bytes, width.max(height), max_bytes).map_err(|problem| {
-            Problem::Slice {
-                index,
-                source: Box::new(problem),
-            }
-        })?;
-        self.push(&Picture(slice))
-    }
-
-    /// Adds the next slice. After a failure to write the file is unusable; after any other error nothing was
-    /// added.
-    ///
-    /// # Errors
-    ///
-    /// A slice of the wrong size or beyond the last; failure to write.
-    pub fn push(&mut self, slice: &Picture) -> Result<(), PictureError> {
-        let (index, planned) = (self.next, self.plan.slices());
-        if index == planned {
-            return Err(Problem::TooManySlices { planned }.into());
-        }
-        let (found, planned) = (slice.dimensions(), self.plan.slice_size(index));
-        if found != planned {
-            return Err(Problem::SliceSize {
-                index,
-                found,
-                planned,
-            }
-            .into());
-        }
-        let written = self.writer.write_all(slice.0.as_raw());
-        written.map_err(Problem::Write)?;
-        self.next += 1;
-        Ok(())
-    }
-
-    /// Completes the file.
-    ///
-    /// # Errors
-    ///
-    /// Missing slices; failure to write.
-    pub fn finish(self) -> Result<(), PictureError> {
-        let (found, planned) = (self.next, self.plan.slices());
-        if found < planned {
-            return Err(Problem::TooFewSlices { found, planned }.into());
-        }
-        Ok(self.writer.finish().map_err(written)?)
-    }
-}
-
-impl<W: Write + 'static> std::fmt::Debug for Joiner<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (plan, next) = (&self.plan, &self.next);
-        f.debug_struct("Joiner")
-            .field("plan", plan)
-            .field("next", next)
-            .finish_non_exhaustive()
-    }
-}
-
-fn written(error: png::EncodingError) -> Problem {
-    Problem::Write(match error {
-        png::EncodingError::IoError(error) => error,
-        other => io::Error::other(other),
-    })
+    writer.finish().map_err(|error| failed(error.into()))?;
+    header.finish().map_err(|error| failed(error.into()))?;
+    Ok(png)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Picture;
     use crate::testing::{plan, report};
 
-    /// The output of a joiner, which the test reads.
-    #[derive(Clone, Default)]
-    struct Shared(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
-
-    impl Write for Shared {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.borrow_mut().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn slices(plan: &Plan) -> Vec<Picture> {
-        (0..plan.slices())
-            .map(|index| {
-                let (width, height) = plan.slice_size(index);
-                Picture::from_fn(width, height, |x, y| [index as u8, x as u8, y as u8])
-            })
-            .collect()
-    }
-
     #[test]
-    fn slices_stand_below_each_other() {
+    fn slices_stand_below_each_other_and_wrong_ones_are_named() {
         let plan = plan(&Picture::scene(30, 20), 10, 3);
-        let (out, slices) = (Shared::default(), slices(&plan));
-        let mut joiner = Joiner::new(plan, out.clone()).expect("a joiner");
-        for slice in &slices {
-            joiner.push_png(&slice.to_png()).expect("a slice");
-        }
-        joiner.finish().expect("all slices");
-        let joined = Picture::decode("joined", &out.0.borrow()).expect("a PNG");
+        let slice = |index: u32| {
+            let (width, height) = plan.slice_size(index);
+            Picture::from_fn(width, height, |x, y| [index as u8, x as u8, y as u8])
+        };
+        let joined = join(&plan, |index| Ok::<_, PictureError>(slice(index).to_png()));
+        let joined = Picture::decode("joined", &joined.expect("all slices")).expect("a PNG");
         assert_eq!(joined.dimensions(), plan.output_size());
-        let expected = slices.into_iter().flat_map(|slice| slice.0.into_raw());
+        let expected = (0..3).flat_map(|index| slice(index).0.into_raw());
         assert!(joined.0.into_raw() == expected.collect::<Vec<u8>>());
-    }
 
-    #[test]
-    fn wrong_slices_are_refused_and_named() {
-        let plan = plan(&Picture::scene(30, 20), 10, 3);
-        let slices = slices(&plan);
-        let mut joiner = Joiner::new(plan, Vec::new()).expect("a joiner");
-        joiner.push(&slices[0]).expect("a slice");
-        let error = joiner
-            .push(&Picture::from_fn(240, 5, |_, _| [0; 3]))
-            .expect_err("the wrong size");
-        assert_eq!(
-            report(&error),
-            "slice 1 is 240×5 pixels; 240×48 were planned"
-        );
-        let error = joiner
-            .push_png(&Picture::from_fn(241, 5, |_, _| [0; 3]).to_png())
-            .expect_err("too wide");
-        assert_eq!(
-            report(&error),
-            "slice 1 cannot be used: the picture is 241×5 pixels, 3615 bytes decoded; \
-             at most 240 a side and 1.1 MiB are allowed"
-        );
-        let error = joiner.push_png(b"").expect_err("nothing");
-        assert_eq!(report(&error), "slice 1 cannot be used: the file is empty");
-        assert!(error.is_permanent());
-        joiner.push(&slices[1]).expect("a slice");
-        joiner.push(&slices[2]).expect("a slice");
-        let error = joiner.push(&slices[2]).expect_err("one too many");
-        assert_eq!(report(&error), "there are more than the 3 planned slices");
-        joiner.finish().expect("all slices");
-
-        let mut joiner = Joiner::new(plan, Vec::new()).expect("a joiner");
-        joiner.push(&slices[0]).expect("a slice");
-        let error = joiner.finish().expect_err("two are missing");
-        assert_eq!(report(&error), "there are only 1 of 3 slices");
-    }
-
-    #[test]
-    fn a_full_disk_is_told() {
-        struct Full;
-        impl Write for Full {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::ErrorKind::StorageFull.into())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
+        for (wrong, expected) in [
+            (
+                Picture::from_fn(240, 5, |_, _| [0; 3]).to_png(),
+                "it is 240×5 pixels; 240×48 were planned",
+            ),
+            (Vec::new(), "the file is empty"),
+        ] {
+            let joined = join(&plan, |index| match index {
+                1 => Ok::<_, PictureError>(wrong.clone()),
+                _ => Ok(slice(index).to_png()),
+            });
+            let error = report(&joined.expect_err("a wrong slice"));
+            assert_eq!(error, format!("slice 2 cannot be used: {expected}"));
         }
-        let plan = plan(&Picture::scene(30, 20), 10, 3);
-        let error = Joiner::new(plan, Full).expect_err("no room");
-        let cause = io::Error::from(io::ErrorKind::StorageFull);
-        assert_eq!(
-            report(&error),
-            format!("failed to write the mosaic: {cause}")
-        );
-        assert!(!error.is_permanent());
     }
 }

@@ -6,14 +6,13 @@
 //! | [`Picture`] | controller | the source picture |
 //! | [`Layout`] → [`Plan`] | controller | the grid of tiles, the slices |
 //! | [`Slice::cut`] | controller | bands of the source that are rendered independently |
-//! | [`Library`] | processor | tiles and their features, cached |
+//! | [`Library`] | processor | tiles and their features |
 //! | [`Renderer`] | processor | a slice as a mosaic |
-//! | [`Joiner`] | controller | the slices as one PNG |
+//! | [`join`] | controller | the slices as one PNG |
 //! | [`Zoom`] | broker | parts of the mosaic at several scales |
 //!
 //! Every failure is a [`PictureError`].
 
-mod cache;
 mod colour;
 mod decode;
 mod error;
@@ -36,7 +35,7 @@ mod tint;
 mod zoom;
 
 pub use error::PictureError;
-pub use join::Joiner;
+pub use join::join;
 pub use library::{Fingerprint, Library};
 pub use picture::Picture;
 pub use plan::{Layout, Plan, TileSize};
@@ -44,4 +43,4 @@ pub use render::Renderer;
 pub use scene::Scene;
 pub use size::Size;
 pub use slice::Slice;
-pub use zoom::{Band, Zoom};
+pub use zoom::Zoom;

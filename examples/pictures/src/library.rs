@@ -1,15 +1,23 @@
 //! The tile library: pictures, cropped and scaled, with their features.
 
+use std::io::Cursor;
+
 use image::RgbImage;
+use image::imageops::crop_imm;
 use serde::{Deserialize, Serialize};
 
-use super::cache;
 use super::decode::decode;
 use super::error::{PictureError, Problem};
 use super::features::Features;
-use super::picture::encode_png;
+use super::picture::{encode_png, png_encoder};
 use super::resample::{Area, scale};
 use super::tiles::{TILE_SIDE, draw_tiles};
+
+/// The maximum number of files in a library.
+pub(super) const MAX_FILES: usize = 50_000;
+
+/// The PNG text field that holds the names of the tiles, one in a line.
+const NAMES: &str = "mosaic-tiles";
 
 /// Tiles in the order of their names, each with its features.
 ///
@@ -35,7 +43,7 @@ impl Library {
     pub fn built_in_files() -> Vec<(String, Vec<u8>)> {
         let tiles = draw_tiles().into_iter();
         tiles
-            .map(|(name, tile)| (name, encode_png(&tile, None)))
+            .map(|(name, tile)| (name, encode_png(&tile)))
             .collect()
     }
 
@@ -44,12 +52,15 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// [`PictureError`] if there are no files, or none is a usable picture.
+    /// [`PictureError`] if there are no files or too many, or none is a usable picture.
     pub fn load<N: AsRef<str>, B: AsRef<[u8]>>(
         files: &[(N, B)],
     ) -> Result<(Self, Vec<(String, PictureError)>), PictureError> {
         if files.is_empty() {
             return Err(Problem::EmptyLibrary.into());
+        }
+        if files.len() > MAX_FILES {
+            return Err(Problem::TooManyFiles(files.len()).into());
         }
         let files = sorted(files);
         let (mut tiles, mut skipped) = (Vec::with_capacity(files.len()), Vec::new());
@@ -73,20 +84,59 @@ impl Library {
         Ok((Self { tiles, fingerprint }, skipped))
     }
 
-    /// Loads the library of this fingerprint from what [`to_cache`](Self::to_cache) wrote, without its
-    /// files.
+    /// Writes the tiles as one PNG: a column of all pictures, with their names in a text field.
+    pub fn to_png(&self) -> Vec<u8> {
+        let mut png = Vec::new();
+        let mut encoder = png_encoder(&mut png, (TILE_SIDE, TILE_SIDE * self.tiles.len() as u32));
+        let names: Vec<&str> = self.tiles.iter().map(|tile| &*tile.name).collect();
+        let pixels: Vec<u8> = (self.tiles.iter())
+            .flat_map(|tile| tile.picture.as_raw().iter().copied())
+            .collect();
+        let written = encoder
+            .add_itxt_chunk(NAMES.to_owned(), names.join("\n"))
+            .and_then(|()| {
+                let mut writer = encoder.write_header()?;
+                writer.write_image_data(&pixels)?;
+                writer.finish()
+            });
+        written.expect("writing a picture with pixels to memory cannot fail");
+        png
+    }
+
+    /// Reads what [`to_png`](Self::to_png) wrote of the library with this fingerprint.
     ///
     /// # Errors
     ///
-    /// [`PictureError`] if the cache is damaged, or of another version or library.
-    pub fn from_cache(cache: &[u8], fingerprint: Fingerprint) -> Result<Self, PictureError> {
-        let tiles = cache::read(cache, fingerprint)?;
+    /// [`PictureError`] if it is damaged.
+    pub fn from_png(bytes: &[u8], fingerprint: Fingerprint) -> Result<Self, PictureError> {
+        let damaged = |error| Problem::DamagedLibrary(Some(error));
+        let mut reader = png::Decoder::new(Cursor::new(bytes))
+            .read_info()
+            .map_err(damaged)?;
+        let field = reader
+            .info()
+            .utf8_text
+            .iter()
+            .find(|text| text.keyword == NAMES);
+        let names = field
+            .ok_or(Problem::DamagedLibrary(None))?
+            .get_text()
+            .map_err(damaged)?;
+        let names: Vec<&str> = names.split('\n').collect();
+        let size = (reader.info().width, reader.info().height as usize);
+        if size != (TILE_SIDE, TILE_SIDE as usize * names.len()) || names.len() > MAX_FILES {
+            return Err(Problem::DamagedLibrary(None).into());
+        }
+        let mut pixels = vec![0; names.len() * (TILE_SIDE * TILE_SIDE * 3) as usize];
+        reader.next_frame(&mut pixels).map_err(damaged)?;
+        let column = RgbImage::from_raw(TILE_SIDE, TILE_SIDE * names.len() as u32, pixels);
+        let column = column.ok_or(Problem::DamagedLibrary(None))?;
+        let tiles = names.into_iter().zip(0..).map(|(name, at)| {
+            let picture = crop_imm(&column, 0, at * TILE_SIDE, TILE_SIDE, TILE_SIDE);
+            Tile::new(name, picture.to_image())
+        });
+        let tiles = tiles.collect();
         Ok(Self { tiles, fingerprint })
-    }
-
-    /// Writes the features and scaled pictures as bytes, about 12 KiB per tile.
-    pub fn to_cache(&self) -> Vec<u8> {
-        cache::write(&self.tiles, self.fingerprint)
     }
 
     /// The number of tiles, at least one.
@@ -104,18 +154,24 @@ impl Tile {
     fn load(name: &str, bytes: &[u8]) -> Result<Self, Problem> {
         let decoded = decode(bytes)?;
         let square = Area::centre_square(&decoded);
-        let picture = scale(&decoded, square, TILE_SIDE, TILE_SIDE);
-        Ok(Self {
-            name: name.to_owned(),
+        Ok(Self::new(
+            name,
+            scale(&decoded, square, TILE_SIDE, TILE_SIDE),
+        ))
+    }
+
+    fn new(name: &str, picture: RgbImage) -> Self {
+        Self {
+            name: name.replace('\n', " "),
             features: Features::of(&picture),
             picture,
-        })
+        }
     }
 }
 
 /// A hash (FNV-1a, 128 bits) of every name and content of a library.
 ///
-/// It detects changes, not forgeries: a process that can write the cache can write the library.
+/// It detects changes, not forgeries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(pub(super) u128);
@@ -127,17 +183,11 @@ impl Fingerprint {
     }
 
     fn of(files: &[(&str, &[u8])]) -> Self {
-        let fields = files
-            .iter()
-            .flat_map(|(name, bytes)| [name.as_bytes(), bytes]);
-        Self::of_fields(fields)
-    }
-
-    pub(super) fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Self {
         const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
         let mix = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
-        Self(fields.into_iter().fold(OFFSET, |hash, field| {
+        let fields = (files.iter()).flat_map(|(name, bytes)| [name.as_bytes(), bytes]);
+        Self(fields.fold(OFFSET, |hash, field| {
             let length = (field.len() as u64).to_le_bytes();
             field.iter().fold(length.iter().fold(hash, mix), mix)
         }))
@@ -231,15 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_spares_the_decoding() {
-        let files = some_files();
-        let library = load(&files);
-        let fingerprint = Fingerprint::of_files(&files);
-        let cached = Library::from_cache(&library.to_cache(), fingerprint);
-        assert_eq!(cached.expect("a library"), library);
-    }
-
-    #[test]
     fn a_fingerprint_survives_as_text() {
         let fingerprint = Fingerprint::of_files(&some_files());
         let read = Fingerprint::try_from(fingerprint.to_string());
@@ -256,44 +297,24 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_cache_is_refused() {
-        let mut files = some_files();
-        let made = load(&files);
-        let cache = made.to_cache();
-        let refused = |files: &[(String, Vec<u8>)]| {
-            let wanted = Fingerprint::of_files(files);
-            let Err(error) = Library::from_cache(&cache, wanted) else {
-                return false;
-            };
-            let found = made.fingerprint();
-            let expected = format!("the cache belongs to tile library {found}, not to {wanted}");
-            assert_eq!(error.to_string(), expected);
-            true
-        };
-        let name = std::mem::replace(&mut files[0].0, "renamed".to_owned());
-        assert!(refused(&files));
-        files[0].0 = name;
-        assert!(!refused(&files));
-        files[1].1 = flat_png([1, 2, 3]);
-        assert!(refused(&files));
-        files.remove(1);
-        assert!(refused(&files));
-    }
-
-    #[test]
-    fn a_damaged_cache_is_refused() {
+    fn a_library_is_written_as_a_picture_and_a_damaged_one_is_refused() {
         let library = load(&some_files());
-        let cache = library.to_cache();
-        let check = |damaged: &[u8], what: &str| {
-            let read = Library::from_cache(damaged, library.fingerprint());
-            assert!(read.is_err(), "{what}");
-        };
-        for at in (0..cache.len()).step_by(cache.len() / 97) {
-            let mut damaged = cache.clone();
+        let (png, fingerprint) = (library.to_png(), library.fingerprint());
+        let read = Library::from_png(&png, fingerprint);
+        assert_eq!(read.expect("a library"), library);
+        let column = Picture::decode("column", &png).expect("a picture");
+        assert_eq!(column.dimensions(), (TILE_SIDE, 5 * TILE_SIDE));
+        for at in (0..png.len() - 12).step_by(png.len() / 97 + 1) {
+            let mut damaged = png.clone();
             damaged[at] ^= 0x40;
-            check(&damaged, &format!("byte {at}"));
-            check(&cache[..at], &format!("cut at {at}"));
+            assert!(
+                Library::from_png(&damaged, fingerprint).is_err(),
+                "byte {at}"
+            );
+            assert!(
+                Library::from_png(&png[..at], fingerprint).is_err(),
+                "cut at {at}"
+            );
         }
-        check(&[cache.as_slice(), &[0]].concat(), "a byte too many");
     }
 }

@@ -80,23 +80,23 @@ impl Matcher {
 
     /// Chooses a tile for each place of a slice's own rows, row by row, as an index into the library.
     pub(super) fn place(&self, slice: &Slice) -> Vec<u32> {
-        let (shown, own) = (slice.shown(), slice.rows());
-        let looks = Features::of_grid(slice.picture(), slice.columns(), shown.len() as u32);
+        let (shown, own) = (slice.shown.clone(), slice.rows.clone());
+        let looks = Features::of_grid(&slice.picture, slice.columns, shown.len() as u32);
         let mut grid = Grid {
-            columns: slice.columns() as i32,
+            columns: slice.columns as i32,
             first: shown.start as i32,
             placed: vec![None; looks.len()],
         };
         for pass in PASSES {
             for row in shown.clone().filter(|row| row % 4 == pass) {
-                let start = ((row - shown.start) * slice.columns()) as usize;
-                for at in start..start + slice.columns() as usize {
+                let start = ((row - shown.start) * slice.columns) as usize;
+                for at in start..start + slice.columns as usize {
                     grid.placed[at] = Some(self.choose(&looks, at, &grid));
                 }
             }
         }
-        let skipped = ((own.start - shown.start) * slice.columns()) as usize;
-        let wanted = own.len() * slice.columns() as usize;
+        let skipped = ((own.start - shown.start) * slice.columns) as usize;
+        let wanted = own.len() * slice.columns as usize;
         let placed = grid.placed.into_iter().flatten();
         placed.skip(skipped).take(wanted).collect()
     }
@@ -180,8 +180,6 @@ fn offsets() -> Vec<Offset> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
     use crate::Picture;
     use crate::testing::{flat_png, library, load, plan};
@@ -230,24 +228,6 @@ mod tests {
         for slices in [2, 3, 5, 32] {
             assert!(placed(slices) == whole, "{slices} slices");
         }
-    }
-
-    #[test]
-    fn many_tiles_are_used() {
-        let matcher = Matcher::new(&library());
-        let scene = Picture::scene(96, 64);
-        let mut used: HashMap<u32, usize> = HashMap::new();
-        for slice in Slice::cut(&scene, &plan(&scene, 48, 1)) {
-            matcher
-                .place(&slice)
-                .into_iter()
-                .for_each(|tile| *used.entry(tile).or_default() += 1);
-        }
-        assert!(
-            used.len() > library().tiles.len() / 2,
-            "{} tiles",
-            used.len()
-        );
     }
 
     #[test]

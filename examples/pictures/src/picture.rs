@@ -67,7 +67,7 @@ impl Picture {
     ///
     /// If the picture has no pixels.
     pub fn to_png(&self) -> Vec<u8> {
-        encode_png(&self.0, None)
+        encode_png(&self.0)
     }
 
     /// Encodes the picture as a JPEG for a screen.
@@ -123,33 +123,24 @@ fn in_source(name: &str) -> impl FnOnce(Problem) -> Problem {
     }
 }
 
-/// Encodes a picture that has pixels as a PNG, with a text field of a keyword and a text.
-pub(super) fn encode_png(picture: &RgbImage, text: Option<(&str, String)>) -> Vec<u8> {
+/// Encodes a picture that has pixels as a PNG.
+pub(super) fn encode_png(picture: &RgbImage) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let written = write_png(picture, text, &mut bytes);
+    let written = png_encoder(&mut bytes, picture.dimensions())
+        .write_header()
+        .and_then(|mut writer| {
+            writer.write_image_data(picture.as_raw())?;
+            writer.finish()
+        });
     written.expect("writing a picture with pixels to memory cannot fail");
     bytes
 }
 
-fn write_png(
-    picture: &RgbImage,
-    text: Option<(&str, String)>,
-    out: &mut Vec<u8>,
-) -> Result<(), png::EncodingError> {
-    let mut encoder = png_encoder(out, picture.dimensions());
-    if let Some((keyword, text)) = text {
-        encoder.add_text_chunk(keyword.to_owned(), text)?;
-    }
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(picture.as_raw())?;
-    writer.finish()
-}
-
 /// An encoder of a PNG of this width and height.
-pub(super) fn png_encoder<W: Write>(
+pub(super) fn png_encoder<'a, W: Write>(
     out: W,
     (width, height): (u32, u32),
-) -> png::Encoder<'static, W> {
+) -> png::Encoder<'a, W> {
     let mut encoder = png::Encoder::new(out, width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_compression(png::Compression::Fast);

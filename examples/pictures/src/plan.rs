@@ -157,11 +157,6 @@ impl Plan {
         self.slice_rows(index).start
     }
 
-    /// The first row of pixels of the slice at `index` in the mosaic, or the mosaic's height past the last slice.
-    pub(super) fn slice_top(&self, index: u32) -> u32 {
-        self.first_row(index) * self.tile_size.pixels()
-    }
-
     fn pixels(&self, rows: u32) -> (u32, u32) {
         let side = self.tile_size.pixels();
         (self.columns * side, rows * side)
@@ -214,18 +209,11 @@ mod tests {
                 format!("the number of tiles across is {across}; 1 to 2000 are allowed")
             );
         }
-        let slices = Layout {
-            slices: 0,
-            ..LAYOUT
-        };
-        let huge = Layout {
-            across: 1_000,
-            tile_size: TileSize(64),
-            ..LAYOUT
-        };
+        let (slices, across) = (0, 1_000);
+        let tile_size = TileSize(64);
         for (layout, size, expected) in [
             (
-                slices,
+                Layout { slices, ..LAYOUT },
                 size,
                 "the number of slices is 0; at least 1 is needed",
             ),
@@ -240,7 +228,11 @@ mod tests {
                 "the mosaic would be 120×2400000 tiles; at most 1000000 are allowed",
             ),
             (
-                huge,
+                Layout {
+                    across,
+                    tile_size,
+                    ..LAYOUT
+                },
                 size,
                 "the mosaic would be 64000×42688 pixels; at most 400000000 are allowed",
             ),

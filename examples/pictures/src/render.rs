@@ -53,14 +53,14 @@ impl Renderer {
     pub fn render(&self, slice: &Slice, tile_size: TileSize, tint: f32) -> Picture {
         let tint = Tint::new(tint);
         let side = tile_size.pixels();
-        let columns = slice.columns() as usize;
+        let columns = slice.columns as usize;
         let placed = self.matcher.place(slice);
         let looks = own_looks(slice);
 
         let mut prepared: Vec<Option<Prepared>> = Vec::new();
         prepared.resize_with(self.library.tiles.len(), || None);
-        let rows = slice.rows().len() as u32;
-        let mut out = RgbImage::new(slice.columns() * side, rows * side);
+        let rows = slice.rows.len() as u32;
+        let mut out = RgbImage::new(slice.columns * side, rows * side);
         for (place, (tile, look)) in placed.iter().zip(&looks).enumerate() {
             let (row, column) = ((place / columns) as u32, (place % columns) as u32);
             let tile = *tile as usize;
@@ -74,12 +74,12 @@ impl Renderer {
 
 /// The features of the source in each place of the slice's own rows.
 fn own_looks(slice: &Slice) -> Vec<Features> {
-    let (shown, own) = (slice.shown(), slice.rows());
-    let picture = slice.picture();
-    let place = picture.width() / slice.columns();
+    let (shown, own) = (&slice.shown, &slice.rows);
+    let picture = &slice.picture;
+    let place = picture.width() / slice.columns;
     let (top, height) = ((own.start - shown.start) * place, own.len() as u32 * place);
     let own_part = crop_imm(picture, 0, top, picture.width(), height).to_image();
-    Features::of_grid(&own_part, slice.columns(), own.len() as u32)
+    Features::of_grid(&own_part, slice.columns, own.len() as u32)
 }
 
 /// A tile scaled to its size in the mosaic, to be tinted.
@@ -169,7 +169,5 @@ fn interpolate(field: &[f32; DIMENSIONS], across: Between, down: Between) -> [f3
     })
 }
 
-#[cfg(test)]
-mod looks;
 #[cfg(test)]
 mod tests;

@@ -1,23 +1,20 @@
 //! Cutting of the source picture into slices that can be rendered independently.
 
-use std::io::Cursor;
 use std::ops::Range;
 
 use image::RgbImage;
 use image::imageops::crop_imm;
 
-use super::error::{PictureError, Problem};
+use super::decode::decode_sized;
+use super::error::PictureError;
 use super::matcher::REACH;
 use super::picture::{Picture, encode_png};
-use super::plan::{Layout, MAX_TILES, Plan};
+use super::plan::Plan;
 use super::resample::{Area, scale};
 
 /// The side of a tile's place in a slice's picture, in pixels: two for each cell of the features, so
 /// that rounding to bytes has no visible effect.
 const PLACE: u32 = 6;
-
-/// The PNG text field that holds the [`Extent`] of a slice.
-const KEYWORD: &str = "mosaic-slice";
 
 /// A band of the source picture, scaled so that every tile's place is a square of pixels.
 ///
@@ -26,152 +23,59 @@ const KEYWORD: &str = "mosaic-slice";
 /// on the number of slices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
-    extent: Extent,
-    picture: RgbImage,
-}
-
-/// The part of the mosaic that a slice covers, in tiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extent {
-    index: u32,
-    columns: u32,
-    first: u32,
-    rows: u32,
-    above: u32,
-    below: u32,
+    /// The number of tiles across.
+    pub(super) columns: u32,
+    /// Its own rows of tiles, which are rendered.
+    pub(super) rows: Range<u32>,
+    /// The rows of tiles that its picture includes: its own and those around them.
+    pub(super) shown: Range<u32>,
+    pub(super) picture: RgbImage,
 }
 
 impl Slice {
     /// Scales the source picture and cuts it into the plan's slices, in order.
     pub fn cut(source: &Picture, plan: &Plan) -> impl Iterator<Item = Self> {
-        let (columns, rows) = (plan.columns(), plan.rows());
-        let area = Area::whole(&source.0);
-        let scaled = scale(&source.0, area, columns * PLACE, rows * PLACE);
+        let (width, height) = (plan.columns() * PLACE, plan.rows() * PLACE);
+        let scaled = scale(&source.0, Area::whole(&source.0), width, height);
         let plan = *plan;
         (0..plan.slices()).map(move |index| {
-            let own = plan.slice_rows(index);
-            let extent = Extent {
-                index,
-                columns,
-                first: own.start,
-                rows: own.len() as u32,
-                above: own.start.min(REACH),
-                below: (rows - own.end).min(REACH),
-            };
-            let (width, height) = extent.pixels();
-            let top = (extent.first - extent.above) * PLACE;
+            let shown = shown(&plan, index);
+            let (top, height) = (shown.start * PLACE, shown.len() as u32 * PLACE);
             let picture = crop_imm(&scaled, 0, top, width, height).to_image();
-            Self { extent, picture }
+            Self::of(&plan, index, picture)
         })
     }
 
-    /// Its index among the slices, from 0.
-    pub fn index(&self) -> u32 {
-        self.extent.index
-    }
-
-    /// The number of tiles across.
-    pub(super) fn columns(&self) -> u32 {
-        self.extent.columns
-    }
-
-    /// Its own rows of tiles, which are rendered.
-    pub(super) fn rows(&self) -> Range<u32> {
-        self.extent.first..self.extent.first + self.extent.rows
-    }
-
-    /// The rows of tiles that its picture includes: its own and those around them.
-    pub(super) fn shown(&self) -> Range<u32> {
-        let own = self.rows();
-        own.start - self.extent.above..own.end + self.extent.below
-    }
-
-    pub(super) fn picture(&self) -> &RgbImage {
-        &self.picture
-    }
-
-    /// Encodes the slice as a PNG, with its extent in a text field.
+    /// Encodes the slice as a PNG.
     pub fn encode(&self) -> Vec<u8> {
-        encode_png(&self.picture, Some((KEYWORD, self.extent.to_text())))
+        encode_png(&self.picture)
     }
 
-    /// Decodes what [`encode`](Self::encode) wrote.
+    /// Decodes the slice at `index` of a plan, from what [`encode`](Self::encode) wrote.
     ///
     /// # Errors
     ///
-    /// [`PictureError`] if the bytes are damaged or not a slice.
-    pub fn decode(bytes: &[u8]) -> Result<Self, PictureError> {
-        Ok(Self::read(bytes)?)
+    /// [`PictureError`] if the bytes are damaged or not such a slice.
+    pub fn decode(bytes: &[u8], plan: &Plan, index: u32) -> Result<Self, PictureError> {
+        let rows = shown(plan, index).len() as u32;
+        let picture = decode_sized(bytes, (plan.columns() * PLACE, rows * PLACE))?;
+        Ok(Self::of(plan, index, picture))
     }
 
-    fn read(bytes: &[u8]) -> Result<Self, Problem> {
-        let mut reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;
-        let info = reader.info();
-        let text = info
-            .uncompressed_latin1_text
-            .iter()
-            .find(|text| text.keyword == KEYWORD);
-        let text = text.ok_or(Problem::NotASlice("it has no text field `mosaic-slice`"))?;
-        let extent = Extent::from_text(&text.text).ok_or(Problem::NotASlice(
-            "its text field `mosaic-slice` is not the place of a slice in a mosaic",
-        ))?;
-        if extent.pixels() != (info.width, info.height)
-            || reader.output_color_type() != (png::ColorType::Rgb, png::BitDepth::Eight)
-        {
-            return Err(Problem::NotASlice(
-                "its size or colour type does not match its text field `mosaic-slice`",
-            ));
+    fn of(plan: &Plan, index: u32, picture: RgbImage) -> Self {
+        Self {
+            columns: plan.columns(),
+            rows: plan.slice_rows(index),
+            shown: shown(plan, index),
+            picture,
         }
-        let (width, height) = extent.pixels();
-        let mut pixels = vec![0; width as usize * height as usize * 3];
-        reader.next_frame(&mut pixels)?;
-        reader.finish()?;
-        let picture = RgbImage::from_raw(width, height, pixels)
-            .ok_or(Problem::NotASlice("its pixels do not fill it"))?;
-        Ok(Self { extent, picture })
     }
 }
 
-impl Extent {
-    fn pixels(&self) -> (u32, u32) {
-        let rows = self.above + self.rows + self.below;
-        (self.columns * PLACE, rows * PLACE)
-    }
-
-    fn to_text(self) -> String {
-        let Self {
-            index,
-            columns,
-            first,
-            rows,
-            above,
-            below,
-        } = self;
-        format!("1 {index} {columns} {first} {rows} {above} {below}")
-    }
-
-    fn from_text(text: &str) -> Option<Self> {
-        let numbers: Vec<u32> = text
-            .split(' ')
-            .map(|n| n.parse().ok())
-            .collect::<Option<_>>()?;
-        let &[1, index, columns, first, rows, above, below] = numbers.as_slice() else {
-            return None;
-        };
-        let possible = (1..=Layout::MAX_ACROSS).contains(&columns)
-            && (1..=MAX_TILES).contains(&(u64::from(columns) * u64::from(rows)))
-            && u64::from(rows) + u64::from(first) <= MAX_TILES
-            && above == first.min(REACH)
-            && below <= REACH;
-        possible.then_some(Self {
-            index,
-            columns,
-            first,
-            rows,
-            above,
-            below,
-        })
-    }
+/// The rows of a slice and those around them that its choices depend on.
+fn shown(plan: &Plan, index: u32) -> Range<u32> {
+    let own = plan.slice_rows(index);
+    own.start.saturating_sub(REACH)..(own.end + REACH).min(plan.rows())
 }
 
 #[cfg(test)]
@@ -179,57 +83,19 @@ mod tests {
     use super::*;
     use crate::testing::plan;
 
-    fn slices() -> Vec<Slice> {
+    #[test]
+    fn a_slice_survives_the_wire_and_another_is_refused() {
         let scene = Picture::scene(90, 60);
-        Slice::cut(&scene, &plan(&scene, 30, 3)).collect()
-    }
-
-    #[test]
-    fn a_slice_survives_the_wire() {
-        for slice in slices() {
-            assert_eq!(Slice::decode(&slice.encode()).expect("a slice"), slice);
+        let plan = plan(&scene, 30, 3);
+        let slices: Vec<_> = Slice::cut(&scene, &plan).collect();
+        let shown: Vec<_> = slices.iter().map(|slice| slice.shown.clone()).collect();
+        assert_eq!(shown, [0..13, 0..20, 6..20]);
+        for (slice, index) in slices.iter().zip(0..) {
+            let read = Slice::decode(&slice.encode(), &plan, index);
+            assert_eq!(read.expect("a slice"), *slice);
         }
-    }
-
-    #[test]
-    fn slices_show_what_is_around_them() {
-        let shown: Vec<_> = slices().iter().map(|s| (s.rows(), s.shown())).collect();
-        assert_eq!(shown, [(0..6, 0..13), (6..13, 0..20), (13..20, 6..20)]);
-    }
-
-    #[test]
-    fn what_is_no_slice_is_refused() {
-        let refused = |bytes: &[u8]| Slice::decode(bytes).expect_err("no slice").to_string();
-        let slice = slices().remove(1);
-        let bytes = slice.encode();
-        assert_eq!(refused(b"hello"), "the slice is damaged");
-        for cut in [20, bytes.len() / 2, bytes.len() - 5] {
-            assert_eq!(refused(&bytes[..cut]), "the slice is damaged", "{cut}");
-        }
-        let not_a_slice = |bytes: &[u8]| {
-            let error = refused(bytes);
-            assert!(error.starts_with("the picture is not a slice: "), "{error}");
-        };
-        not_a_slice(&encode_png(&slice.picture, None));
-        for (rows, above, first) in [
-            (8, 6, 6),
-            (7, 5, 6),
-            (7, 6, 7),
-            (0, 6, 6),
-            (7, 6, u32::MAX),
-            (u32::MAX / 32, 6, 6),
-        ] {
-            let extent = Extent {
-                rows,
-                above,
-                first,
-                ..slice.extent
-            };
-            let forged = Slice {
-                extent,
-                ..slice.clone()
-            };
-            not_a_slice(&forged.encode());
-        }
+        let bytes = slices[1].encode();
+        assert!(Slice::decode(&bytes, &plan, 0).is_err());
+        assert!(Slice::decode(&bytes[..bytes.len() / 2], &plan, 1).is_err());
     }
 }

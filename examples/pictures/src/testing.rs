@@ -34,9 +34,7 @@ pub(super) static TILES: LazyLock<Vec<(String, RgbImage)>> = LazyLock::new(draw_
 /// Every third of the built-in tiles.
 pub(super) fn library() -> Library {
     let third = TILES.iter().step_by(3);
-    let files: Vec<_> = third
-        .map(|(name, tile)| (name, encode_png(tile, None)))
-        .collect();
+    let files: Vec<_> = third.map(|(name, tile)| (name, encode_png(tile))).collect();
     load(&files)
 }
 

@@ -3,23 +3,70 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use mosaic::storage::store::Store;
+use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::messages::SliceRequest;
-use mosaic::workflow::roles::Settings;
+use mosaic::workflow::roles::{Settings, Totals};
 use queue_agent::{AgentBuilder, AgentHandle, InstanceTarget, Processes};
 use queue_runtime::{Failure, QueueService};
 
-use super::arguments::{Location, Scaling};
+use super::arguments::{Location, Scaling, or_cores};
 use super::location::is_durable;
+use super::log::QUIET;
 
 /// The pause between two looks of the agent at the queue.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// All roles: in this process, or with processors that an agent starts.
+pub(crate) struct Workers {
+    pub(crate) roles: Embedded,
+    agent: Option<AgentHandle>,
+}
+
+impl Workers {
+    /// Starts the roles, with this number of processors or those of an agent, if that is asked for.
+    pub(crate) fn start(
+        (service, store): (&QueueService, &Store),
+        (data, location): (&Path, &Location),
+        (processors, scaling): (Option<u16>, &Scaling),
+        settings: &Settings,
+    ) -> Result<Self, Failure> {
+        let processors = match &scaling.instances {
+            Some(_) => 0,
+            None => or_cores(processors),
+        };
+        let roles = Embedded::start(service, store, processors, settings)?;
+        let one = Settings {
+            tasks: 1,
+            ..*settings
+        };
+        let agent = agent(service, scaling, (data, location), &one, Some(QUIET))?;
+        Ok(Self { roles, agent })
+    }
+
+    /// Starts only the broker.
+    pub(crate) fn broker(service: &QueueService, store: &Store, settings: &Settings) -> Self {
+        let roles = Embedded::broker(service, store, settings);
+        Self { roles, agent: None }
+    }
+
+    /// Waits up to `grace` for handlers to finish, then stops.
+    pub(crate) async fn shutdown(&mut self, grace: Duration) -> Totals {
+        let agent = self.agent.take();
+        let agent = async {
+            if let Some(agent) = agent {
+                agent.shutdown().await;
+            }
+        };
+        tokio::join!(self.roles.shutdown(grace), agent).0
+    }
+}
 
 /// Starts an agent that runs processors, as many as the slices that wait need, if that is asked for.
 pub(crate) fn agent(
     service: &QueueService,
     scaling: &Scaling,
-    data: &Path,
-    location: &Location,
+    (data, location): (&Path, &Location),
     settings: &Settings,
     log: Option<&str>,
 ) -> Result<Option<AgentHandle>, Failure> {
@@ -27,9 +74,7 @@ pub(crate) fn agent(
         return Ok(None);
     };
     let mut command = processor(data, location, settings)?;
-    if let Some(log) = log
-        && std::env::var_os("RUST_LOG").is_none()
-    {
+    if let (Some(log), Err(_)) = (log, std::env::var("RUST_LOG")) {
         command.env("RUST_LOG", log);
     }
     let policy = InstanceTarget::new(instances, scaling.within);

@@ -2,18 +2,23 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use mosaic::storage::library_store::{MAX_LIBRARY, MAX_PICTURE, is_picture};
+use mosaic::storage::libraries::{MAX_LIBRARY, MAX_PICTURE, is_picture};
 use mosaic::workflow::client::Job;
-use pictures::{Library, Picture, Size};
+use pictures::{Library, Picture, PictureError, Size};
 use queue_runtime::Failure;
 
 use super::arguments;
 
+/// Names and contents.
+pub(super) type Files = Vec<(String, Vec<u8>)>;
+/// Names of tiles that are left out, with the reasons.
+type Skipped = Vec<(String, PictureError)>;
+
 /// Reads or draws the pictures, and makes a job of them. `tiles` are those of a container, if one is given.
 pub(super) fn job(
     picture: &arguments::Picture,
-    tiles: Option<Vec<(String, Vec<u8>)>>,
-) -> Result<Job, Failure> {
+    tiles: Option<Files>,
+) -> Result<(Job, Skipped), Failure> {
     let (image_name, image) = match &picture.image {
         Some(path) => {
             let (name, bytes) = (name(path), read(path, MAX_PICTURE)?);
@@ -25,24 +30,25 @@ pub(super) fn job(
             ("the built-in scene".to_owned(), scene.to_png())
         }
     };
-    let library = match (tiles, &picture.library) {
-        (Some(tiles), _) => tiles,
+    let (library, skipped) = match (tiles, &picture.library) {
+        (Some(tiles), _) => Library::load(&tiles)?,
         (None, Some(folder)) => library(folder)?,
-        (None, None) => Library::built_in_files(),
+        (None, None) => Library::load(&Library::built_in_files())?,
     };
-    Ok(Job {
+    let job = Job {
         image_name,
         image,
-        library,
+        library: library.into(),
         tile_size: picture.tile_size,
         across: picture.across,
         slices: picture.slices,
         tint: picture.tint,
-    })
+    };
+    Ok((job, skipped))
 }
 
-/// Reads the files of a folder and its subfolders whose names are those of pictures.
-pub(super) fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+/// Reads the pictures of a folder and its subfolders as tiles.
+pub(super) fn library(folder: &Path) -> Result<(Library, Skipped), Failure> {
     let mut paths = Vec::new();
     find(folder, &mut paths)?;
     if paths.is_empty() {
@@ -67,7 +73,7 @@ pub(super) fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> 
         let within = path.strip_prefix(folder).unwrap_or(&path);
         files.push((within.to_string_lossy().replace('\\', "/"), bytes));
     }
-    Ok(files)
+    Ok(Library::load(&files)?)
 }
 
 /// Adds the paths of the pictures in a folder. Links to folders are not followed, since they may form a

@@ -1,10 +1,12 @@
 use std::path::Path;
 
+use mosaic::storage::libraries::MAX_LIBRARY;
 use mosaic::storage::store::Store;
 use mosaic::workflow::queues::create_queues;
 use queue_runtime::{Failure, QueueService};
 
 use super::arguments::Location;
+use super::job::Files;
 
 /// Opens the queues and the blobs.
 pub(super) async fn open(
@@ -14,17 +16,27 @@ pub(super) async fn open(
     let store = store(data, location).await?;
     let queue = match &location.queue {
         Some(url) => url.clone(),
-        None => {
-            std::fs::create_dir_all(data)?;
-            format!("sqlite:{}", data.join("queues.db").display())
-        }
+        None => format!("sqlite:{}", data.join("queues.db").display()),
     };
+    if location.queue.is_none() {
+        std::fs::create_dir_all(data)?;
+    }
     let mut service = QueueService::builder(&queue);
     if let Some(client_id) = &location.client_id {
         service = service.client_id(client_id);
     }
     if let Ok(url) = std::env::var("NATS_URL") {
-        service = service.notifier(nats::connect(&url).await?);
+        #[cfg(feature = "nats")]
+        {
+            let nats = queue_runtime::notify::NatsNotifier::connect(&url).await?;
+            service = service.notifier(std::sync::Arc::new(nats));
+        }
+        #[cfg(not(feature = "nats"))]
+        return Err(format!(
+            "`NATS_URL` is set to {url:?}, and this program was built without the feature `nats`; build it with \
+             `cargo build --release -p mosaic --features nats`"
+        )
+        .into());
     }
     let service = service.connect().await?;
     create_queues(&service).await?;
@@ -33,8 +45,7 @@ pub(super) async fn open(
 
 async fn store(data: &Path, location: &Location) -> Result<Store, Failure> {
     Ok(match account(location) {
-        Some(Account::Blobs(url)) => azure::open(url).await?,
-        Some(Account::Queues(url)) => azure::open_beside(url).await?,
+        Some(url) => Store::beside(&QueueService::connect(url).await?).await?,
         None => Store::folder(&data.join("blobs"))?,
     })
 }
@@ -52,19 +63,22 @@ pub(super) async fn existing_store(location: &Location) -> Result<Store, Failure
 }
 
 /// Reads the pictures in a container beside the blobs, with their names.
-pub(super) async fn pictures(
-    container: &str,
-    location: &Location,
-) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    match account(location) {
-        Some(Account::Blobs(url)) => azure::pictures(url, container).await,
-        Some(Account::Queues(url)) => azure::pictures_beside(url, container).await,
-        None => Err(format!(
-            "read the container `{container}`: the blobs are in a folder; use `--library FOLDER`, or name a \
-             storage account"
-        )
-        .into()),
+pub(super) async fn pictures(container: &str, location: &Location) -> Result<Files, Failure> {
+    let failed =
+        |reason: &str| Failure::from(format!("read the container `{container}`: {reason}"));
+    let Some(url) = account(location) else {
+        return Err(failed(
+            "the blobs are in a folder; use `--library FOLDER`, or name a storage account",
+        ));
+    };
+    let store = Store::in_container(&QueueService::connect(url).await?, container)?;
+    let files = store.pictures(MAX_LIBRARY).await?;
+    if files.is_empty() {
+        return Err(failed(
+            "it has no pictures; blobs that end in .png, .jpg or .jpeg were looked for",
+        ));
     }
+    Ok(files)
 }
 
 /// Whether requests outlive a run without a data folder of its own.
@@ -72,18 +86,11 @@ pub(crate) fn is_durable(location: &Location) -> bool {
     location.data.is_some() || account(location).is_some()
 }
 
-/// The account that has the blobs.
-enum Account<'a> {
-    Blobs(&'a str),
-    Queues(&'a str),
-}
-
-fn account(location: &Location) -> Option<Account<'_>> {
+/// The account that has the blobs, unless a folder has them.
+fn account(location: &Location) -> Option<&str> {
     match (&location.blobs, &location.queue) {
-        (Some(blobs), _) => Some(Account::Blobs(blobs)),
-        (None, Some(queue)) if location.data.is_none() && is_azure(queue) => {
-            Some(Account::Queues(queue))
-        }
+        (Some(blobs), _) => Some(blobs),
+        (None, Some(queue)) if location.data.is_none() && is_azure(queue) => Some(queue),
         _ => None,
     }
 }
@@ -96,86 +103,6 @@ fn is_azure(queue: &str) -> bool {
         || (scheme.is_empty() && queue.contains('='))
 }
 
-#[cfg(feature = "azure")]
-mod azure {
-    use mosaic::storage::azure::{Account, AzureError, container_pictures};
-    use mosaic::storage::store::Store;
-    use queue_runtime::Failure;
-
-    pub(super) async fn open(blobs: &str) -> Result<Store, AzureError> {
-        Store::azure(Account::parse(blobs)).await
-    }
-
-    pub(super) async fn open_beside(queue: &str) -> Result<Store, AzureError> {
-        Store::azure(Account::beside(queue)).await
-    }
-
-    type Pictures = Result<Vec<(String, Vec<u8>)>, Failure>;
-
-    pub(super) async fn pictures(blobs: &str, container: &str) -> Pictures {
-        Ok(container_pictures(Account::parse(blobs), container).await?)
-    }
-
-    pub(super) async fn pictures_beside(queue: &str, container: &str) -> Pictures {
-        Ok(container_pictures(Account::beside(queue), container).await?)
-    }
-}
-
-#[cfg(not(feature = "azure"))]
-mod azure {
-    use mosaic::storage::store::Store;
-    use queue_runtime::Failure;
-
-    const MISSING_FEATURE: &str = "this program was built without the feature `azure`; build it with \
-                                   `cargo build --release -p mosaic --features azure`";
-
-    pub(super) async fn open(_blobs: &str) -> Result<Store, Failure> {
-        Err(MISSING_FEATURE.into())
-    }
-
-    pub(super) async fn open_beside(_queue: &str) -> Result<Store, Failure> {
-        Err(MISSING_FEATURE.into())
-    }
-
-    type Pictures = Result<Vec<(String, Vec<u8>)>, Failure>;
-
-    pub(super) async fn pictures(_blobs: &str, _container: &str) -> Pictures {
-        Err(MISSING_FEATURE.into())
-    }
-
-    pub(super) async fn pictures_beside(_queue: &str, _container: &str) -> Pictures {
-        Err(MISSING_FEATURE.into())
-    }
-}
-
-#[cfg(feature = "nats")]
-mod nats {
-    use std::sync::Arc;
-
-    use queue_runtime::Failure;
-    use queue_runtime::notify::{NatsNotifier, Notifier};
-
-    pub(super) async fn connect(url: &str) -> Result<Arc<dyn Notifier>, Failure> {
-        Ok(Arc::new(NatsNotifier::connect(url).await?))
-    }
-}
-
-#[cfg(not(feature = "nats"))]
-mod nats {
-    use std::sync::Arc;
-
-    use queue_runtime::Failure;
-    use queue_runtime::notify::Notifier;
-
-    pub(super) async fn connect(_url: &str) -> Result<Arc<dyn Notifier>, Failure> {
-        Err(
-            "`NATS_URL` is set, and this program was built without the feature `nats`; build it with \
-             `cargo build --release -p mosaic --features nats`"
-                .into(),
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,8 +113,7 @@ mod tests {
             "azure://acct",
             "https://acct.queue.core.windows.net/?sig=x",
             "UseDevelopmentStorage=true",
-            "AccountName=a;AccountKey=b;QueueEndpoint=http://127.0.0.1:1/a",
-            "accountname=a;accountkey=b",
+            "accountname=a;accountkey=b;QueueEndpoint=http://127.0.0.1:1/a",
         ] {
             assert!(is_azure(queue), "{queue}");
         }

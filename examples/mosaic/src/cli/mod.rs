@@ -1,7 +1,6 @@
 mod agent;
 mod arguments;
 mod bars;
-mod clean;
 mod job;
 mod location;
 mod log;
@@ -13,10 +12,9 @@ mod status;
 
 pub(crate) use arguments::{Arguments, Command};
 pub(crate) use bars::Bars;
-pub(crate) use clean::clean;
 pub(crate) use log::{QUIET, log};
 pub(crate) use role::role;
 pub(crate) use run::{run, submit};
 #[cfg(feature = "web")]
 pub(crate) use serve::serve;
-pub(crate) use status::status;
+pub(crate) use status::{clean, status};

@@ -32,8 +32,7 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
     let agent = processors(
         &service,
         &arguments.scaling,
-        &data,
-        location,
+        (&data, location),
         &settings,
         None,
     )?;

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use mosaic::output::Output;
 use mosaic::storage::blob::BlobName;
 use mosaic::workflow::client::{Client, Job};
-use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::messages::{Figures, ImageOutcome};
 use mosaic::workflow::roles::Settings;
 use queue_runtime::meter::TransactionKind;
@@ -15,22 +14,21 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 use super::Bars;
-use super::agent::agent;
+use super::agent::Workers;
 use super::arguments::{Location, Picture, Run, Submit, or_cores};
 use super::job::job;
 use super::location::{is_durable, open, pictures};
-use super::log::QUIET;
 
 /// The time that handlers have to finish once the mosaic is complete, or after a signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Makes a mosaic with all roles in this process.
-pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: Run, bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
-    let (picture, location) = (arguments.picture, arguments.location);
+    let (picture, location) = (&arguments.picture, &arguments.location);
     let mut signals = StopSignals::new()?;
-    let request = request(&picture)?;
-    let going_on = if is_durable(&location) {
+    let request = request(picture)?;
+    let going_on = if is_durable(location) {
         format!("to go on, repeat the command with `--request-id {request}`")
     } else {
         "with `--data FOLDER` and `--request-id ID`, the same command goes on after a stop"
@@ -44,64 +42,49 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
             (temporary.path().to_owned(), Some(temporary))
         }
     };
-    bars.read();
     let ready = async {
-        let job = read(&picture, &location).await?;
-        Ok::<_, Failure>((job, open(&data, &location).await?))
+        let job = read(picture, location, &bars).await?;
+        Ok::<_, Failure>((job, open(&data, location).await?))
     };
     let (job, (service, store)) = tokio::select! {
         ready = ready => ready?,
         _ = signals.next() => return Err(stopped(&going_on)),
     };
-    let processors = match &arguments.scaling.instances {
-        Some(_) => 0,
-        None => or_cores(arguments.processors),
-    };
     let settings = Settings {
         pace: arguments.pace,
         ..Settings::default()
     };
-    let mut roles = Embedded::start(&service, &store, processors, &settings)?;
-    let one = Settings {
-        tasks: 1,
-        ..settings
-    };
-    // Their progress is that of this process's bars.
-    let agent = agent(
-        &service,
-        &arguments.scaling,
-        &data,
-        &location,
-        &one,
-        Some(QUIET),
+    let scaling = &arguments.scaling;
+    let mut workers = Workers::start(
+        (&service, &store),
+        (&data, location),
+        (arguments.processors, scaling),
+        &settings,
     )?;
-    let tiles = job.library.len();
+    let tiles = job.library.tile_count();
     let client = Client::new(service.clone(), store);
     let made = tokio::select! {
-        made = make(&client, job, &picture, &request, &mut bars) => made,
-        failure = roles.failed() => Err(failure),
+        made = make(&client, job, picture, &request, &bars) => made,
+        failure = workers.roles.failed() => Err(failure),
         _ = signals.next() => Err(stopped(&going_on)),
     };
-    let stopping = async {
-        let processors = async {
-            if let Some(agent) = agent {
-                agent.shutdown().await;
-            }
-        };
-        tokio::join!(roles.shutdown(GRACE), processors)
-    };
     let totals = tokio::select! {
-        (totals, ()) = stopping => Some(totals),
+        totals = workers.shutdown(GRACE) => Some(totals),
         // It stops the roles at once, whether it is the first or follows the one that stopped the job.
         _ = signals.next() => None,
     };
     let made = made?;
-    save(&client, &made, &picture, &request, &mut signals, temporary).await?;
+    tokio::select! {
+        saved = save(&client, &made, picture, &request, temporary) => saved?,
+        _ = signals.next() => return Err(stopped(&going_on)),
+    }
     println!("{}", describe(&made.figures, &picture.out, tiles));
-    let processors = match (arguments.scaling.instances, processors) {
-        (Some(range), _) => format!("{} to {} processors", range.start(), range.end()),
-        (None, 1) => "1 processor".to_owned(),
-        (None, number) => format!("{number} processors"),
+    let processors = match &scaling.instances {
+        Some(range) => format!("{} to {} processors", range.start(), range.end()),
+        None => match or_cores(arguments.processors) {
+            1 => "1 processor".to_owned(),
+            number => format!("{number} processors"),
+        },
     };
     let handled = totals.map_or_else(String::new, |totals| {
         let messages = totals.completed + totals.poisoned;
@@ -118,29 +101,27 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
 }
 
 /// Submits a job to roles in other processes, and waits for the mosaic.
-pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Failure> {
+pub(crate) async fn submit(arguments: Submit, bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
-    let (picture, location) = (arguments.picture, arguments.location);
+    let (picture, location) = (&arguments.picture, &arguments.location);
     let mut signals = StopSignals::new()?;
-    let request = request(&picture)?;
-    let going_on =
-        format!("the roles go on; repeat the command with `--request-id {request}` for the mosaic");
+    let request = request(picture)?;
     picture.out.check()?;
-    bars.read();
     let making = async {
-        let job = read(&picture, &location).await?;
-        let (service, store) = open(&location.folder(), &location).await?;
-        let tiles = job.library.len();
+        let job = read(picture, location, &bars).await?;
+        let (service, store) = open(&location.folder(), location).await?;
+        let tiles = job.library.tile_count();
         let client = Client::new(service, store);
-        let made = make(&client, job, &picture, &request, &mut bars).await?;
-        Ok::<_, Failure>((client, made, tiles))
+        let made = make(&client, job, picture, &request, &bars).await?;
+        save(&client, &made, picture, &request, None).await?;
+        Ok::<_, Failure>((made.figures, tiles))
     };
-    let (client, made, tiles) = tokio::select! {
+    let going_on =
+        format!("the roles go on; repeat the command with `--request {request}` for the mosaic");
+    let (figures, tiles) = tokio::select! {
         made = making => made?,
         _ = signals.next() => return Err(stopped(&going_on)),
     };
-    save(&client, &made, &picture, &request, &mut signals, None).await?;
-    let figures = made.figures;
     println!("{}", describe(&figures, &picture.out, tiles));
     println!(
         "made in {:.1?}; {} messages, {} retries; request {request}",
@@ -158,13 +139,19 @@ fn request(picture: &Picture) -> Result<RequestId, Failure> {
     })
 }
 
-async fn read(picture: &Picture, location: &Location) -> Result<Job, Failure> {
+async fn read(picture: &Picture, location: &Location, bars: &Bars) -> Result<Job, Failure> {
+    bars.step("reading");
     let tiles = match &picture.library_container {
         Some(container) => Some(pictures(container, location).await?),
         None => None,
     };
     let picture = picture.clone();
-    spawn_blocking(move || job(&picture, tiles)).await?
+    let (job, skipped) = spawn_blocking(move || job(&picture, tiles)).await??;
+    for (name, error) in skipped {
+        let reason = Failure::reject(error).chain();
+        bars.warn(&format!("skipped the tile `{name}`: {reason}"));
+    }
+    Ok(job)
 }
 
 /// A complete mosaic.
@@ -180,31 +167,20 @@ async fn make(
     job: Job,
     picture: &Picture,
     request: &RequestId,
-    bars: &mut Bars,
+    bars: &Bars,
 ) -> Result<Made, Failure> {
-    client
-        .submit(job, request, |progress| bars.show(progress))
-        .await?;
-    let outcome = client
-        .follow(request, picture.timeout, |progress| bars.show(progress))
-        .await?;
-    match client.skipped_tiles(request).await {
-        Ok(skipped) => (skipped.iter())
-            .for_each(|(name, reason)| bars.warn(&format!("skipped the tile `{name}`: {reason}"))),
-        Err(error) => {
-            let error = Failure::retry(error).chain();
-            bars.warn(&format!("failed to read which tiles were skipped: {error}"));
-        }
-    }
+    bars.step("uploading");
+    client.submit(job, request).await?;
+    bars.step("planning");
+    let progress = |done, total| bars.slices(done, total);
+    let outcome = client.follow(request, picture.timeout, progress).await?;
+    bars.finish();
     match outcome {
-        ImageOutcome::Done { image, figures } => {
-            bars.finish();
-            Ok(Made {
-                png: client.mosaic(request, &image).await?,
-                image,
-                figures,
-            })
-        }
+        ImageOutcome::Done { image, figures } => Ok(Made {
+            png: client.mosaic(request, &image).await?,
+            image,
+            figures,
+        }),
         ImageOutcome::Failed { reason } => {
             discard(client, picture, request).await;
             Err(reason.into())
@@ -218,24 +194,13 @@ async fn save(
     made: &Made,
     picture: &Picture,
     request: &RequestId,
-    signals: &mut StopSignals,
     temporary: Option<TempDir>,
 ) -> Result<(), Failure> {
-    let out = picture.out.path().display();
-    let saved = tokio::select! {
-        saved = picture.out.save(made.png.clone()) => saved.map_err(Failure::from),
-        _ = signals.next() => Err(stopped(&format_args!("`{out}` is not written"))),
-    };
-    saved.map_err(|error| kept(error, made, &picture.out, temporary))?;
-    tokio::select! {
-        () = discard(client, picture, request) => Ok(()),
-        _ = signals.next() => {
-            let left = format_args!(
-                "`{out}` is written; `mosaic clean` removes what is left of request {request}"
-            );
-            Err(stopped(&left))
-        }
+    if let Err(error) = picture.out.save(made.png.clone()).await {
+        return Err(kept(error.into(), made, &picture.out, temporary));
     }
+    discard(client, picture, request).await;
+    Ok(())
 }
 
 /// Removes the blobs of a finished request, unless they are to be kept.

@@ -3,7 +3,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use mosaic::web::{Pages, Tiles};
-use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::roles::Settings;
 use pictures::Library;
 use queue_cost::PriceTable;
@@ -11,8 +10,8 @@ use queue_runtime::Failure;
 use queue_runtime::service::StopSignals;
 use web_guard::Guard;
 
-use super::agent::agent;
-use super::arguments::{Serve, or_cores};
+use super::agent::Workers;
+use super::arguments::Serve;
 use super::job::library;
 use super::location::open;
 
@@ -37,24 +36,14 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
         pace: arguments.pace,
         ..Settings::default()
     };
-    let mut roles = if arguments.broker_only {
-        Embedded::broker(&service, &store, &settings)
+    let mut workers = if arguments.broker_only {
+        Workers::broker(&service, &store, &settings)
     } else {
-        let processors = match &arguments.scaling.instances {
-            Some(_) => 0,
-            None => or_cores(arguments.processors),
-        };
-        Embedded::start(&service, &store, processors, &settings)?
+        let processors = (arguments.processors, &arguments.scaling);
+        Workers::start((&service, &store), (&data, location), processors, &settings)?
     };
-    let one = Settings {
-        tasks: 1,
-        ..settings
-    };
-    let scaling = &arguments.scaling;
-    let agent = agent(&service, scaling, &data, location, &one, None)?;
-    let mut tiles = vec![Tiles::new("built-in tiles", || {
-        Ok(Library::built_in_files())
-    })];
+    let built_in = || Ok(Library::load(&Library::built_in_files())?);
+    let mut tiles = vec![Tiles::new("built-in tiles", built_in)];
     for folder in arguments.library.clone() {
         let name = folder.display().to_string();
         tiles.push(Tiles::new(name, move || library(&folder)));
@@ -67,17 +56,12 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
     let ended = tokio::select! {
         () = &mut serving => unreachable!("only `end` ends it"),
         () = pages.run() => Ok(()),
-        failure = roles.failed() => Err(failure),
+        failure = workers.roles.failed() => Err(failure),
         _ = signals.next() => Ok(()),
     };
     let stopping = async {
         tokio::join!(serving, pages.end());
-        let agent = async {
-            if let Some(agent) = agent {
-                agent.shutdown().await;
-            }
-        };
-        tokio::join!(roles.shutdown(GRACE), agent)
+        workers.shutdown(GRACE).await
     };
     tokio::select! {
         _ = stopping => {}

@@ -2,13 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
-use object_store::path::Path;
 use queue_runtime::RequestId;
 use serde::{Deserialize, Serialize};
 
 use pictures::Fingerprint;
 
-/// A container of blobs.
+/// What blobs are for: the first part of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
     /// Source pictures.
@@ -23,24 +22,27 @@ pub enum Container {
     ImageOutput,
     /// Status records of requests.
     Status,
-    /// Results of work that is done once, if the queues are in a storage account.
-    Results,
 }
 
 impl Container {
-    /// All containers, in the order of their declaration.
-    pub(crate) const ALL: [Self; 7] = [
+    const ALL: [Self; 6] = [
         Self::ImageInput,
         Self::ImageLibrary,
         Self::SliceRequest,
         Self::SliceResponse,
         Self::ImageOutput,
         Self::Status,
-        Self::Results,
+    ];
+
+    /// Those with a folder for each request, which is not needed when the mosaic is saved.
+    pub(crate) const OF_REQUESTS: [Self; 4] = [
+        Self::ImageInput,
+        Self::SliceRequest,
+        Self::SliceResponse,
+        Self::ImageOutput,
     ];
 
     /// The container's name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::ImageInput => "imageinput",
@@ -49,7 +51,6 @@ impl Container {
             Self::SliceResponse => "sliceresponse",
             Self::ImageOutput => "imageoutput",
             Self::Status => "status",
-            Self::Results => "results",
         }
     }
 }
@@ -75,7 +76,6 @@ const MAX_NAME: usize = 512;
 impl BlobName {
     /// Makes a name of parts that may be any text. Bytes that a name cannot hold are written as `_`
     /// and two hexadecimal digits; a part that gets too long is cut and ends in a hash.
-    #[must_use]
     pub fn new(container: Container, parts: &[&str]) -> Self {
         let mut name = container.name().to_owned();
         for part in parts {
@@ -86,58 +86,42 @@ impl BlobName {
     }
 
     /// The name of a request's source picture.
-    #[must_use]
     pub fn source(request: &RequestId) -> Self {
-        Self::new(Container::ImageInput, &[request.as_str()])
+        Self::new(Container::ImageInput, &[request.as_str(), "source"])
     }
 
     /// The name of a slice of a request's source picture.
-    #[must_use]
     pub fn slice(request: &RequestId, sequence: u32) -> Self {
         let file = format!("{sequence:04}.png");
         Self::new(Container::SliceRequest, &[request.as_str(), &file])
     }
 
     /// The name of a rendered slice of a request.
-    #[must_use]
     pub fn rendered(request: &RequestId, sequence: u32) -> Self {
         let file = format!("{sequence:04}.png");
         Self::new(Container::SliceResponse, &[request.as_str(), &file])
     }
 
     /// The name of a request's mosaic.
-    #[must_use]
     pub fn mosaic(request: &RequestId) -> Self {
-        let file = format!("{}.png", request.as_str());
-        Self::new(Container::ImageOutput, &[&file])
+        Self::new(Container::ImageOutput, &[request.as_str(), "mosaic.png"])
     }
 
     /// The name of a status record of a request.
-    #[must_use]
     pub fn status(request: &RequestId, record: &[&str]) -> Self {
         let mut parts = vec![request.as_str()];
         parts.extend_from_slice(record);
         Self::new(Container::Status, &parts)
     }
 
-    /// The name of a file of a tile library.
-    #[must_use]
-    pub fn library(library: Fingerprint, file: &str) -> Self {
-        Self::new(Container::ImageLibrary, &[&library.to_string(), file])
+    /// The name of a tile library.
+    pub fn library(library: Fingerprint) -> Self {
+        Self::new(Container::ImageLibrary, &[&library.to_string()])
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// The container, and the path of the blob in the container.
-    pub(crate) fn location(&self) -> (Container, Path) {
-        let (first, path) = self.0.split_once('/').unwrap_or((&self.0, ""));
-        let container = Container::ALL.into_iter().find(|one| one.name() == first);
-        let path = Path::parse(path).expect("every part of a name is a valid path segment");
-        (container.expect("a name starts with a container"), path)
     }
 }
 
@@ -210,54 +194,31 @@ mod tests {
     fn every_request_id_has_a_distinct_name() {
         let long = "x".repeat(1024);
         let longer = format!("{long}y");
-        let ids = [
-            "0197",
-            "..",
-            ".",
-            "../../etc",
-            "a/b",
-            "a_2fb",
-            "A",
-            "a",
-            "ä ö",
-            "c:\\x",
-            "%2e%2e",
-            &long,
-            &longer,
-        ];
+        let ids = "0197 .. . ../../etc a/b a_2fb A a ä c:\\x %2e%2e";
+        let ids: Vec<&str> = ids.split(' ').chain([&*long, &longer]).collect();
         let name = |id: &str| BlobName::new(Container::Status, &[id, "plan.json"]);
         for (at, id) in ids.iter().enumerate() {
             let text = String::from(name(id));
             assert_eq!(BlobName::try_from(text.clone()), Ok(name(id)), "{text}");
             assert_eq!(text.matches('/').count(), 2, "{text}");
-            let (container, path) = name(id).location();
-            assert_eq!(format!("{}/{path}", container.name()), text);
             assert!(
                 ids[..at].iter().all(|other| name(other) != name(id)),
                 "{id}"
             );
         }
         let request = RequestId::new("a/b").expect("an id");
-        assert_eq!(BlobName::mosaic(&request).as_str(), "imageoutput/a_2fb.png");
+        assert_eq!(
+            BlobName::mosaic(&request).as_str(),
+            "imageoutput/a_2fb/mosaic.png"
+        );
     }
 
     #[test]
     fn names_outside_the_containers_are_refused() {
-        for name in [
-            "",
-            "status",
-            "status/",
-            "/status/a",
-            "etc/passwd",
-            "status/../x",
-            "status/a//b",
-            "status/.git",
-            "status/A",
-            "status/a\\b",
-            "status/a%2fb",
-            "status/ä",
-            &format!("status/{}", "x".repeat(121)),
-        ] {
+        let long = format!("status/{}", "x".repeat(121));
+        let names = "status status/ /status/a etc/passwd status/../x status/a//b status/.git status/A status/a\\b \
+                     status/a%2fb status/ä";
+        for name in names.split(' ').chain(["", &long]) {
             assert!(BlobName::try_from(name.to_owned()).is_err(), "{name}");
         }
     }

@@ -1,33 +1,41 @@
-//! Blob storage: in a local folder, in memory or in an Azure Storage account.
+//! Blob storage: the library's own store of payloads, which is a folder, memory or a container of an Azure Storage account.
 
-use std::error::Error;
-use std::fmt;
+use std::future::Future;
+use std::io::ErrorKind;
 use std::ops::AddAssign;
-use std::path::Path as FilePath;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
-use bytes::Bytes;
-use futures_util::TryStreamExt as _;
-use futures_util::stream::BoxStream;
-use object_store::local::LocalFileSystem;
-use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::prefix::PrefixStore;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
-use queue_runtime::idempotency::ObjectResults;
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use queue_runtime::backend::Created;
+use queue_runtime::payloads::{MemoryPayloads, ObjectPayloads, PayloadStore, StoredObject};
+use queue_runtime::{Error, QueueService, StorageRetry};
 use tokio::sync::watch;
 
-use crate::storage::blob::{BlobName, Container};
-use crate::storage::links::Links;
-use crate::storage::object_error::{describe, is_about_container};
+use crate::storage::blob::BlobName;
+use crate::storage::libraries::is_picture;
 use pictures::Size;
 
-/// The containers and their blobs. Clones share them.
-#[derive(Clone)]
+/// The container of the blobs in a storage account.
+const CONTAINER: &str = "mosaic";
+/// The number of bytes that are read at a time.
+const PART: usize = 8 << 20;
+/// The maximum number of concurrent reads.
+const CONCURRENCY: usize = 8;
+/// The number of tries of a request that fails. Handlers are retried anyway, and a client should soon report an unreachable
+/// account.
+const TRIES: u32 = 5;
+
+/// The blobs, none of which ever changes. Clones share them.
+///
+/// Each method returns a [`StoreError`] if the storage fails.
+#[derive(Debug, Clone)]
 pub struct Store {
-    /// In the order of [`Container::ALL`].
-    containers: Arc<[Arc<dyn ObjectStore>; Container::ALL.len()]>,
-    links: Links,
+    objects: Arc<dyn PayloadStore>,
+    /// The folder of the blobs, if they are in one.
+    folder: Option<Arc<Path>>,
     /// Counts the status records that this process has created.
     recorded: watch::Sender<u64>,
 }
@@ -40,13 +48,19 @@ pub enum StoreError {
     #[error("the blob `{0}` does not exist")]
     Missing(BlobName),
     /// The blob is too large.
-    #[error("the blob `{name}` has {}; at most {} are allowed", Size(*size), Size(*max))]
+    #[error("the blob `{name}` is too large: at most {} are allowed", Size(*max))]
     TooLarge {
         /// Its name.
         name: BlobName,
-        /// Its size in bytes.
-        size: u64,
         /// The size limit in bytes.
+        max: u64,
+    },
+    /// Its pictures are too large together.
+    #[error("its {count} pictures have more than the {} allowed", Size(*max))]
+    TooManyPictures {
+        /// Their number.
+        count: usize,
+        /// The size limit of all together, in bytes.
         max: u64,
     },
     /// A record is not valid JSON of its type.
@@ -57,204 +71,184 @@ pub enum StoreError {
         /// The cause.
         source: serde_json::Error,
     },
+    /// The folder of the blobs cannot be opened.
+    #[error("open the folder `{}`", .0.display())]
+    Folder(PathBuf, #[source] io::Error),
+    /// There is a symbolic link where a blob or one of its folders should be. It leads elsewhere, and cleaning up would remove
+    /// what is there.
+    #[error("`{}` is a symbolic link; blobs must be files in the folder itself", .0.display())]
+    Link(PathBuf),
+    /// The storage account has no place for blobs.
+    #[error("there are no blobs beside the queues")]
+    NoBlobs,
     /// The storage failed.
-    #[error("{operation} `{target}`")]
-    Storage {
-        /// The operation, a verb.
-        operation: &'static str,
-        /// The blob or folder.
-        target: String,
-        /// The cause.
-        source: Box<dyn Error + Send + Sync>,
-    },
-}
-
-/// Whether a blob was created or existed already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Created {
-    /// It was created.
-    New,
-    /// It existed already and was not changed. A storage account may also report this to the client
-    /// that created the blob, if its first response was lost: compare the contents.
-    Existed,
+    #[error("the storage of the blobs failed at `{0}`")]
+    Storage(String, #[source] Error),
 }
 
 impl Store {
     /// Opens a folder, and creates it if it does not exist. Writes survive a power failure. The folder may be a
     /// symbolic link; those below it are refused.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`] if the folder cannot be created or used.
-    pub fn folder(path: &FilePath) -> Result<Self, StoreError> {
-        let failed = |source: Box<dyn Error + Send + Sync>| StoreError::Storage {
-            operation: "open the folder",
-            target: path.display().to_string(),
-            source,
-        };
-        std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
-        let folder =
-            LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
-        let folder = folder.with_fsync(true).with_automatic_cleanup(true);
-        let links = Links::below(path);
-        // Blobs of the other containers are checked one by one.
-        let results = links.check(Container::Results, &Path::default());
-        results.map_err(|link| failed(link.into()))?;
+    pub fn folder(path: &Path) -> Result<Self, StoreError> {
+        let opened = fs::create_dir_all(path).and_then(|()| ObjectPayloads::create_in_folder(path));
+        let objects = opened.map_err(|error| StoreError::Folder(path.to_owned(), error))?;
         Ok(Self {
-            links,
-            ..Self::within(Arc::new(folder))
+            folder: Some(path.into()),
+            ..Self::of(Arc::new(objects))
         })
     }
 
     /// Returns a store in memory, for tests.
     #[must_use]
     pub fn memory() -> Self {
-        Self::within(Arc::new(InMemory::new()))
+        Self::of(Arc::new(MemoryPayloads::new()))
     }
 
-    /// Returns a store with one object store for each container.
-    pub(crate) fn of(containers: [Arc<dyn ObjectStore>; Container::ALL.len()]) -> Self {
+    /// Opens the container beside the queues of a storage account, and creates it if it does not exist.
+    pub async fn beside(account: &QueueService) -> Result<Self, StoreError> {
+        let store = Self::in_container(account, CONTAINER)?;
+        // Looks first, since a credential that may not create containers may use one that exists.
+        if store.objects.read("status/none", 0, 1).await.is_err() {
+            let created = retried(|| store.objects.prepare()).await;
+            created.map_err(|error| StoreError::Storage(CONTAINER.to_owned(), error))?;
+        }
+        Ok(store)
+    }
+
+    /// Returns the blobs of a container beside the queues of a storage account.
+    pub fn in_container(account: &QueueService, container: &str) -> Result<Self, StoreError> {
+        let objects = account.backend().payload_store(container);
+        let objects = objects.map_err(|error| StoreError::Storage(container.to_owned(), error))?;
+        Ok(Self::of(objects.ok_or(StoreError::NoBlobs)?))
+    }
+
+    fn of(objects: Arc<dyn PayloadStore>) -> Self {
         Self {
-            containers: Arc::new(containers),
-            links: Links::default(),
+            objects,
+            folder: None,
             recorded: watch::Sender::new(0),
         }
     }
 
-    /// Returns a store whose containers are prefixes in one object store.
-    fn within(objects: Arc<dyn ObjectStore>) -> Self {
-        Self::of(Container::ALL.map(|container| {
-            let prefixed = PrefixStore::new(Arc::clone(&objects), container.name());
-            Arc::new(prefixed) as _
-        }))
-    }
-
-    fn locate(
-        &self,
-        operation: &'static str,
-        name: &BlobName,
-    ) -> Result<(&dyn ObjectStore, Path), StoreError> {
-        let (container, path) = name.location();
-        let checked = self.links.check(container, &path);
-        checked.map_err(|link| StoreError::Storage {
-            operation,
-            target: name.to_string(),
-            source: link.into(),
-        })?;
-        Ok((&*self.containers[container as usize], path))
-    }
-
-    fn check_listed(
-        &self,
-        operation: &'static str,
-        container: Container,
-        path: &Path,
-    ) -> Result<(), StoreError> {
-        let checked = self.links.check(container, path);
-        checked.map_err(|link| StoreError::Storage {
-            operation,
-            target: container.name().to_owned(),
-            source: link.into(),
-        })
-    }
-
-    /// Reads a blob of at most `max` bytes.
-    ///
-    /// # Errors
-    /// [`StoreError`], also if the blob does not exist.
+    /// Reads a blob of at most `max` bytes, which must exist.
     pub async fn read(&self, name: &BlobName, max: u64) -> Result<Bytes, StoreError> {
-        let failed = |error| failed("read", name, error);
-        let (objects, path) = self.locate("read", name)?;
-        let found = objects.get(&path).await.map_err(failed)?;
-        let size = found.meta.size;
-        if size > max {
-            return Err(StoreError::TooLarge {
-                name: name.clone(),
-                size,
-                max,
-            });
-        }
-        found.bytes().await.map_err(failed)
-    }
-
-    /// Returns the size of a blob in bytes, and its contents as they are read.
-    ///
-    /// # Errors
-    /// [`StoreError`], also if the blob does not exist.
-    pub async fn stream(
-        &self,
-        name: &BlobName,
-    ) -> Result<(u64, BoxStream<'static, object_store::Result<Bytes>>), StoreError> {
-        let (objects, path) = self.locate("read", name)?;
-        let found = objects.get(&path).await;
-        let found = found.map_err(|error| failed("read", name, error))?;
-        Ok((found.meta.size, found.into_stream()))
+        let found = self.find(name, max).await?;
+        found.ok_or_else(|| StoreError::Missing(name.clone()))
     }
 
     /// Reads a blob of at most `max` bytes. Returns `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn find(&self, name: &BlobName, max: u64) -> Result<Option<Bytes>, StoreError> {
-        match self.read(name, max).await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(StoreError::Missing(_)) => Ok(None),
-            Err(error) => Err(error),
+        self.check(name.as_str())?;
+        match self.contents(name.as_str(), max).await? {
+            Some(bytes) if bytes.len() as u64 > max => {
+                let name = name.clone();
+                Err(StoreError::TooLarge { name, max })
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Reads all pictures, of at most this size in bytes together, with their names.
+    pub async fn pictures(&self, max: u64) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let mut found = self.list("").await?;
+        found.retain(|blob| is_picture(&blob.name));
+        if found.iter().map(|blob| blob.size).sum::<u64>() > max {
+            let count = found.len();
+            return Err(StoreError::TooManyPictures { count, max });
+        }
+        let reads = found.into_iter().map(|blob| async move {
+            let read = self.contents(&blob.name, blob.size).await?;
+            Ok((blob.name, read.unwrap_or_default().to_vec()))
+        });
+        stream::iter(reads)
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await
+    }
+
+    /// Reads the object of this name, or more than its first `max` bytes.
+    async fn contents(&self, name: &str, max: u64) -> Result<Option<Bytes>, StoreError> {
+        let mut read = BytesMut::new();
+        loop {
+            let from = read.len() as u64;
+            let part = self.tried(name, || self.objects.read(name, from, PART));
+            let Some(part) = part.await? else {
+                return Ok(None);
+            };
+            let is_last = part.len() < PART;
+            if is_last && read.is_empty() {
+                return Ok(Some(part));
+            }
+            read.extend_from_slice(&part);
+            if is_last || read.len() as u64 > max {
+                return Ok(Some(read.freeze()));
+            }
         }
     }
 
     /// Returns whether a blob exists.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`].
     pub async fn exists(&self, name: &BlobName) -> Result<bool, StoreError> {
-        let (objects, path) = self.locate("look up", name)?;
-        match objects.head(&path).await {
-            Ok(_) => Ok(true),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(failed("look up", name, error)),
-        }
+        self.check(name.as_str())?;
+        let read = self.tried(name.as_str(), || self.objects.read(name.as_str(), 0, 1));
+        Ok(read.await?.is_some())
     }
 
-    /// Writes a blob atomically. An existing one is replaced.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`].
-    pub async fn write(&self, name: &BlobName, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
-        let (objects, path) = self.locate("write", name)?;
-        let written = objects.put(&path, bytes.into().into()).await;
-        written
-            .map(drop)
-            .map_err(|error| failed("write", name, error))
-    }
-
-    /// Creates a blob atomically unless it exists: of several concurrent calls, one creates it.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`]; the blob may have been created nevertheless.
+    /// Creates a blob atomically unless it exists: of several concurrent calls, one creates it. If a first answer was lost,
+    /// the blob may exist that this call has created.
     pub async fn create(
         &self,
         name: &BlobName,
         bytes: impl Into<Bytes>,
     ) -> Result<Created, StoreError> {
-        let (objects, path) = self.locate("create", name)?;
-        let payload = bytes.into().into();
-        let created = objects.put_opts(&path, payload, PutMode::Create.into());
-        match created.await {
-            Ok(_) => Ok(Created::New),
-            Err(error @ object_store::Error::AlreadyExists { .. })
-                if !is_about_container(&error) =>
-            {
-                Ok(Created::Existed)
+        self.check(name.as_str())?;
+        let bytes = bytes.into();
+        let create = || self.objects.create(name.as_str(), bytes.clone());
+        self.tried(name.as_str(), create).await
+    }
+
+    /// Returns the blobs whose names begin with this text, which is empty or ends with a slash.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<StoredObject>, StoreError> {
+        self.check(prefix)?;
+        let (mut found, mut from) = (Vec::new(), None);
+        loop {
+            let list = || self.objects.list(prefix, from.as_deref());
+            let page = self.tried(prefix, list).await?;
+            page.objects
+                .iter()
+                .try_for_each(|blob| self.check(&blob.name))?;
+            found.extend(page.objects);
+            from = page.next;
+            if from.is_none() {
+                return Ok(found);
             }
-            Err(error) => Err(failed("create", name, error)),
         }
     }
 
-    /// Returns the result store in [`Container::Results`].
-    #[must_use]
-    pub fn results(&self) -> ObjectResults {
-        let objects = Arc::clone(&self.containers[Container::Results as usize]);
-        ObjectResults::new(objects, Path::default())
+    /// Removes a blob, if it exists.
+    pub async fn remove(&self, name: &BlobName) -> Result<(), StoreError> {
+        self.check(name.as_str())?;
+        self.tried(name.as_str(), || self.objects.delete(name.as_str()))
+            .await
+    }
+
+    /// Removes the blobs whose names begin with this text, as in [`list`](Self::list), and are selected.
+    pub async fn remove_where(
+        &self,
+        prefix: &str,
+        selected: impl Fn(&str) -> bool,
+    ) -> Result<Removed, StoreError> {
+        let mut removed = Removed::default();
+        for blob in self.list(prefix).await? {
+            if selected(&blob.name) {
+                self.tried(&blob.name, || self.objects.delete(&blob.name))
+                    .await?;
+                removed += Removed {
+                    blobs: 1,
+                    bytes: blob.size,
+                };
+            }
+        }
+        Ok(removed)
     }
 
     /// Tells when this process creates a status record. Others create some too.
@@ -266,94 +260,52 @@ impl Store {
         self.recorded.send_modify(|count| *count += 1);
     }
 
-    /// Starts an upload in parts. The blob appears once the upload is finished.
-    pub(crate) async fn upload(&self, name: &BlobName) -> Result<WriteMultipart, StoreError> {
-        let (objects, path) = self.locate("write", name)?;
-        let upload = objects.put_multipart(&path).await;
-        upload
-            .map(WriteMultipart::new)
-            .map_err(|error| failed("write", name, error))
-    }
-
-    /// Returns the last part of the name of every blob below `name`.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`].
-    pub async fn list(&self, name: &BlobName) -> Result<Vec<String>, StoreError> {
-        let (objects, path) = self.locate("list", name)?;
-        let listed = objects.list(Some(&path));
-        let listed: Vec<ObjectMeta> =
-            (listed.try_collect().await).map_err(|error| failed("list", name, error))?;
-        let (container, _) = name.location();
-        let mut names = Vec::new();
-        for meta in listed {
-            self.check_listed("list", container, &meta.location)?;
-            names.extend(meta.location.filename().map(str::to_owned));
-        }
-        Ok(names)
-    }
-
-    /// Returns the names of the folders at the top of a container.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`].
-    pub async fn folders(&self, container: Container) -> Result<Vec<String>, StoreError> {
-        let listed = self.containers[container as usize]
-            .list_with_delimiter(None)
-            .await;
-        let listed = listed.map_err(|error| failed_container("list", container, &error))?;
-        let names = listed.common_prefixes.iter().filter_map(Path::filename);
-        Ok(names.map(str::to_owned).collect())
-    }
-
-    /// Removes a blob, if it exists.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`].
-    pub async fn remove(&self, name: &BlobName) -> Result<Removed, StoreError> {
-        let (objects, path) = self.locate("remove", name)?;
-        let bytes = match objects.head(&path).await {
-            Ok(meta) => meta.size,
-            Err(object_store::Error::NotFound { .. }) => return Ok(Removed::default()),
-            Err(error) => return Err(failed("look up", name, error)),
+    /// Refuses a name on whose path is a symbolic link below the folder. This does not block for long: the few folders on
+    /// the path are usually cached. It is no protection from a program that replaces folders by links at the same time.
+    fn check(&self, name: &str) -> Result<(), StoreError> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
         };
-        match objects.delete(&path).await {
-            Ok(()) => Ok(Removed { blobs: 1, bytes }),
-            Err(object_store::Error::NotFound { .. }) => Ok(Removed::default()),
-            Err(error) => Err(failed("remove", name, error)),
+        let mut at = folder.to_path_buf();
+        for part in name.split('/').filter(|part| !part.is_empty()) {
+            at.push(part);
+            match fs::symlink_metadata(&at) {
+                Ok(metadata) if metadata.is_symlink() => return Err(StoreError::Link(at)),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                // Whoever uses the path meets the same error.
+                Ok(_) | Err(_) => {}
+            }
         }
+        Ok(())
     }
 
-    /// Removes the blobs of a container whose path in it is selected.
-    ///
-    /// # Errors
-    /// [`StoreError::Storage`].
-    pub async fn remove_where(
-        &self,
-        container: Container,
-        selected: impl Fn(&str) -> bool,
-    ) -> Result<Removed, StoreError> {
-        let objects = &self.containers[container as usize];
-        let listed: Vec<ObjectMeta> = (objects.list(None).try_collect().await)
-            .map_err(|error| failed_container("list", container, &error))?;
-        let mut removed = Removed::default();
-        for meta in listed {
-            if !selected(meta.location.as_ref()) {
-                continue;
-            }
-            self.check_listed("remove a blob from", container, &meta.location)?;
-            match objects.delete(&meta.location).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => {
-                    return Err(failed_container("remove a blob from", container, &error));
-                }
-            }
-            removed += Removed {
-                blobs: 1,
-                bytes: meta.size,
-            };
-        }
-        Ok(removed)
+    async fn tried<T, F>(&self, name: &str, operation: impl Fn() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = queue_runtime::Result<T>>,
+    {
+        let tried = retried(operation).await;
+        tried.map_err(|error| StoreError::Storage(name.to_owned(), error))
+    }
+}
+
+/// Tries an operation again while it may succeed.
+async fn retried<T, F>(operation: impl Fn() -> F) -> queue_runtime::Result<T>
+where
+    F: Future<Output = queue_runtime::Result<T>>,
+{
+    let policy = StorageRetry::default().with_max_tries(TRIES);
+    let mut failures = 0;
+    loop {
+        let error = match operation().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        failures += 1;
+        let Some(pause) = policy.pause(failures, error.retry(), 1.0) else {
+            return Err(error);
+        };
+        tracing::warn!(%error, ?pause, "a request for a blob failed; trying again");
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -362,7 +314,7 @@ impl Store {
 pub struct Removed {
     /// Their number.
     pub blobs: u64,
-    /// Their size in bytes, where known.
+    /// Their size in bytes.
     pub bytes: u64,
 }
 
@@ -373,59 +325,30 @@ impl AddAssign for Removed {
     }
 }
 
-/// Omits the object stores, which may hold keys.
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
-    }
-}
-
-pub(crate) fn failed(
-    operation: &'static str,
-    name: &BlobName,
-    error: object_store::Error,
-) -> StoreError {
-    match error {
-        object_store::Error::NotFound { .. } if !is_about_container(&error) => {
-            StoreError::Missing(name.clone())
-        }
-        error => StoreError::Storage {
-            operation,
-            target: name.to_string(),
-            source: describe(&error).into(),
-        },
-    }
-}
-
-fn failed_container(
-    operation: &'static str,
-    container: Container,
-    error: &object_store::Error,
-) -> StoreError {
-    StoreError::Storage {
-        operation,
-        target: container.name().to_owned(),
-        source: describe(error).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use queue_runtime::{ErrorKind as Kind, Operation, RetryAdvice};
+
     use super::*;
 
-    #[test]
-    fn a_missing_container_is_not_a_missing_blob() {
-        let name = BlobName::new(Container::Status, &["a"]);
-        let missing = |code: &str| object_store::Error::NotFound {
-            path: "a".to_owned(),
-            source: format!("<Error><Code>{code}</Code></Error>").into(),
-        };
-        let blob = failed("read", &name, missing("BlobNotFound"));
-        assert!(matches!(blob, StoreError::Missing(_)), "{blob:?}");
-        let container = failed("read", &name, missing("ContainerNotFound"));
-        assert!(
-            matches!(container, StoreError::Storage { .. }),
-            "{container:?}"
-        );
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_tried_again_while_it_may_succeed() {
+        use RetryAdvice::{Permanent, Temporary, Throttled};
+        for (failures, tries) in [
+            (&[Throttled(None), Temporary][..], 3),
+            (&[Permanent], 1),
+            (&[Temporary; 9], TRIES as usize),
+        ] {
+            let tried = Cell::new(0);
+            let done = retried(async || {
+                let failure = failures.get(tried.replace(tried.get() + 1)).copied();
+                let error =
+                    |retry| Error::new(Kind::Storage, Operation::StoreData).with_retry(retry);
+                failure.map_or(Ok(()), |retry| Err(error(retry)))
+            });
+            assert_eq!((done.await.is_ok(), tried.get()), (tries == 3, tries));
+        }
     }
 }

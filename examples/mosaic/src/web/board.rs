@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use pictures::Zoom;
 use queue_cost::PriceTable;
-use queue_runtime::QueueService;
 use queue_runtime::meter::TransactionKind;
-use serde::Serialize;
+use queue_runtime::{ListenerHandle, QueueService};
+use serde_json::{Value, json};
 
 use crate::storage::records::{PlanRecord, RequestState, SliceRecord};
-use crate::workflow::messages::{ImageOutcome, SliceOutcome};
+use crate::workflow::messages::SliceOutcome;
 
 /// The greatest number of jobs in the list. `mosaic status` lists all.
 const MAX_JOBS: usize = 200;
@@ -22,211 +22,94 @@ pub(super) struct Board {
     pub(super) jobs: BTreeMap<String, Arc<RequestState>>,
     /// Folders of jobs whose records cannot be read.
     pub(super) unreadable: BTreeSet<String>,
-    pub(super) figures: BrokerFigures,
+    pub(super) figures: Value,
     /// Why it is not up to date, if it is not.
     pub(super) problem: Option<String>,
 }
 
-/// What the broker has used since its start.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct BrokerFigures {
-    transactions: u64,
-    empty_receives: u64,
-    cost: String,
-    prices: String,
-    roles: Vec<Role>,
-}
-
-/// A listener in this process.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Role {
-    queue: String,
-    tasks: usize,
-    in_flight: usize,
-    completed: u64,
-    retried: u64,
-    poisoned: u64,
-    depth: Option<u64>,
-}
-
-/// The list of jobs, newest first.
-#[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Overview<'a> {
-    jobs: Vec<Line<'a>>,
-    figures: &'a BrokerFigures,
-    problem: Option<&'a str>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct Line<'a> {
-    id: &'a str,
-    name: &'a str,
-    client: &'a str,
-    submitted: &'a str,
-    state: State,
-    done: usize,
-    slices: Option<u32>,
-}
-
-/// One job in detail.
-#[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Detail<'a> {
-    #[serde(flatten)]
-    line: Line<'a>,
-    reason: Option<&'a str>,
-    across: u32,
-    tile_size: u8,
-    tint: f32,
-    attempts: u32,
-    view: Option<View>,
-    finished: Vec<Slice<'a>>,
-}
-
-/// How a mosaic is looked at.
-#[derive(Debug, PartialEq, Serialize)]
-struct View {
-    width: u32,
-    height: u32,
-    levels: u32,
-    side: u32,
-    /// The first row of tiles of each slice.
-    tops: Vec<u32>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct Slice<'a> {
-    slice: u32,
-    by: &'a str,
-    millis: u64,
-    attempts: u32,
-    reason: Option<&'a str>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum State {
-    Waiting,
-    Rendering,
-    Joining,
-    Done,
-    Failed,
-}
-
 impl Board {
-    pub(super) fn overview(&self) -> Overview<'_> {
-        let mut jobs: Vec<_> = self.jobs.values().map(|job| Line::of(job)).collect();
-        jobs.sort_by(|a, b| (b.submitted, b.id).cmp(&(a.submitted, a.id)));
+    /// The list of jobs, newest first.
+    pub(super) fn overview(&self) -> Value {
+        let mut jobs: Vec<&RequestState> = self.jobs.values().map(|job| &**job).collect();
+        let key = |job: &RequestState| (job.record.submitted.clone(), job.record.request.clone());
+        jobs.sort_by_cached_key(|job| std::cmp::Reverse(key(job)));
         jobs.truncate(MAX_JOBS);
-        Overview {
-            jobs,
-            figures: &self.figures,
-            problem: self.problem.as_deref(),
-        }
+        let jobs: Vec<Value> = jobs.into_iter().map(line).collect();
+        json!({ "jobs": jobs, "figures": self.figures, "problem": self.problem })
     }
 
-    pub(super) fn detail(&self, id: &str) -> Option<Detail<'_>> {
+    /// One job in detail, or nothing if it is not known.
+    pub(super) fn detail(&self, id: &str) -> Value {
         let job = self.jobs.values().find(|job| job.request.as_str() == id);
-        Some(Detail::of(job?))
-    }
-}
-
-impl<'a> Line<'a> {
-    fn of(job: &'a RequestState) -> Self {
-        let (done, slices) = (job.slices.len(), job.planned());
-        let state = match (&job.outcome, slices) {
-            (Some(ImageOutcome::Done { .. }), _) => State::Done,
-            (Some(ImageOutcome::Failed { .. }), _) => State::Failed,
-            (None, None) => State::Waiting,
-            (None, Some(all)) if done == all as usize => State::Joining,
-            (None, Some(_)) => State::Rendering,
-        };
-        Self {
-            id: job.request.as_str(),
-            name: &job.record.asked.image_name,
-            client: &job.record.client,
-            submitted: &job.record.submitted,
-            state,
-            done,
-            slices,
-        }
-    }
-}
-
-impl<'a> Detail<'a> {
-    fn of(job: &'a RequestState) -> Self {
+        let Some(job) = job else { return Value::Null };
+        let mut detail = line(job);
         let asked = &job.record.asked;
-        Self {
-            line: Line::of(job),
-            reason: match &job.outcome {
-                Some(ImageOutcome::Failed { reason }) => Some(reason),
-                _ => None,
-            },
-            across: asked.across,
-            tile_size: asked.tile_size,
-            tint: asked.tint,
-            attempts: job.attempts(),
-            view: job.plan.as_ref().and_then(View::of),
-            finished: (job.slices.iter())
-                .map(|(slice, record)| Slice::of(*slice, record))
-                .collect(),
-        }
+        detail["reason"] = json!(job.reason());
+        detail["across"] = json!(asked.across);
+        detail["tile_size"] = json!(asked.tile_size);
+        // As text: a number would be that of the nearest double.
+        detail["tint"] = json!(asked.tint.to_string());
+        detail["attempts"] = json!(job.attempts());
+        detail["view"] = json!(job.plan.as_ref().and_then(view));
+        detail["finished"] = job.slices.iter().map(slice).collect();
+        detail
     }
 }
 
-impl View {
-    fn of(plan: &PlanRecord) -> Option<Self> {
-        let plan = plan.plan()?;
-        let zoom = Zoom::new(plan);
-        let (width, height) = plan.output_size();
-        Some(Self {
-            width,
-            height,
-            levels: zoom.levels(),
-            side: Zoom::SIDE,
-            tops: (0..plan.slices())
-                .map(|slice| plan.first_row(slice))
-                .collect(),
+fn line(job: &RequestState) -> Value {
+    json!({
+        "id": job.request.as_str(),
+        "name": job.record.asked.image_name,
+        "client": job.record.client,
+        "submitted": job.record.submitted,
+        "state": job.stage(),
+        "done": job.slices.len(),
+        "slices": job.planned(),
+    })
+}
+
+/// How a mosaic is looked at: its size, its parts, and the first row of tiles of each slice.
+fn view(plan: &PlanRecord) -> Option<Value> {
+    let plan = plan.plan()?;
+    let (width, height) = plan.output_size();
+    let tops: Vec<u32> = (0..plan.slices())
+        .map(|slice| plan.first_row(slice))
+        .collect();
+    let levels = Zoom::new(plan).levels();
+    Some(
+        json!({ "width": width, "height": height, "levels": levels, "side": Zoom::WIDTH, "tops": tops }),
+    )
+}
+
+fn slice((slice, record): (&u32, &SliceRecord)) -> Value {
+    let (by, millis) = match &record.outcome {
+        SliceOutcome::Rendered { by, millis, .. } => (by.as_str(), *millis),
+        SliceOutcome::Failed { .. } => ("", 0),
+    };
+    let (attempts, reason) = (record.attempts, record.failure());
+    json!({ "slice": slice, "by": by, "millis": millis, "attempts": attempts, "reason": reason })
+}
+
+/// What the broker has used since its start, and its listeners.
+pub(super) fn figures(service: &QueueService, prices: &PriceTable) -> Value {
+    let used = service.meter().total();
+    let role = |listener: &ListenerHandle| {
+        let info = listener.info();
+        json!({
+            "queue": listener.queue().to_string(),
+            "tasks": info.tasks,
+            "in_flight": info.in_flight,
+            "completed": info.completed,
+            "retried": info.retried + info.unsettled,
+            "poisoned": info.poisoned,
+            "depth": info.depth,
         })
-    }
-}
-
-impl<'a> Slice<'a> {
-    fn of(slice: u32, record: &'a SliceRecord) -> Self {
-        let (by, millis) = match &record.outcome {
-            SliceOutcome::Rendered { by, millis, .. } => (by.as_str(), *millis),
-            SliceOutcome::Failed { .. } => ("", 0),
-        };
-        Self {
-            slice,
-            by,
-            millis,
-            attempts: record.attempts,
-            reason: record.failure(),
-        }
-    }
-}
-
-impl BrokerFigures {
-    pub(super) fn of(service: &QueueService, prices: &PriceTable) -> Self {
-        let used = service.meter().total();
-        let role = |listener: &queue_runtime::ListenerHandle| {
-            let info = listener.info();
-            Role {
-                queue: listener.queue().to_string(),
-                tasks: info.tasks,
-                in_flight: info.in_flight,
-                completed: info.completed,
-                retried: info.retried + info.unsettled,
-                poisoned: info.poisoned,
-                depth: info.depth,
-            }
-        };
-        Self {
-            transactions: used.total(),
-            empty_receives: used.of(TransactionKind::EmptyReceive),
-            cost: prices.cost(&used).to_string(),
-            prices: prices.source.clone(),
-            roles: service.listeners().iter().map(role).collect(),
-        }
-    }
+    };
+    json!({
+        "transactions": used.total(),
+        "empty_receives": used.of(TransactionKind::EmptyReceive),
+        "cost": prices.cost(&used).to_string(),
+        "prices": prices.source,
+        "roles": service.listeners().iter().map(role).collect::<Vec<_>>(),
+    })
 }

@@ -103,13 +103,13 @@ impl PageStream {
             self.board.changed().await.ok()?;
             let board = Arc::clone(&self.board.borrow_and_update());
             let mut news = Vec::new();
-            let overview = json(&board.overview());
+            let overview = board.overview().to_string();
             if overview != self.overview {
                 news.push(Event::default().event("overview").data(&overview));
                 self.overview = overview;
             }
             if let Some(id) = &self.job {
-                let detail = json(&board.detail(id));
+                let detail = board.detail(id).to_string();
                 if detail != self.detail {
                     news.push(Event::default().event("job").data(&detail));
                     self.detail = detail;
@@ -120,8 +120,4 @@ impl PageStream {
             }
         }
     }
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).expect("text and numbers are valid JSON")
 }

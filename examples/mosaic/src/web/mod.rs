@@ -69,7 +69,6 @@ const CACHEABLE: (axum::http::HeaderName, &str) = (CACHE_CONTROL, "private, max-
 impl Pages {
     /// Returns the pages of a service and a store, guarded. `tiles` are the libraries to choose from, of which there is at
     /// least one.
-    #[must_use]
     pub fn new(
         guard: Guard,
         service: &QueueService,
@@ -107,8 +106,10 @@ impl Pages {
             .route("/jobs", post(submit::submit))
             .route("/events", get(events::events))
             .route("/jobs/{id}/source", get(parts::source))
-            .route("/jobs/{id}/bands/{slice}", get(parts::band))
-            .route("/jobs/{id}/parts/{level}/{column}/{row}", get(parts::part))
+            .route(
+                "/jobs/{id}/parts/{level}/{slice}/{column}",
+                get(parts::part),
+            )
             .route("/jobs/{id}/places/{slice}", get(parts::places))
             .route("/jobs/{id}/tiles/{index}", get(parts::tile))
             .route("/jobs/{id}/mosaic", get(parts::mosaic))

@@ -7,10 +7,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_LENGTH;
-use pictures::{Layout, Picture, Size, TileSize};
+use pictures::{Layout, Library, Picture, PictureError, Size, TileSize};
 use queue_runtime::{Failure, QueueService, RequestId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OnceCell, Semaphore};
@@ -18,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Problem, SCENE, Shared, scene_named};
-use crate::storage::library_store::MAX_PICTURE;
+use crate::storage::libraries::MAX_PICTURE;
 use crate::storage::store::Store;
 use crate::workflow::client::{ClientError, Job};
 use crate::workflow::intake::Intake;
@@ -39,12 +37,12 @@ const MIN_SIDE: u32 = 16;
 pub struct Tiles {
     /// What it is called.
     name: String,
-    read: Arc<dyn Fn() -> Result<Files, Failure> + Send + Sync>,
-    files: OnceCell<Files>,
+    read: Arc<dyn Fn() -> Result<Read, Failure> + Send + Sync>,
+    library: OnceCell<Arc<Library>>,
 }
 
-/// Names and contents.
-type Files = Vec<(String, Vec<u8>)>;
+/// A library, and the names of tiles that are left out, with the reasons.
+type Read = (Library, Vec<(String, PictureError)>);
 
 #[derive(Debug)]
 pub(super) struct Uploads {
@@ -72,25 +70,29 @@ pub(super) struct Accepted {
 }
 
 impl Tiles {
-    /// A library of this name, whose files this function reads: their names and contents. It may block.
-    #[must_use]
+    /// A library of this name, which this function reads. It may block.
     pub fn new(
         name: impl Into<String>,
-        read: impl Fn() -> Result<Files, Failure> + Send + Sync + 'static,
+        read: impl Fn() -> Result<Read, Failure> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name: name.into(),
             read: Arc::new(read),
-            files: OnceCell::new(),
+            library: OnceCell::new(),
         }
     }
 
-    async fn files(&self) -> Result<&Files, Failure> {
+    async fn library(&self) -> Result<Arc<Library>, Failure> {
         let read = || async {
             let read = Arc::clone(&self.read);
-            spawn_blocking(move || read()).await?
+            let (library, skipped) = spawn_blocking(move || read()).await??;
+            for (tile, error) in skipped {
+                let error = Failure::reject(error).chain();
+                tracing::warn!(library = self.name, tile, error, "skipped a tile");
+            }
+            Ok(Arc::new(library))
         };
-        self.files.get_or_try_init(read).await
+        self.library.get_or_try_init(read).await.map(Arc::clone)
     }
 }
 
@@ -134,7 +136,6 @@ impl Uploads {
 pub(super) async fn submit(
     State(front): Shared,
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
-    headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     let Query(asked) = asked.map_err(|rejection| Problem::invalid(rejection.body_text()))?;
@@ -151,7 +152,7 @@ pub(super) async fn submit(
             let drawn = spawn_blocking(move || scene.draw(SCENE.0, SCENE.1).to_png()).await?;
             (format!("the lake: {name}"), drawn)
         }
-        None => (checked(&asked.name)?, read(&headers, body).await?),
+        None => (checked(&asked.name)?, read(body).await?),
     };
     let (width, height) = Picture::check(&image_name, &image)?;
     if width.min(height) < MIN_SIDE {
@@ -160,12 +161,12 @@ pub(super) async fn submit(
         )));
     }
     layout.plan((width, height))?;
-    let library = tiles.files().await;
+    let library = tiles.library().await;
     let library = library.map_err(|failure| Problem::invalid(failure.chain()))?;
     let job = Job {
         image_name,
         image,
-        library: library.clone(),
+        library,
         tile_size: asked.tile_size,
         across: asked.across,
         slices: asked.slices,
@@ -177,8 +178,7 @@ pub(super) async fn submit(
         let _place = place;
         let request = RequestId::new(format!("{PREFIX}{}", RequestId::random()));
         let request = request.expect("it is short");
-        let taken = intake.take_in(job, &request, |_| ()).await;
-        taken.map(|()| request)
+        intake.take_in(job, &request).await.map(|()| request)
     });
     let request = taking.await?.map_err(|error: ClientError| {
         let failure = Failure::retry(error);
@@ -228,21 +228,13 @@ fn checked(name: &str) -> Result<String, Problem> {
 }
 
 /// Reads a body of at most [`MAX_PICTURE`] bytes.
-async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
-    let too_large = |found: &str| {
-        let max = Size(MAX_PICTURE);
-        let text = format!("the picture has {found}; at most {max} are allowed");
-        Problem::Refused(StatusCode::PAYLOAD_TOO_LARGE, text)
-    };
-    let told = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|told| told.to_str().ok()?.parse().ok());
-    if let Some(told) = told.filter(|told| *told > MAX_PICTURE) {
-        return Err(too_large(&Size(told).to_string()));
-    }
+async fn read(body: Body) -> Result<Vec<u8>, Problem> {
     let bytes = timeout(LONGEST_UPLOAD, to_bytes(body, MAX_PICTURE as usize)).await;
     let bytes = bytes.map_err(|_| Problem::invalid("the picture did not arrive in time"))?;
-    bytes
-        .map(Into::into)
-        .map_err(|error| too_large(&format!("more, or did not arrive ({error})")))
+    bytes.map(Into::into).map_err(|error| {
+        let max = Size(MAX_PICTURE);
+        let text =
+            format!("the picture has more than the {max} allowed, or did not arrive ({error})");
+        Problem::Refused(StatusCode::PAYLOAD_TOO_LARGE, text)
+    })
 }

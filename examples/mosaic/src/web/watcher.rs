@@ -10,7 +10,7 @@ use queue_runtime::{Failure, QueueService};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::board::{Board, BrokerFigures};
+use super::board::{Board, figures};
 use crate::storage::records::{Records, RequestState};
 use crate::storage::store::{Store, StoreError};
 use crate::workflow::changes::Changes;
@@ -36,12 +36,16 @@ pub(super) struct Watcher {
 
 impl Watcher {
     pub(super) fn new(service: &QueueService, store: &Store, prices: PriceTable) -> Self {
+        let board = Board {
+            figures: figures(service, &prices),
+            ..Board::default()
+        };
         Self {
             service: service.clone(),
             store: store.clone(),
             records: Records::new(store.clone()),
+            board: watch::Sender::new(Arc::new(board)),
             prices,
-            board: watch::Sender::default(),
             opened: Arc::default(),
         }
     }
@@ -63,7 +67,7 @@ impl Watcher {
                     board.problem = Some(error);
                 }
             }
-            board.figures = BrokerFigures::of(&self.service, &self.prices);
+            board.figures = figures(&self.service, &self.prices);
             let runs = board.jobs.values().any(|job| job.outcome.is_none());
             self.board.send_replace(Arc::new(board));
             sleep(SHORTEST_PAUSE).await;
@@ -92,7 +96,8 @@ impl Watcher {
             });
         let open: Vec<_> = open.collect();
         let looks = open.into_iter().map(|(folder, known)| async move {
-            let seen = self.look_at(&folder, known).await;
+            let known = known.map(|known| RequestState::clone(&known));
+            let seen = self.records.state_in(&folder, known).await;
             (folder, seen)
         });
         let mut looks = stream::iter(looks).buffer_unordered(CONCURRENCY);
@@ -112,20 +117,5 @@ impl Watcher {
             }
         }
         failed.map_or(Ok(()), Err)
-    }
-
-    async fn look_at(
-        &self,
-        folder: &str,
-        known: Option<Arc<RequestState>>,
-    ) -> Result<Option<RequestState>, StoreError> {
-        let state = match known {
-            Some(known) => RequestState::clone(&known),
-            None => match self.records.taken_in(folder).await? {
-                Some((request, record)) => RequestState::new(request, record),
-                None => return Ok(None),
-            },
-        };
-        self.records.look_again(state).await.map(Some)
     }
 }

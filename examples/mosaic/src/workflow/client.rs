@@ -1,5 +1,6 @@
 //! The client: submits a job, follows its progress and downloads the mosaic.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -7,12 +8,13 @@ use queue_runtime::{QueueService, RequestId, SubmitError};
 
 use crate::storage::blob::BlobName;
 use crate::storage::cleaning;
-use crate::storage::library_store::{LibraryStore, LibraryStoreError};
-use crate::storage::records::{Records, ResponseRecord};
+use crate::storage::libraries::LibraryError;
+use crate::storage::records::{PlanRecord, Records};
 use crate::storage::store::{Store, StoreError};
 use crate::workflow::changes::Changes;
 use crate::workflow::intake::Intake;
 use crate::workflow::messages::{ImageOutcome, ImageRequest};
+use pictures::Library;
 
 /// The interval at which the records are looked at, if nothing is announced.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,8 +37,8 @@ pub struct Job {
     pub image_name: String,
     /// The contents of the source picture's file.
     pub image: Vec<u8>,
-    /// The names and contents of the tiles' files.
-    pub library: Vec<(String, Vec<u8>)>,
+    /// The tiles.
+    pub library: Arc<Library>,
     /// Pixels along each side of a tile.
     pub tile_size: u8,
     /// The number of tiles across.
@@ -45,28 +47,6 @@ pub struct Job {
     pub slices: u32,
     /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
     pub tint: f32,
-}
-
-/// The progress of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Progress {
-    /// Files are being uploaded.
-    Uploaded {
-        /// Files uploaded so far.
-        done: usize,
-        /// The total number of files.
-        total: usize,
-    },
-    /// The request has been submitted.
-    Submitted,
-    /// Slices are being rendered.
-    Rendered {
-        /// Slices rendered so far.
-        done: usize,
-        /// The total number of slices.
-        total: usize,
-    },
 }
 
 /// An error of a [`Client`].
@@ -78,7 +58,7 @@ pub enum ClientError {
     Store(#[from] StoreError),
     /// The library cannot be uploaded.
     #[error("upload the tile library")]
-    Library(#[source] LibraryStoreError),
+    Library(#[from] LibraryError),
     /// The request id was used for another job.
     #[error("the request id `{request}` is already used with another {other}")]
     Taken {
@@ -113,7 +93,6 @@ pub enum ClientError {
 
 impl Client {
     /// Returns a client of a service and a store.
-    #[must_use]
     pub fn new(service: QueueService, store: Store) -> Self {
         Self {
             records: Records::new(store.clone()),
@@ -123,47 +102,34 @@ impl Client {
         }
     }
 
-    /// Submits a job through the [`Intake`].
-    ///
-    /// # Errors
-    /// Those of [`Intake::take_in`].
-    pub async fn submit(
-        &self,
-        job: Job,
-        request: &RequestId,
-        progress: impl FnMut(Progress),
-    ) -> Result<(), ClientError> {
-        self.intake.take_in(job, request, progress).await
+    /// Submits a job through the [`Intake`], with the errors of [`Intake::take_in`].
+    pub async fn submit(&self, job: Job, request: &RequestId) -> Result<(), ClientError> {
+        self.intake.take_in(job, request).await
     }
 
-    /// Waits up to `timeout` for the response to a request.
-    ///
-    /// # Errors
-    /// [`ClientError::NoResponse`] after the timeout, and [`ClientError::Store`].
+    /// Waits up to `timeout` for the response to a request. Calls `progress` with the numbers of the slices that are done, and
+    /// of all.
     pub async fn follow(
         &self,
         request: &RequestId,
         timeout: Duration,
-        mut progress: impl FnMut(Progress),
+        mut progress: impl FnMut(usize, usize),
     ) -> Result<ImageOutcome, ClientError> {
         let begun = Instant::now();
         let mut changes = Changes::new(&self.service, &self.store);
         let mut slices = None;
         loop {
-            if let Some(ResponseRecord { outcome, .. }) = self.records.response(request).await? {
+            if let Some(outcome) = self.records.find(request).await? {
                 return Ok(outcome);
             }
             if slices.is_none() {
-                slices = self
-                    .records
-                    .plan(request)
-                    .await?
-                    .map(|plan| plan.slices as usize);
+                let plan: Option<PlanRecord> = self.records.find(request).await?;
+                slices = plan.map(|plan| plan.slices as usize);
             }
             let mut state = "it has not been planned".to_owned();
             if let Some(total) = slices {
                 let done = self.records.slices_recorded(request).await?.len();
-                progress(Progress::Rendered { done, total });
+                progress(done, total);
                 state = format!("{done} of {total} slices are done");
             }
             let waited = begun.elapsed();
@@ -179,10 +145,7 @@ impl Client {
         }
     }
 
-    /// Returns a request's mosaic, a PNG.
-    ///
-    /// # Errors
-    /// [`ClientError::Gone`] after [`discard`](Self::discard), and [`ClientError::Store`].
+    /// Returns a request's mosaic, a PNG, or [`ClientError::Gone`] after [`discard`](Self::discard).
     pub async fn mosaic(
         &self,
         request: &RequestId,
@@ -194,26 +157,7 @@ impl Client {
         }
     }
 
-    /// Returns the names of the tiles that were left out of a request's library, with the reasons.
-    ///
-    /// # Errors
-    /// [`ClientError::Store`].
-    pub async fn skipped_tiles(
-        &self,
-        request: &RequestId,
-    ) -> Result<Vec<(String, String)>, ClientError> {
-        let Some(record) = self.records.request(request).await? else {
-            return Ok(Vec::new());
-        };
-        let libraries = LibraryStore::new(self.store.clone());
-        let skipped = libraries.skipped(record.asked.library).await;
-        skipped.map_err(ClientError::Library)
-    }
-
     /// Removes the blobs of a finished request, except its records.
-    ///
-    /// # Errors
-    /// [`ClientError::Store`].
     pub async fn discard(&self, request: &RequestId) -> Result<(), ClientError> {
         cleaning::discard(&self.store, request).await?;
         Ok(())

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use queue_runtime::{Failure, QueueService, RequestId};
 
 use crate::storage::blob::BlobName;
-use crate::storage::library_store::{LibraryStore, MAX_PICTURE};
-use crate::storage::records::{Records, RequestRecord, ResponseRecord};
+use crate::storage::libraries::{Libraries, MAX_PICTURE};
+use crate::storage::records::{PlanRecord, Records, RequestRecord};
 use crate::storage::store::{Store, StoreError};
-use crate::workflow::client::{ClientError, Job, Progress};
+use crate::workflow::client::{ClientError, Job};
 use crate::workflow::messages::{ImageOutcome, ImageRequest};
 use pictures::Fingerprint;
 
@@ -24,7 +24,6 @@ pub struct Intake {
 
 impl Intake {
     /// Returns the intake of a service and a store.
-    #[must_use]
     pub fn new(service: QueueService, store: Store) -> Self {
         let records = Records::new(store.clone());
         Self {
@@ -40,22 +39,16 @@ impl Intake {
     /// # Errors
     /// [`ClientError::Taken`] if the id is that of another job. If the error is
     /// [unknown](queue_runtime::SubmitError::outcome), the request may have been submitted.
-    pub async fn take_in(
-        &self,
-        job: Job,
-        request: &RequestId,
-        mut progress: impl FnMut(Progress),
-    ) -> Result<(), ClientError> {
-        let size = job.image.len() as u64;
+    pub async fn take_in(&self, job: Job, request: &RequestId) -> Result<(), ClientError> {
         let image = BlobName::source(request);
-        if size > MAX_PICTURE {
+        if job.image.len() as u64 > MAX_PICTURE {
             let (name, max) = (image, MAX_PICTURE);
-            return Err(StoreError::TooLarge { name, size, max }.into());
+            return Err(StoreError::TooLarge { name, max }.into());
         }
         let asked = ImageRequest {
             image,
             image_name: job.image_name,
-            library: Fingerprint::of_files(&job.library),
+            library: job.library.fingerprint(),
             tile_size: job.tile_size,
             across: job.across,
             slices: job.slices,
@@ -68,33 +61,24 @@ impl Intake {
             picture: Fingerprint::of_files(&[("", &job.image)]),
             asked: asked.clone(),
         };
-        let held = self.records.record_request(request, record.clone()).await?;
+        let held = self.records.record(request, record.clone()).await?;
         if let Some(other) = held.difference(&record) {
             let request = request.clone();
             return Err(ClientError::Taken { request, other });
         }
         // Its blobs may have been removed since.
-        if self.records.response(request).await?.is_none() {
-            let total = job.library.len() + 1;
-            let libraries = LibraryStore::new(self.store.clone());
-            let library = libraries.upload(job.library, |done| {
-                progress(Progress::Uploaded { done, total });
-            });
-            library.await.map_err(ClientError::Library)?;
-            self.store.create(&asked.image, job.image).await?;
-            progress(Progress::Uploaded { done: total, total });
-            self.submit(request, asked).await?;
+        if self.records.is_answered(request).await? {
+            return Ok(());
         }
-        progress(Progress::Submitted);
-        Ok(())
+        let libraries = Libraries::new(self.store.clone());
+        libraries.upload(job.library).await?;
+        self.store.create(&asked.image, job.image).await?;
+        self.submit(request, asked).await
     }
 
     /// Goes on with requests of ids with this prefix that are on record and have not been planned, because this process was
     /// killed while it took them in: submits those whose files are all there, again if need be, and answers others with a
     /// failure. Call it while nobody takes in requests of such ids.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn go_on(&self, prefix: &str) -> Result<(), ClientError> {
         for folder in self.records.folders().await? {
             match self.go_on_with(&folder, prefix).await {
@@ -118,20 +102,20 @@ impl Intake {
             return Ok(());
         };
         if !request.as_str().starts_with(prefix)
-            || self.records.response(&request).await?.is_some()
-            || self.records.plan(&request).await?.is_some()
+            || self.records.is_answered(&request).await?
+            || self.records.find::<PlanRecord>(&request).await?.is_some()
         {
             return Ok(());
         }
-        let libraries = LibraryStore::new(self.store.clone());
-        let library = libraries.is_complete(record.asked.library).await;
-        if library.map_err(ClientError::Library)? && self.store.exists(&record.asked.image).await? {
+        let libraries = Libraries::new(self.store.clone());
+        let is_whole = libraries.exists(record.asked.library).await?
+            && self.store.exists(&record.asked.image).await?;
+        if is_whole {
             return self.submit(&request, record.asked).await;
         }
         let reason = "its pictures were not taken in completely; ask for it again".to_owned();
         let outcome = ImageOutcome::Failed { reason };
-        let response = ResponseRecord { outcome };
-        self.records.record_response(&request, &response).await?;
+        self.records.record(&request, outcome).await?;
         Ok(())
     }
 

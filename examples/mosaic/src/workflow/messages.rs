@@ -102,7 +102,6 @@ pub struct ImageResponse {
 
 impl ImageResponse {
     /// The response to a request whose mosaic is complete.
-    #[must_use]
     pub fn done(request: &RequestId, figures: Figures) -> Self {
         let image = BlobName::mosaic(request);
         Self {
@@ -112,7 +111,6 @@ impl ImageResponse {
     }
 
     /// The response to a request that failed.
-    #[must_use]
     pub fn failed(request: &RequestId, reason: String) -> Self {
         Self {
             image: BlobName::source(request),

@@ -2,7 +2,6 @@
 
 #[path = "../it/processes/kill.rs"]
 mod kill;
-mod lost;
 mod secrets;
 mod server;
 #[path = "../it/processes/support.rs"]
@@ -11,8 +10,8 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use mosaic::storage::azure::Account;
 use mosaic::storage::store::Store;
+use queue_runtime::QueueService;
 use server::SERVER;
 use support::{Location, job, output, pictures};
 use tempfile::TempDir;
@@ -55,24 +54,19 @@ fn a_container_is_a_tile_library() {
             .arg(&out);
         output(&mut run)
     };
-    let from_mosaics = made("imageoutput");
-    let stdout = String::from_utf8_lossy(&from_mosaics.stdout);
+    let from_requests = made("mosaic");
+    let stdout = String::from_utf8_lossy(&from_requests.stdout);
     assert!(
-        stdout.contains(" tiles from 2 pictures"),
-        "{from_mosaics:?}"
+        // Of both requests, 64 slices before and after, and a mosaic.
+        stdout.contains(" tiles from 258 pictures"),
+        "{from_requests:?}"
     );
-    for (container, reason) in [
-        ("status", "it has no pictures"),
-        ("missing", "ContainerNotFound"),
-    ] {
-        let failed = made(container);
-        let stderr = String::from_utf8_lossy(&failed.stderr);
-        assert!(
-            stderr.contains(&format!("`{container}` of the account `library`: ")),
-            "{stderr}"
-        );
-        assert!(stderr.contains(reason), "{stderr}");
-    }
+    let failed = made("missing");
+    let stderr = String::from_utf8_lossy(&failed.stderr);
+    assert!(
+        stderr.contains("the container `missing` does not exist"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -86,7 +80,7 @@ fn workers_are_killed_and_the_mosaic_is_the_same() {
         kill_every: Duration::from_millis(400),
     };
     kill::workers(&deployment, pictures.path(), scratch.path(), async || {
-        let store = Store::azure(Account::beside(&url)).await;
-        store.expect("it is there")
+        let account = QueueService::connect(&url).await.expect("it is there");
+        Store::beside(&account).await.expect("it is there")
     });
 }

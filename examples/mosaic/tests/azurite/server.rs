@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use queue_tests::azurite::Azurite;
 
 /// One account per test, so that tests do not see each other's messages.
-const ACCOUNTS: [&str; 5] = ["quiet", "killed", "secretive", "lost", "library"];
+const ACCOUNTS: [&str; 4] = ["quiet", "killed", "secretive", "library"];
 
 pub(crate) static SERVER: LazyLock<Azurite> = LazyLock::new(|| {
     let started = Azurite::start(&ACCOUNTS);

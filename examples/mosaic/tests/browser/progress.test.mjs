@@ -44,7 +44,7 @@ scenario("slices appear one by one, and the mosaic can be downloaded", async (st
   const [download] = await Promise.all([page.waitForEvent("download"), page.getByText("Download").click()]);
   assert.equal(download.suggestedFilename(), `mosaic-${id}.png`);
   const saved = await readFile(await download.path());
-  const stored = await readFile(join(stage.data, "blobs", "imageoutput", `${id}.png`));
+  const stored = await readFile(join(stage.data, "blobs", "imageoutput", id, "mosaic.png"));
   assert.ok(saved.equals(stored), "other bytes than the store's");
   assert.deepEqual([saved.toString("latin1", 1, 4), saved.readUInt32BE(16), saved.readUInt32BE(20)], ["PNG", 2000, 1340]);
 });

@@ -79,8 +79,44 @@ fn every_tile_size_fills_its_places() {
         for slice in Slice::cut(&scene, &plan(&scene, 12, 3)) {
             let rendered = renderer.render(&slice, size(pixels), f32::NAN);
             let side = u32::from(pixels);
-            let rows = slice.rows().len() as u32;
+            let rows = slice.rows.len() as u32;
             assert_eq!(rendered.dimensions(), (12 * side, rows * side));
         }
     }
+}
+
+/// Up close, the mosaic is made of pictures: most of the contrast of the tiles is left.
+#[test]
+fn tiles_keep_their_contrast_and_a_dark_smooth_picture_stays_smooth() {
+    let renderer = Renderer::new(library());
+    let storm = Picture::from_fn(192, 128, |x, y| {
+        [17, 19, 23].map(|light| light + (x / 12 + y / 4) as u8)
+    });
+    for source in [Picture::scene(192, 128), storm] {
+        let slice = Slice::cut(&source, &plan(&source, 48, 1))
+            .next()
+            .expect("a slice");
+        let mosaic = renderer.render(&slice, size(16), Renderer::DEFAULT_TINT);
+        let far = difference(&source, &mosaic, 48, 32);
+        assert!(far < 0.06, "{far}");
+        let places = renderer.places(&slice);
+        let kept = places.iter().zip(0..).map(|(tile, at)| {
+            let (x, y) = (at % 48 * 16, at / 48 * 16);
+            let place = crop_imm(&mosaic.0, x, y, 16, 16).to_image();
+            let tile = &renderer.library.tiles[*tile as usize].picture;
+            spread(&place) / spread(&scale(tile, Area::whole(tile), 16, 16)).max(0.01)
+        });
+        let kept = kept.sum::<f32>() / places.len() as f32;
+        assert!(kept > 0.6, "{kept}");
+    }
+}
+
+/// The standard deviation of the lightness of a picture.
+fn spread(picture: &RgbImage) -> f32 {
+    let light: Vec<f32> = picture
+        .pixels()
+        .map(|pixel| to_oklab(decode(*pixel)).l)
+        .collect();
+    let mean = light.iter().sum::<f32>() / light.len() as f32;
+    (light.iter().map(|l| (l - mean).powi(2)).sum::<f32>() / light.len() as f32).sqrt()
 }

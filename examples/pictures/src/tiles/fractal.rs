@@ -1,4 +1,4 @@
-//! Julia and Mandelbrot sets, and folded silk.
+//! Julia sets, and folded silk.
 
 use image::RgbImage;
 
@@ -25,24 +25,6 @@ const JULIA: [(f32, f32); 16] = [
     (-0.194, 0.6557),
 ];
 
-/// Points on the boundary of the Mandelbrot set, with the width of the view.
-const SHORE: [(f32, f32, f32); 14] = [
-    (-0.6, 0.0, 2.8),
-    (-0.745, 0.113, 0.02),
-    (-0.7453, 0.1127, 0.006),
-    (-0.16, 1.035, 0.10),
-    (0.275, 0.0075, 0.03),
-    (-1.25, 0.03, 0.09),
-    (-0.088, 0.654, 0.05),
-    (-1.768, 0.0, 0.08),
-    (-0.235, 0.827, 0.04),
-    (-0.5251, 0.5260, 0.03),
-    (0.3602, 0.1003, 0.02),
-    (-0.722, 0.246, 0.03),
-    (-1.401, 0.0, 0.10),
-    (0.0016, -0.8224, 0.02),
-];
-
 const LIMIT: u32 = 90;
 
 pub(super) fn julia(dice: Dice) -> RgbImage {
@@ -60,20 +42,6 @@ pub(super) fn julia(dice: Dice) -> RgbImage {
             x * turn.sin() + y * turn.cos() + centre.1,
         );
         escape(z, c)
-    })
-}
-
-pub(super) fn mandelbrot(dice: Dice) -> RgbImage {
-    let (re, im, width) = SHORE[dice.index as usize % SHORE.len()];
-    let width = width * dice.roll(1, 0.8, 1.3);
-    let turn = dice.roll(2, 0.0, 6.3);
-    escape_picture(dice, |x, y| {
-        let (x, y) = ((x - 0.5) * width, (y - 0.5) * width);
-        let c = (
-            re + x * turn.cos() - y * turn.sin(),
-            im + x * turn.sin() + y * turn.cos(),
-        );
-        escape((0.0, 0.0), c)
     })
 }
 

@@ -1,7 +1,6 @@
 //! The built-in tile library: fractals and small views of nature, spread over
 //! hue, chroma and lightness so that there are tiles for the colours of any picture.
 
-mod flora;
 mod fractal;
 mod palette;
 mod view;
@@ -14,99 +13,35 @@ use palette::Oklch;
 /// The side of a built-in tile in pixels.
 pub(crate) const TILE_SIDE: u32 = 64;
 
+/// Draws a tile.
+type Draw = fn(Dice) -> RgbImage;
+
+/// The kinds of tiles, with the number of each, in the order of their names.
+const KINDS: [(&str, u32, Draw); 8] = [
+    ("dune", 48, view::dune),
+    ("flower", 56, view::flower),
+    ("julia", 176, fractal::julia),
+    ("night", 40, view::night),
+    ("sea", 48, view::sea),
+    ("silk", 112, fractal::silk),
+    ("snow", 36, view::snow),
+    ("sunset", 48, view::sunset),
+];
+
 /// Draws the built-in library as `(name, picture)`, with unique names in order. The bytes are always
 /// the same.
 pub(crate) fn draw_tiles() -> Vec<(String, RgbImage)> {
-    let before = |n: usize| FAMILIES[..n].iter().map(|family| family.count).sum();
-    (FAMILIES.iter().enumerate())
-        .flat_map(|(n, family)| family.draw(before(n)))
+    let all = (KINDS.iter())
+        .flat_map(|&(kind, count, tile)| (0..count).map(move |index| (kind, count, index, tile)));
+    all.zip(0..)
+        .map(|((kind, count, index, tile), seed)| {
+            let dice = Dice { index, count, seed };
+            (format!("{kind}-{index:04}"), tile(dice))
+        })
         .collect()
 }
 
-/// Tiles of one kind, each identified by its index.
-struct Family {
-    name: &'static str,
-    count: u32,
-    tile: fn(Dice) -> RgbImage,
-}
-
-const FAMILIES: [Family; 12] = [
-    Family {
-        name: "dune",
-        count: 40,
-        tile: view::dune,
-    },
-    Family {
-        name: "flower",
-        count: 48,
-        tile: flora::flower,
-    },
-    Family {
-        name: "forest",
-        count: 32,
-        tile: flora::forest,
-    },
-    Family {
-        name: "julia",
-        count: 128,
-        tile: fractal::julia,
-    },
-    Family {
-        name: "mandelbrot",
-        count: 56,
-        tile: fractal::mandelbrot,
-    },
-    Family {
-        name: "mountain",
-        count: 40,
-        tile: view::mountain,
-    },
-    Family {
-        name: "night",
-        count: 32,
-        tile: view::night,
-    },
-    Family {
-        name: "planet",
-        count: 32,
-        tile: view::planet,
-    },
-    Family {
-        name: "sea",
-        count: 40,
-        tile: view::sea,
-    },
-    Family {
-        name: "silk",
-        count: 64,
-        tile: fractal::silk,
-    },
-    Family {
-        name: "snow",
-        count: 28,
-        tile: view::snow,
-    },
-    Family {
-        name: "sunset",
-        count: 36,
-        tile: view::sunset,
-    },
-];
-
-impl Family {
-    fn draw(&self, before: u32) -> impl Iterator<Item = (String, RgbImage)> {
-        (0..self.count).map(move |index| {
-            let dice = Dice {
-                index,
-                count: self.count,
-                seed: before + index,
-            };
-            (format!("{}-{index:04}", self.name), (self.tile)(dice))
-        })
-    }
-}
-
-/// The variation of a tile within its family.
+/// The variation of a tile within its kind.
 #[derive(Clone, Copy)]
 struct Dice {
     index: u32,
@@ -121,7 +56,7 @@ impl Dice {
         from + (to - from) * chance(n, 0, self.seed)
     }
 
-    /// This tile's position in its family, 0..1.
+    /// This tile's position in its kind, 0..1.
     fn progress(self) -> f32 {
         self.index as f32 / self.count as f32
     }

@@ -1,4 +1,4 @@
-//! Small views: sunsets, seas, mountains, dunes, snow, nights and planets.
+//! Small views: sunsets, seas, dunes, snow, nights and flowers.
 
 use image::RgbImage;
 
@@ -70,54 +70,6 @@ pub(super) fn sea(dice: Dice) -> RgbImage {
         let edge = beach + 0.05 * (x * 6.0 + dice.roll(5, 0.0, 6.0)).sin();
         let wet = mix(water, foam, smooth(edge - 0.06, edge - 0.01, y));
         mix(wet, sand, smooth(edge - 0.01, edge + 0.02, y))
-    })
-}
-
-pub(super) fn mountain(dice: Dice) -> RgbImage {
-    let air = Oklch {
-        lightness: 0.42 + 0.50 * dice.progress(),
-        chroma: dice.roll(1, 0.02, 0.10),
-        hue: dice.roll(2, 200.0, 300.0)
-            + if dice.index.is_multiple_of(4) {
-                150.0
-            } else {
-                0.0
-            },
-    };
-    let sky = [
-        (0.0, air.shift(-0.12, 1.4, 10.0).colour()),
-        (1.0, air.shift(0.10, 0.6, -30.0).colour()),
-    ];
-    let peak = (dice.roll(3, 0.25, 0.75), dice.roll(4, 0.12, 0.32));
-    let steep = dice.roll(5, 0.8, 1.5);
-    let sunny_side = if dice.index.is_multiple_of(2) {
-        1.0
-    } else {
-        -1.0
-    };
-    let rock = air.shift(-0.22, 0.9, 25.0);
-    let (shadow, sunny) = (rock.colour(), rock.shift(0.24, 0.8, -60.0).colour());
-    let snow_shadow = oklch(0.72, 0.04, 260.0);
-    let wood = Oklch {
-        lightness: air.lightness - 0.30,
-        chroma: 0.06,
-        hue: dice.roll(6, 120.0, 190.0),
-    };
-    let (wood_dark, wood_lit) = (wood.colour(), wood.shift(0.14, 1.2, -20.0).colour());
-    tile(move |x, y| {
-        let mut colour = ramp(&sky, y * 1.6);
-        let rough = fbm(x * 6.0, 0.5, 4, dice.seed) - 0.5;
-        let ridge = peak.1 + (x - peak.0).abs() * steep + rough * 0.14;
-        let crag = fbm(x * 9.0 + y * 6.0, y * 9.0, 3, dice.seed + 1);
-        let lit = smooth(-0.05, 0.05, (x - peak.0) * sunny_side + (crag - 0.5) * 0.35);
-        let face = mix(shadow, sunny, lit);
-        let snow = mix(snow_shadow, hex(0xfffbf6), lit);
-        let line = peak.1 + 0.24 + (crag - 0.5) * 0.3;
-        let face = mix(face, snow, smooth(line + 0.02, line - 0.02, y));
-        colour = mix(colour, face, smooth(ridge - 0.008, ridge + 0.008, y));
-        let foot = 0.80 - 0.22 * (fbm(x * 4.0, 0.5, 5, dice.seed + 5) - 0.4);
-        let trees = mix(wood_dark, wood_lit, noise(x * 20.0, y * 12.0, dice.seed));
-        mix(colour, trees, smooth(foot - 0.008, foot + 0.008, y))
     })
 }
 
@@ -225,33 +177,51 @@ pub(super) fn night(dice: Dice) -> RgbImage {
     })
 }
 
-/// A banded globe in space, over every hue.
-pub(super) fn planet(dice: Dice) -> RgbImage {
-    let tint = dice.tint().shift(0.10, 1.2, 0.0);
-    let bands = tint.ramp(0.18, dice.roll(1, -50.0, 50.0));
-    let (cx, cy) = (dice.roll(2, 0.35, 0.65), dice.roll(3, 0.35, 0.65));
-    let (radius, tilt) = (dice.roll(4, 0.30, 0.62), dice.roll(5, -0.6, 0.6));
-    let (sun_x, sun_y) = (dice.roll(6, -0.7, 0.7), dice.roll(7, -0.7, 0.2));
-    let air = tint.colour();
-    let space = oklch(dice.roll(8, 0.05, 0.22), 0.04, tint.hue + 150.0);
+/// One bloom that fills the tile: the saturated hues.
+pub(super) fn flower(dice: Dice) -> RgbImage {
+    let hue = 360.0 * (dice.index as f32 * 0.618_034).fract();
+    let bloom = Tint {
+        lightness: dice.roll(1, 0.48, 0.86),
+        chroma: dice.roll(2, 0.13, 0.27),
+        hue,
+    };
+    let heart = oklch(dice.roll(3, 0.3, 0.85), 0.14, dice.roll(4, 40.0, 105.0));
+    let ground = Tint {
+        lightness: dice.roll(5, 0.22, 0.55),
+        chroma: 0.09,
+        hue: dice.roll(6, 115.0, 165.0),
+    };
+    let ground = if dice.index.is_multiple_of(3) {
+        bloom.shift(-0.10, 0.9, 15.0)
+    } else {
+        ground
+    };
+    let (petal, ground) = (bloom.ramp(0.30, 20.0), ground.ramp(0.12, -10.0));
+    let petals = [5.0, 6.0, 8.0, 13.0][dice.index as usize % 4];
+    let (cx, cy) = (dice.roll(7, 0.4, 0.6), dice.roll(8, 0.4, 0.6));
+    let (reach, turn) = (dice.roll(9, 0.46, 0.66), dice.roll(10, 0.0, 6.3));
     tile(move |x, y| {
-        let (dx, dy) = ((x - cx) / radius, (y - cy) / radius);
-        let away = dx.hypot(dy);
-        let star = chance((x * 26.0) as i32, (y * 26.0) as i32, dice.seed) > 0.97;
-        let mut colour = if star {
-            mix(space, hex(0xffffff), 0.6)
-        } else {
-            space
-        };
-        colour += air * (0.35 * (-(away - 1.0).max(0.0) * 7.0).exp());
-        if away < 1.0 {
-            let dz = (1.0 - away * away).sqrt();
-            let lit = (dx * sun_x + dy * sun_y + dz * 0.75).max(0.0) + 0.10;
-            let across = dy * tilt.cos() + dx * tilt.sin();
-            let swirl = fbm(dx * 2.5 + 7.0, across * 7.0, 4, dice.seed);
-            let surface = bands.cycle(across * 2.6 + swirl * 1.6);
-            colour = mix(colour, surface * lit.min(1.15), smooth(1.0, 0.97, away));
+        let (dx, dy) = (x - cx, y - cy);
+        let away = dx.hypot(dy) / reach;
+        let angle = dy.atan2(dx) + turn;
+        let leaf = fbm(x * 6.0, y * 6.0, 3, dice.seed);
+        let mut colour = ground.at(smooth(0.3, 0.7, leaf));
+        for (ring, size) in [(0.5_f32, 1.0_f32), (0.0, 0.72)] {
+            let lobe = (angle * petals / std::f32::consts::TAU + ring).rem_euclid(1.0) - 0.5;
+            let edge = size * (1.0 - (lobe.abs() * 2.0).powi(3) * 0.75);
+            let vein = noise(lobe * 22.0, away * 3.0, dice.seed + 4) - 0.5;
+            let light = 0.14 * (away / size - 0.5) - 0.26 * lobe.abs() + 0.10 * vein;
+            colour = mix(
+                colour,
+                petal.at(0.5 + light / 0.6),
+                smooth(edge, edge - 0.05, away),
+            );
         }
-        colour
+        let grain = noise(x * 42.0, y * 42.0, dice.seed + 5);
+        mix(
+            colour,
+            mix(heart, oklch(0.2, 0.05, 60.0), grain * 0.6),
+            smooth(0.24, 0.19, away),
+        )
     })
 }

@@ -1,7 +1,7 @@
-// Shows a mosaic, at every scale, of pictures that are loaded as they are needed: the source picture, slices as they are
-// rendered, and once all are there, parts at the scale that is looked at.
+// Shows a mosaic, at every scale, of pictures that are loaded as they are needed: the source picture, and parts of the
+// slices that are rendered, at the scale that is looked at.
 
-// Of parts. The overview, of bands, stays.
+// Of parts. The overview, of the last level, stays.
 const MAX_PARTS = 400;
 const MAX_LOADING = 6;
 
@@ -114,43 +114,35 @@ export class Viewer {
     const { width, height, levels, tops } = this.view;
     context.setTransform(scale, 0, 0, scale, x, y);
     context.imageSmoothingEnabled = scale < 2;
+    // The finest level that shows more than the screen; the last one, of which little is to load, is always below it.
+    const level = Math.max(0, Math.min(levels - 1, Math.floor(Math.log2(1 / scale))));
     const source = this.job.done < this.job.slices && this.picture(`${this.base}/source`);
     if (source) {
       context.globalAlpha = 0.28;
       context.drawImage(source, 0, 0, width, height);
       context.globalAlpha = 1;
     }
-    const whole = Math.min(this.canvas.width / width, this.canvas.height / height);
-    const isDone = this.job.state === "done";
     tops.forEach((top, slice) => {
       const found = this.finished.get(slice);
       if (!found || found.reason !== null) return;
-      const picture = this.picture(`${this.base}/bands/${slice}`);
       const [from, to] = [top, tops[slice + 1] ?? this.rows].map((row) => row * this.job.tile_size);
-      if (picture) context.drawImage(picture, 0, from, width, to - from);
+      this.parts(context, levels - 1, slice, from, to);
+      const isSeen = y + to * scale > 0 && y + from * scale < this.canvas.height;
+      if (level < levels - 1 && isSeen) this.parts(context, level, slice, from, to);
     });
-    if (!isDone || (scale <= whole && width * scale <= 1024)) return;
-    const level = Math.max(0, Math.min(levels - 1, Math.floor(Math.log2(1 / scale))));
-    this.parts(context, level);
   }
 
-  parts(context, level) {
-    const { x, y, scale } = this.place;
-    const { width, height, side } = this.view;
+  // Draws the parts of a slice at a level; of the last level all, of others those that are seen.
+  parts(context, level, slice, from, to) {
+    const { x, scale } = this.place;
+    const { width, side, levels } = this.view;
     const step = side * 2 ** level;
-    const range = (from, size, length) => [
-      Math.max(0, Math.floor(-from / scale / step)),
-      Math.min(Math.ceil(length / step), Math.ceil((size - from) / scale / step)),
-    ];
-    const [left, right] = range(x, this.canvas.width, width);
-    const [top, bottom] = range(y, this.canvas.height, height);
-    for (let row = top; row < bottom; row++) {
-      for (let column = left; column < right; column++) {
-        const part = this.picture(`${this.base}/parts/${level}/${column}/${row}`);
-        if (part) {
-          context.drawImage(part, column * step, row * step, part.width * 2 ** level, part.height * 2 ** level);
-        }
-      }
+    const all = level === levels - 1;
+    const left = all ? 0 : Math.max(0, Math.floor(-x / scale / step));
+    const right = Math.min(Math.ceil(width / step), all ? Infinity : Math.ceil((this.canvas.width - x) / scale / step));
+    for (let column = left; column < right; column++) {
+      const part = this.picture(`${this.base}/parts/${level}/${slice}/${column}`);
+      if (part) context.drawImage(part, column * step, from, Math.min(step, width - column * step), to - from);
     }
   }
 
@@ -187,7 +179,8 @@ export class Viewer {
   }
 
   evict() {
-    const parts = [...this.pictures.keys()].filter((url) => url.includes("/parts/"));
+    const overview = `/parts/${this.view?.levels - 1}/`;
+    const parts = [...this.pictures.keys()].filter((url) => url.includes("/parts/") && !url.includes(overview));
     for (const oldest of parts.slice(0, Math.max(0, parts.length - MAX_PARTS))) this.pictures.delete(oldest);
   }
 

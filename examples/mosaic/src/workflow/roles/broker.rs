@@ -8,10 +8,8 @@ use queue_runtime::{Delivery, Failure, QueueService};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::handling::Handling;
-use super::results::Results;
-use super::role::{Role, Settings, Stop, Totals};
-use crate::storage::records::{Records, ResponseRecord};
+use super::role::{Handling, Role, Settings, Stop, Totals};
+use crate::storage::records::Records;
 use crate::storage::store::Store;
 use crate::workflow::messages::ImageResponse;
 
@@ -24,15 +22,12 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Starts a job broker.
 pub fn broker(service: &QueueService, store: &Store, settings: &Settings) -> Role {
-    let results = Results::new(service, store, settings);
-    let sweeping = results.clone().keep_swept();
     let broker = Broker {
         service: service.clone(),
         settings: *settings,
         records: Records::new(store.clone()),
-        results,
     };
-    Role::accepting("broker", |stop| broker.run(stop)).with_upkeep(sweeping)
+    Role::accepting("broker", |stop| broker.run(stop))
 }
 
 #[derive(Debug)]
@@ -40,7 +35,6 @@ struct Broker {
     service: QueueService,
     settings: Settings,
     records: Records,
-    results: Results,
 }
 
 impl Broker {
@@ -107,9 +101,7 @@ impl Broker {
             return Ok(());
         }
         let outcome = delivery.message().outcome.clone();
-        let first = async { Ok(ResponseRecord { outcome }) };
-        let held = self.results.once("respond", request, first).await?;
-        self.records.record_response(request, &held).await?;
+        self.records.record(request, outcome).await?;
         tracing::info!(%request, "recorded the response");
         Ok(())
     }

@@ -2,17 +2,16 @@
 //!
 //! ```text
 //!  imagerequest:  cut ─► record the plan ─► write the slices ─► [acknowledge + all slice requests]
-//!  sliceresponse: record the slice ─► count ─┬─ incomplete ─► [acknowledge]
-//!                                            └─ complete or failed ─► answer, once ─► [acknowledge + response]
+//!  sliceresponse: record the slice ─► count ─┬─ incomplete, or another answers ─► [acknowledge]
+//!                                            └─ complete or failed ─► join ─► [acknowledge + response]
 //! ```
 //!
 //! Each bracket is one storage transaction if the backend has them. Everything before it may be
 //! repeated, also concurrently in another process: every step writes the same bytes under the same
 //! name, or creates a record that only one handler can create. A slice is recorded before the records
-//! are counted, so the handler that records last counts all of them. Several handlers may count all: one
-//! of them makes the answer, by a claim in the result store, and the answer names its message. Only the
-//! handler of that message responds, also if its process is killed after the answer was recorded and the message
-//! comes again. If it is killed before, another handler claims the answer when the lease ends.
+//! are counted, so the handler that records last counts all of them. Several handlers may count all: the first
+//! to create the record of the answer joins the slices and responds. The record names its message, so that it goes on
+//! when the message comes again after its process was killed.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -20,24 +19,23 @@ use queue_runtime::receive::Poisoned;
 use queue_runtime::{
     Disposition, Failure, FollowUp, QueueService, Received, RequestId, StartError,
 };
-use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use super::handling::{Handling, reason};
-use super::join::join;
-use super::results::Results;
-use super::role::{Role, Settings};
+use super::role::{Handling, Role, Settings, reason};
 use crate::storage::blob::BlobName;
-use crate::storage::library_store::{LibraryStore, MAX_PICTURE};
-use crate::storage::records::{PlanRecord, Records, SliceRecord};
+use crate::storage::libraries::MAX_PICTURE;
+use crate::storage::records::{AnswerRecord, PlanRecord, Records, SliceRecord};
 use crate::storage::store::Store;
 use crate::workflow::messages::{
     Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
 };
-use pictures::{Layout, Picture, Plan, Slice, TileSize};
+use pictures::{Layout, Picture, Plan, Slice, TileSize, join};
 
 /// The maximum number of concurrent reads or writes of blobs.
 const CONCURRENCY: usize = 8;
+/// The size limit of a rendered slice, in bytes: more than the largest mosaic takes uncompressed.
+const MAX_RENDERED: u64 = 2 << 30;
 
 /// Starts a job controller.
 ///
@@ -51,8 +49,6 @@ pub fn controller(
     let controller = Controller {
         store: store.clone(),
         records: Records::new(store.clone()),
-        libraries: LibraryStore::new(store.clone()),
-        results: Results::new(service, store, settings),
     };
     let requests = service.listener_with(controller.clone(), Controller::handle_request);
     let responses = service.listener_with(controller, Controller::handle_response);
@@ -71,16 +67,6 @@ pub fn controller(
 struct Controller {
     store: Store,
     records: Records,
-    libraries: LibraryStore,
-    results: Results,
-}
-
-/// The answer to a request.
-#[derive(Debug, Serialize, Deserialize)]
-struct Answer {
-    /// The id of the message whose handler responds.
-    by: String,
-    response: ImageResponse,
 }
 
 impl Controller {
@@ -111,11 +97,7 @@ impl Controller {
         }
         let asked = self.first_planned(request, received.message()).await?;
         let layout = layout(&asked)?;
-        let source = self.store.read(&asked.image, MAX_PICTURE);
-        let source = source.await?;
-        let prepared = self.libraries.prepare(asked.library);
-        prepared.await?;
-
+        let source = self.store.read(&asked.image, MAX_PICTURE).await?;
         let name = asked.image_name.clone();
         let cut = spawn_blocking(move || cut_up(&name, &source, layout)).await?;
         let (size, slices) = cut?;
@@ -126,18 +108,15 @@ impl Controller {
             slices: count,
         };
         // Before the slices, so that only those of the recorded plan are ever written.
-        let held = self.records.record_plan(request, plan.clone()).await;
-        if held? != plan {
+        if self.records.record(request, plan.clone()).await? != plan {
             return Err("another plan of the request was recorded concurrently".into());
         }
         let writes = (slices.into_iter().zip(0..)).map(|(slice, sequence)| async move {
             let blob = BlobName::slice(request, sequence);
-            self.store.write(&blob, slice).await
+            self.store.create(&blob, slice).await.map(drop)
         });
-        let written = stream::iter(writes)
-            .buffer_unordered(CONCURRENCY)
-            .try_collect::<()>();
-        written.await?;
+        let written = stream::iter(writes).buffer_unordered(CONCURRENCY);
+        written.try_collect::<()>().await?;
 
         let asked = &plan.asked;
         Ok(
@@ -159,7 +138,7 @@ impl Controller {
         request: &RequestId,
         asked: &ImageRequest,
     ) -> Result<ImageRequest, Failure> {
-        let held = self.records.plan(request).await?;
+        let held: Option<PlanRecord> = self.records.find(request).await?;
         let Some(held) = held else {
             return Ok(asked.clone());
         };
@@ -176,8 +155,8 @@ impl Controller {
         if self.records.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
-        let plan = self.records.plan(request).await?;
-        let record = plan.ok_or_else(|| Failure::reject("the request has no plan"))?;
+        let record: Option<PlanRecord> = self.records.find(request).await?;
+        let record = record.ok_or_else(|| Failure::reject("the request has no plan"))?;
         let plan = record
             .plan()
             .ok_or_else(|| Failure::reject("the recorded plan is invalid"))?;
@@ -202,21 +181,16 @@ impl Controller {
                 return Ok(Disposition::complete());
             }
         }
-        let by = received.envelope().id.as_str();
-        let answer = async {
-            let response = match failure {
-                Some(reason) => ImageResponse::failed(request, reason),
-                None => self.join(request, plan).await?,
-            };
-            let by = by.to_owned();
-            Ok(Answer { by, response })
+        let by = received.envelope().id.to_string();
+        let answer = AnswerRecord { by };
+        if self.records.record(request, answer.clone()).await? != answer {
+            return Ok(Disposition::complete());
+        }
+        let response = match failure {
+            Some(reason) => ImageResponse::failed(request, reason),
+            None => self.join(request, plan).await?,
         };
-        let answer = self.results.once("answer", request, answer).await?;
-        Ok(if answer.by == by {
-            Disposition::complete().then(&answer.response)
-        } else {
-            Disposition::complete()
-        })
+        Ok(Disposition::complete().then(&response))
     }
 
     /// Joins a request's slices, all of which have a record, unless one of them failed. Returns the response.
@@ -240,7 +214,13 @@ impl Controller {
         }
         let mosaic = BlobName::mosaic(request);
         if !self.store.exists(&mosaic).await? {
-            join(&self.store, plan, blobs, &mosaic).await?;
+            let (store, runtime) = (self.store.clone(), Handle::current());
+            let slice = move |index: u32| {
+                let slice = store.read(&blobs[index as usize], MAX_RENDERED);
+                Ok::<_, Failure>(runtime.block_on(slice)?)
+            };
+            let joined = spawn_blocking(move || join(&plan, slice)).await??;
+            self.store.create(&mosaic, joined).await?;
             tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
         }
         let (width, height) = plan.output_size();

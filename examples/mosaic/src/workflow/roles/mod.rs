@@ -18,11 +18,7 @@
 
 mod broker;
 mod controller;
-mod errors;
-mod handling;
-mod join;
 mod processor;
-mod results;
 mod role;
 
 pub use broker::broker;

@@ -2,16 +2,14 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use queue_runtime::receive::Poisoned;
 use queue_runtime::{Disposition, Failure, FollowUp, QueueService, Received, StartError};
 use tokio::task::spawn_blocking;
 
-use super::handling::{Handling, reason};
-use super::role::{Role, Settings};
+use super::role::{Handling, Role, Settings, reason};
 use crate::storage::blob::BlobName;
-use crate::storage::library_store::LibraryStore;
-use crate::storage::records::Records;
+use crate::storage::libraries::Libraries;
+use crate::storage::records::{PlanRecord, Records};
 use crate::storage::store::Store;
 use crate::workflow::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
 use pictures::{Slice, TileSize};
@@ -31,7 +29,7 @@ pub fn processor(
     let processor = Processor {
         store: store.clone(),
         records: Records::new(store.clone()),
-        libraries: LibraryStore::new(store.clone()),
+        libraries: Libraries::new(store.clone()),
         settings: *settings,
         client: service.client_id().to_string(),
     };
@@ -47,7 +45,7 @@ pub fn processor(
 struct Processor {
     store: Store,
     records: Records,
-    libraries: LibraryStore,
+    libraries: Libraries,
     settings: Settings,
     client: String,
 }
@@ -63,10 +61,9 @@ impl Processor {
         let _handling = Handling::of(&received);
         let begun = Instant::now();
         let blob = BlobName::rendered(&received.envelope().request_id, received.slice_sequence);
-        let there = self.store.exists(&blob).await?;
-        if !there {
+        if !self.store.exists(&blob).await? {
             let rendered = self.render(&received).await?;
-            self.store.write(&blob, rendered).await?;
+            self.store.create(&blob, rendered).await?;
         }
         tokio::time::sleep(self.settings.pace.saturating_sub(begun.elapsed())).await;
         Ok(Disposition::complete().then(&SliceResponse {
@@ -80,30 +77,21 @@ impl Processor {
         }))
     }
 
-    async fn render(&self, asked: &SliceRequest) -> Result<Vec<u8>, Failure> {
+    async fn render(&self, received: &Received<SliceRequest>) -> Result<Vec<u8>, Failure> {
+        let asked = received.message();
+        let plan: Option<PlanRecord> = self.records.find(&received.envelope().request).await?;
+        let plan = plan.and_then(|plan| plan.plan());
+        let plan = plan.ok_or_else(|| Failure::reject("the request has no valid plan"))?;
         let tile_size = TileSize::try_from(asked.tile_size)?;
         let (sequence, tint) = (asked.slice_sequence, asked.tint);
-        let slice = self.store.read(&asked.slice, MAX_SLICE);
-        let slice = slice.await?;
-        let renderer = self.libraries.renderer(asked.library);
-        let renderer = renderer.await?;
-        let rendering = spawn_blocking(move || {
-            let slice = decode(&slice, sequence)?;
+        let slice = self.store.read(&asked.slice, MAX_SLICE).await?;
+        let renderer = self.libraries.renderer(asked.library).await?;
+        let rendering = move || {
+            let slice = Slice::decode(&slice, &plan, sequence)?;
             Ok(renderer.render(&slice, tile_size, tint).to_png())
-        });
-        rendering.await?
+        };
+        spawn_blocking(rendering).await?
     }
-}
-
-fn decode(bytes: &Bytes, sequence: u32) -> Result<Slice, Failure> {
-    let slice = Slice::decode(bytes)?;
-    if slice.index() == sequence {
-        return Ok(slice);
-    }
-    let found = slice.index();
-    Err(Failure::reject(format!(
-        "the blob holds slice {found} instead of {sequence}"
-    )))
 }
 
 /// Reports the failure of a slice whose request was moved to the poison queue, or of the whole image

@@ -1,18 +1,21 @@
-use std::fmt;
 use std::future::Future;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_runtime::envelope::{PoisonReason, PoisonRecord};
 use queue_runtime::listener::{ListenerInfo, ShutdownReport};
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::receive::Accept;
-use queue_runtime::service::StopOnDrop;
-use queue_runtime::{Failure, ListenerBuilder, ListenerHandle, Message, QueueService, RetryPolicy};
+use queue_runtime::{
+    Accept, Failure, ListenerBuilder, ListenerHandle, Message, MessageId, OnError, QueueName,
+    QueueService, Received, RetryPolicy, ShutdownReport, StopOnDrop,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::errors::classify;
+use crate::storage::libraries::LibraryError;
+use crate::storage::store::StoreError;
+use pictures::PictureError;
 
 /// The settings of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +37,6 @@ pub struct Role {
     name: &'static str,
     listeners: Vec<StopOnDrop<ListenerHandle>>,
     accepting: Option<Accepting>,
-    /// Aborted with the role.
-    upkeep: JoinSet<()>,
 }
 
 /// A loop that accepts messages.
@@ -68,22 +69,25 @@ pub struct Totals {
     pub released: u64,
 }
 
-/// What a role's listeners do now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Figures {
-    tasks: usize,
-    peak_tasks: usize,
-    in_flight: usize,
-    totals: Totals,
-    depth: Option<u64>,
-}
-
 /// The timeout of handlers. It may exceed the visibility timeout, since leases are renewed.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The pause between two polls of an empty queue whose messages are announced.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// The pause between two lines of figures in the log.
-const FIGURES_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Has a consumer reject messages whose blobs or settings are at fault, and retry after other errors. Handlers return
+/// errors by `?`, and the consumers classify them by type.
+macro_rules! classify {
+    ($consumer:expr) => {
+        $consumer
+            .classify(on_store_error)
+            .classify(on_picture_error)
+            .classify(|error: &LibraryError| match error {
+                LibraryError::Store(error) => on_store_error(error),
+                LibraryError::Library(error) => on_picture_error(error),
+                _ => OnError::Retry,
+            })
+    };
+}
 
 impl Default for Settings {
     fn default() -> Self {
@@ -137,6 +141,23 @@ impl Settings {
     }
 }
 
+fn on_picture_error(error: &PictureError) -> OnError {
+    if error.is_permanent() {
+        OnError::Reject
+    } else {
+        OnError::Retry
+    }
+}
+
+fn on_store_error(error: &StoreError) -> OnError {
+    match error {
+        StoreError::Missing(_) | StoreError::TooLarge { .. } | StoreError::Record { .. } => {
+            OnError::Reject
+        }
+        _ => OnError::Retry,
+    }
+}
+
 fn retry_policy() -> RetryPolicy {
     RetryPolicy::exponential(Duration::from_millis(250), Duration::from_secs(10))
 }
@@ -149,19 +170,15 @@ fn idle_policy(service: &QueueService) -> Option<ExponentialIdle> {
 }
 
 impl Role {
-    /// A role of listeners, which logs their figures while these change.
+    /// A role of listeners.
     pub(super) fn listening(
         name: &'static str,
         listeners: Vec<StopOnDrop<ListenerHandle>>,
     ) -> Self {
-        let handles: Vec<ListenerHandle> = listeners
-            .iter()
-            .map(|one| ListenerHandle::clone(one))
-            .collect();
-        let mut role = Self::new(name);
-        role.listeners = listeners;
-        role.upkeep.spawn(log_figures(name, handles));
-        role
+        Self {
+            listeners,
+            ..Self::new(name)
+        }
     }
 
     /// A role with a loop that accepts messages until it is told to stop, and returns what it handled.
@@ -186,14 +203,7 @@ impl Role {
             name,
             listeners: Vec::new(),
             accepting: None,
-            upkeep: JoinSet::new(),
         }
-    }
-
-    /// Runs a task until the role has stopped.
-    pub(super) fn with_upkeep(mut self, upkeep: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.upkeep.spawn(upkeep);
-        self
     }
 
     /// Waits until the role has failed: its loop has panicked.
@@ -258,65 +268,6 @@ impl Accepting {
     }
 }
 
-async fn log_figures(role: &'static str, listeners: Vec<ListenerHandle>) {
-    let mut last = None;
-    loop {
-        tokio::time::sleep(FIGURES_INTERVAL).await;
-        let figures: Vec<Figures> = listeners.iter().map(Figures::of).collect();
-        if last.as_ref() == Some(&figures) {
-            continue;
-        }
-        for (listener, figures) in listeners.iter().zip(&figures) {
-            let queue = listener.queue();
-            tracing::info!(role, %queue, "{figures}");
-        }
-        last = Some(figures);
-    }
-}
-
-impl Figures {
-    fn of(listener: &ListenerHandle) -> Self {
-        let info = listener.info();
-        Self {
-            tasks: info.tasks,
-            peak_tasks: info.peak_tasks,
-            in_flight: info.in_flight,
-            totals: Totals::of(&info),
-            depth: info.depth,
-        }
-    }
-}
-
-impl fmt::Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            tasks,
-            peak_tasks,
-            in_flight,
-            totals,
-            depth,
-        } = self;
-        write!(
-            f,
-            "{tasks} tasks (at most {peak_tasks}), {in_flight} in flight, "
-        )?;
-        let Totals {
-            completed,
-            retried,
-            poisoned,
-            ..
-        } = totals;
-        write!(
-            f,
-            "{completed} completed, {retried} retried, {poisoned} poison, "
-        )?;
-        match depth {
-            Some(depth) => write!(f, "about {depth} on the queue"),
-            None => f.write_str("depth not known"),
-        }
-    }
-}
-
 impl Totals {
     fn of(info: &ListenerInfo) -> Self {
         Self {
@@ -334,5 +285,37 @@ impl AddAssign for Totals {
         self.retried += other.retried;
         self.poisoned += other.poisoned;
         self.released += other.released;
+    }
+}
+
+/// Logs the start and the end of a handler.
+#[derive(Debug)]
+pub(super) struct Handling {
+    queue: QueueName,
+    id: MessageId,
+}
+
+impl Handling {
+    pub(super) fn of<M: Message>(received: &Received<M>) -> Self {
+        let (queue, id) = (M::TYPE.queue(), received.envelope().id.clone());
+        let request = &received.envelope().request;
+        tracing::info!(%queue, %id, %request, attempt = received.attempt(), "handling");
+        Self { queue, id }
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        tracing::info!(queue = %self.queue, id = %self.id, "handled");
+    }
+}
+
+/// Describes why a message was moved to the poison queue: the error and its causes.
+pub(super) fn reason(record: &PoisonRecord) -> String {
+    let error = record.error.as_deref().unwrap_or("unknown error");
+    match record.reason {
+        PoisonReason::Rejected | PoisonReason::Crashed => error.to_owned(),
+        PoisonReason::Failed => format!("gave up after {} attempts: {error}", record.attempts),
+        other => format!("{other}: {error}"),
     }
 }

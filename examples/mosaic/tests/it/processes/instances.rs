@@ -5,12 +5,13 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::processes::signals::signal;
-use crate::processes::support::{GUARD, Location, Worker, job, pictures, program};
+use crate::kill::Client;
+use crate::signals::signal;
+use crate::support::{GUARD, Location, Worker, pictures, program};
 
 /// The supervisor, with the lines of its log and of those that it starts. Killed when this is dropped.
 struct Supervisor {
@@ -93,34 +94,6 @@ impl Drop for Supervisor {
     }
 }
 
-/// The process of a job's client. Killed when this is dropped.
-struct Client(Child);
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // Both fail only if it has already ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn is_running(pid: &str) -> bool {
-    let asked = Command::new("kill")
-        .args(["-0", pid])
-        .stderr(Stdio::null())
-        .status();
-    asked.expect("kill runs").success()
-}
-
-/// Waits until processes have ended that are not children of this one.
-fn ended(pids: &HashSet<String>) {
-    let begun = Instant::now();
-    while pids.iter().any(|pid| is_running(pid)) {
-        assert!(begun.elapsed() < GUARD, "they do not end: {pids:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn instances_follow_the_load_and_are_replaced_when_they_die() {
     let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
@@ -131,9 +104,7 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     let _broker = Worker::start("broker", &location, &[]);
     let mut supervisor = Supervisor::start(&location);
     let out = scratch.path().join("out.png");
-    let mut client = job("submit", pictures.path(), &location, &out);
-    client.args(["--timeout", "600s"]);
-    let mut client = Client(client.spawn().expect("it runs"));
+    let client = Client::submit(pictures.path(), &location, &out);
 
     supervisor.until("there are three", |s| s.running.len() == 3);
     let victim = supervisor
@@ -148,32 +119,10 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     assert!(!supervisor.running.contains(&victim));
     supervisor.until("it is replaced", |s| s.started >= 4);
 
-    assert!(client.0.wait().expect("a child of ours").success());
+    let stdout = client.output();
+    assert!(stdout.contains("made in"), "{stdout}");
     supervisor.until("the others stop", |s| s.running.len() == 1);
 
-    // Far more work than is done before the end.
-    let clients = ["two", "three"].map(|request| {
-        let mut submit = job("submit", pictures.path(), &location, &out);
-        submit.args(["--timeout", "600s", "--request-id", request]);
-        Client(submit.spawn().expect("it runs"))
-    });
-    supervisor.until("there are three again", |s| s.running.len() == 3);
-    let running = supervisor.running.clone();
     signal(&supervisor.child, "-TERM");
     assert!(supervisor.child.wait().expect("a child of ours").success());
-    assert!(
-        running.iter().all(|pid| !is_running(pid)),
-        "it did not wait for them"
-    );
-
-    // The supervisor cannot stop them when it is killed: they stop by themselves.
-    let mut supervisor = Supervisor::start(&location);
-    supervisor.until("there are three in the end", |s| s.running.len() == 3);
-    supervisor.child.kill().expect("a child of ours");
-    supervisor.child.wait().expect("a child of ours");
-    ended(&supervisor.running);
-    let _processor = Worker::start("processor", &location, &[]);
-    for mut client in clients {
-        assert!(client.0.wait().expect("a child of ours").success());
-    }
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use mosaic::storage::blob::{BlobName, Container};
 use mosaic::storage::store::Store;
 use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
@@ -167,10 +166,10 @@ pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
 }
 
 /// The process of a job's client. It is killed when this is dropped.
-struct Client(Option<Child>);
+pub(crate) struct Client(Option<Child>);
 
 impl Client {
-    fn submit(pictures: &Path, location: &Location, out: &Path) -> Self {
+    pub(crate) fn submit(pictures: &Path, location: &Location, out: &Path) -> Self {
         let mut command = job("submit", pictures, location, out);
         let timeout = format!("{}s", GUARD.as_secs());
         command.args(["--timeout", &timeout]).stdout(Stdio::piped());
@@ -183,7 +182,7 @@ impl Client {
     }
 
     /// Waits until it has ended, which it does by its timeout. Returns its output.
-    fn output(mut self) -> String {
+    pub(crate) fn output(mut self) -> String {
         let child = self.0.take().expect("its output was not taken");
         let output = child.wait_with_output().expect("it is a child of ours");
         String::from_utf8(output.stdout).expect("text")
@@ -231,10 +230,10 @@ async fn count(service: &QueueService, queue: &str) -> u64 {
 }
 
 async fn responses(store: &Store) -> usize {
-    let records = store.list(&BlobName::new(Container::Status, &[])).await;
-    let records = records.expect("records");
+    let records = store.list("status/").await.expect("records");
+    let is_response = |name: &str| name.ends_with("/response.json");
     records
         .iter()
-        .filter(|name| *name == "response.json")
+        .filter(|record| is_response(&record.name))
         .count()
 }

@@ -56,7 +56,7 @@ async fn a_picture_becomes_a_mosaic_that_can_be_looked_at_and_saved() {
     let mosaic = site.store.read(&BlobName::mosaic(&request), 1 << 30).await;
     assert!(bytes(saved).await == mosaic.expect("there"));
 
-    for path in ["source", "bands/3", "parts/0/0/0", "tiles/0"] {
+    for path in ["source", "parts/0/3/0", "tiles/0"] {
         let shown = site.get(&format!("/jobs/{id}/{path}")).await;
         assert_eq!(shown.status(), StatusCode::OK, "{path}");
         let shown = bytes(shown).await;
@@ -66,8 +66,8 @@ async fn a_picture_becomes_a_mosaic_that_can_be_looked_at_and_saved() {
     let places: Vec<u32> = serde_json::from_str(&places).expect("a list");
     assert_eq!(places.len(), 24 * 4);
     for path in [
-        "bands/4",
-        "parts/0/1/0",
+        "parts/0/4/0",
+        "parts/0/0/1",
         "parts/9/0/0",
         "places/4",
         "tiles/99999",
@@ -129,7 +129,7 @@ async fn a_damaged_record_hides_only_its_own_job() {
     let site = Site::open().await;
     let _roles = Embedded::start(&site.service, &site.store, 2, &settings()).expect("they start");
     let damaged = BlobName::try_from("status/junk/request.json".to_owned()).expect("a name");
-    site.store.write(&damaged, "{").await.expect("written");
+    site.store.create(&damaged, "{").await.expect("written");
     site.pages.go_on().await.expect("the page starts");
     let id = submitted(&site, &format!("name=a&scene=night&{SMALL}"), Vec::new()).await;
     site.follow(&id, |job| job["state"] == "done").await;

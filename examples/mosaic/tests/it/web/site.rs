@@ -38,9 +38,8 @@ impl Site {
         let (guard, _listener) = Guard::bind(0).await.expect("a free port");
         let store = Store::memory();
         let prices = PriceTable::new("USD", "an example", 0.01).expect("valid");
-        let tiles = vec![Tiles::new("built-in tiles", || {
-            Ok(Library::built_in_files())
-        })];
+        let built_in = || Ok(Library::load(&Library::built_in_files())?);
+        let tiles = vec![Tiles::new("built-in tiles", built_in)];
         let pages = Arc::new(Pages::new(guard.clone(), &service, &store, tiles, prices));
         let router = pages.router.clone();
         let kept = Arc::clone(&pages);

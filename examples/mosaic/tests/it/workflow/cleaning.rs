@@ -1,9 +1,10 @@
 use mosaic::storage::blob::BlobName;
 use mosaic::storage::cleaning;
+use mosaic::storage::records::RequestRecord;
 use mosaic::workflow::client::Job;
 use queue_runtime::RequestId;
 
-use crate::workflow::support::{Fixture, GUARD, job, tiles};
+use crate::workflow::support::{Fixture, GUARD, job, library};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cleaning_spares_requests_without_a_response() {
@@ -21,36 +22,18 @@ async fn cleaning_spares_requests_without_a_response() {
         service: done.service.clone(),
         store: done.store.clone(),
     };
-    let library = tiles(30);
+    let library = library(30);
     open.submit(Job { library, ..job() }).await;
     let cleaned = cleaning::clean(&done.store, false).await.expect("cleaned");
-    // A picture, 4 slices twice, a mosaic, 7 records; 40 tiles with their list and cache.
-    assert_eq!(cleaned.blobs, 17 + 42);
-    let record = done.records.request(&done.request).await;
+    // A picture, 4 slices twice, a mosaic, 8 records; a library.
+    assert_eq!(cleaned.blobs, 18 + 1);
+    let record = done.records.find::<RequestRecord>(&done.request).await;
     assert_eq!(record.expect("readable"), None);
 
     let _roles = open.start(1);
     assert!(open.mosaic().await.len() > mosaic.len() / 2);
     let all = cleaning::clean(&done.store, true).await.expect("cleaned");
-    assert_eq!(all.blobs, 17 + 32);
+    assert_eq!(all.blobs, 18 + 1);
     let source = BlobName::source(&open.request);
     assert!(!done.store.exists(&source).await.expect("the store answers"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn cleaning_spares_the_mosaic_of_an_open_request_with_any_id() {
-    let mut open = Fixture::new().await;
-    for id in ["plain", "a.png", "a/b", &"x".repeat(200)] {
-        open.request = RequestId::new(id).expect("an id");
-        open.submit(job()).await;
-        let mosaic = BlobName::mosaic(&open.request);
-        let stored = open.store.write(&mosaic, "mosaic").await;
-        stored.expect("the store answers");
-    }
-    let other = BlobName::mosaic(&RequestId::new("other").expect("an id"));
-    let stored = open.store.write(&other, "mosaic").await;
-    stored.expect("the store answers");
-    let cleaned = cleaning::clean(&open.store, false).await.expect("cleaned");
-    assert_eq!(cleaned.blobs, 1);
-    assert!(!open.store.exists(&other).await.expect("the store answers"));
 }

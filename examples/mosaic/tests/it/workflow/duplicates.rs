@@ -1,20 +1,11 @@
-use std::sync::Arc;
-use std::time::Instant;
-
 use mosaic::storage::blob::BlobName;
-use mosaic::workflow::client::{ClientError, Job};
 use mosaic::workflow::messages::{
     ImageOutcome, ImageRequest, ImageResponse, SliceOutcome, SliceRequest, SliceResponse,
 };
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
-use pictures::Picture;
-use queue_runtime::backend::MemoryBackend;
-use queue_runtime::clock::SystemClock;
-use queue_runtime::error::Operation;
-use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{Message, QueueService};
+use queue_runtime::Message;
 
-use crate::workflow::support::{Fixture, GUARD, job};
+use crate::workflow::support::{Fixture, GUARD, job, until};
 
 async fn again<M: Message>(fixture: &Fixture, message: M) {
     let submission = fixture
@@ -48,15 +39,9 @@ async fn duplicate_messages_produce_one_response() {
     fixture.submit(job()).await;
     fixture.submit(job()).await;
     all_again(&fixture).await;
-    let begun = Instant::now();
     let mosaic = fixture.mosaic().await;
     fixture.drained().await;
-    assert!(begun.elapsed() < GUARD);
-    let record = fixture
-        .records
-        .response(&fixture.request)
-        .await
-        .expect("readable");
+    let outcome = fixture.outcome().await;
 
     all_again(&fixture).await;
     fixture.submit(job()).await;
@@ -92,14 +77,7 @@ async fn duplicate_messages_produce_one_response() {
     .await;
     fixture.drained().await;
 
-    assert_eq!(
-        fixture
-            .records
-            .response(&fixture.request)
-            .await
-            .expect("readable"),
-        record
-    );
+    assert_eq!(fixture.outcome().await, outcome);
     assert!(fixture.mosaic().await == mosaic);
     assert_eq!(fixture.poison().await, 0);
     one.shutdown(GUARD).await;
@@ -118,56 +96,10 @@ async fn a_changed_repetition_of_a_request_is_ignored() {
     again(&fixture, ImageRequest { tile_size, ..asked }).await;
     fixture.requested(8).await;
     let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
-    let mosaic = fixture.mosaic().await;
+    fixture.mosaic().await;
     fixture.drained().await;
     assert_eq!(fixture.plan().await.asked.tile_size, 4);
     assert_eq!(fixture.poison().await, 0);
-
-    let other = Fixture::new().await;
-    let _others = other.start(2);
-    other.submit(job()).await;
-    assert!(other.mosaic().await == mosaic);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_id_is_bound_to_one_job() {
-    let fixture = Fixture::new().await;
-    fixture.submit(job()).await;
-    let image = Picture::scene(30, 20).to_png();
-    let library = crate::workflow::support::tiles(39);
-    for (job, what) in [
-        (Job { image, ..job() }, "picture"),
-        (Job { library, ..job() }, "tile library"),
-        (
-            Job {
-                tile_size: 5,
-                ..job()
-            },
-            "tile size",
-        ),
-        (
-            Job {
-                across: 25,
-                ..job()
-            },
-            "number of tiles across",
-        ),
-        (Job { slices: 5, ..job() }, "number of slices"),
-        (Job { tint: 0.5, ..job() }, "tint"),
-    ] {
-        let taken = fixture.client.submit(job, &fixture.request, |_| {}).await;
-        assert!(
-            matches!(taken, Err(ClientError::Taken { other, .. }) if other == what),
-            "{what}: {taken:?}"
-        );
-    }
-    let image_name = "renamed.png".to_owned();
-    fixture
-        .submit(Job {
-            image_name,
-            ..job()
-        })
-        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,24 +117,48 @@ async fn late_messages_do_not_miss_the_blobs_of_a_finished_request() {
     roles.shutdown(GUARD).await;
 }
 
-/// Both copies have the same message id as the answered one, so that the controller handles one of them.
-#[tokio::test]
-async fn the_client_submits_again_what_was_not_answered() {
-    let memory = MemoryBackend::new(Arc::new(SystemClock::new()));
-    let faults = FaultInjector::new(Arc::new(memory));
-    let service = QueueService::with_backend(Arc::new(faults.clone()))
-        .connect()
-        .await;
-    let fixture = Fixture::over(service.expect("it opens"));
-    let requests = fixture.service.queue::<ImageRequest>();
-    requests.any().create().await.expect("created");
-    faults.fail_next(2, Operation::Put, Fault::AnswerLost);
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_duplicates_of_all_slices_one_joins() {
+    let fixture = Fixture::new().await;
+    let settings = Settings {
+        tasks: 16,
+        ..Settings::default()
+    };
+    let mut planning = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.submit(job()).await;
-    let mut copies = 0;
-    while let Some(copy) = requests.accept().await.expect("accepted") {
-        assert_eq!(copy.envelope().id.as_str(), fixture.request.as_str());
-        copy.complete().await.expect("completed");
-        copies += 1;
+    fixture.requested(4).await;
+    planning.shutdown(GUARD).await;
+    let mut processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
+    until("the slices are rendered", async || {
+        (fixture.count("slicerequest").await == 0).then_some(())
+    })
+    .await;
+    processor.shutdown(GUARD).await;
+    for sequence in (0..4).cycle().take(40) {
+        let blob = BlobName::rendered(&fixture.request, sequence);
+        let duplicate = SliceResponse {
+            slice_sequence: sequence,
+            outcome: SliceOutcome::Rendered {
+                blob,
+                by: String::new(),
+                millis: 0,
+            },
+            attempts: 1,
+        };
+        again(&fixture, duplicate).await;
     }
-    assert_eq!(copies, 3);
+
+    // Two controllers, so that they race. Without a broker, no handler learns that the request is answered.
+    let controllers = [(), ()]
+        .map(|()| controller(&fixture.service, &fixture.store, &settings).expect("it starts"));
+    until("the responses are handled", async || {
+        (fixture.count("sliceresponse").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(fixture.count("imageresponse").await, 1, "of 44 handlers");
+    let _broker = broker(&fixture.service, &fixture.store, &settings);
+    fixture.mosaic().await;
+    fixture.drained().await;
+    assert_eq!(fixture.poison().await, 0);
+    drop(controllers);
 }

@@ -6,5 +6,4 @@ mod failures;
 #[cfg(unix)]
 mod links;
 mod mosaics;
-mod once;
 mod support;

@@ -1,28 +1,12 @@
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
-use mosaic::workflow::client::{ClientError, Job, Progress};
+use mosaic::workflow::client::{ClientError, Job};
 use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::messages::{Figures, ImageOutcome};
 use mosaic::workflow::roles::Settings;
-use pictures::{Joiner, Layout, Library, Picture, Renderer, Slice, TileSize};
+use pictures::{Layout, Library, Picture, PictureError, Renderer, Slice, TileSize, join};
 use queue_runtime::meter::TransactionKind;
 use std::time::Duration;
 
-use crate::workflow::support::{Fixture, GUARD, job, tiles};
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nobody panicked").write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::workflow::support::{Fixture, GUARD, job};
 
 /// The mosaic made without queues.
 fn directly(job: &Job) -> Vec<u8> {
@@ -34,18 +18,15 @@ fn directly(job: &Job) -> Vec<u8> {
         slices: job.slices,
     };
     let plan = layout.plan(source.dimensions()).expect("a plan");
-    let (library, _) = Library::load(&job.library).expect("a library");
-    let renderer = Renderer::new(library);
-    let out = Shared::default();
-    let mut joiner = Joiner::new(plan, out.clone()).expect("a joiner");
-    for slice in Slice::cut(&source, &plan) {
-        joiner
-            .push(&renderer.render(&slice, tile_size, job.tint))
-            .expect("a slice");
-    }
-    joiner.finish().expect("all slices");
-    let bytes = out.0.lock().expect("nobody panicked");
-    bytes.clone()
+    let renderer = Renderer::new(
+        Library::from_png(&job.library.to_png(), job.library.fingerprint()).expect("a library"),
+    );
+    let mut slices = Slice::cut(&source, &plan);
+    let mosaic = join(&plan, |_| {
+        let slice = slices.next().expect("a slice");
+        Ok::<_, PictureError>(renderer.render(&slice, tile_size, job.tint).to_png())
+    });
+    mosaic.expect("all slices")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,20 +73,16 @@ async fn hardly_any_receive_of_a_job_finds_nothing() {
 async fn the_client_sees_the_progress_and_the_figures() {
     let fixture = Fixture::new().await;
     let _roles = fixture.start(1);
+    fixture.submit(job()).await;
     let mut seen = Vec::new();
-    let submitted = fixture
-        .client
-        .submit(job(), &fixture.request, |progress| seen.push(progress));
-    submitted.await.expect("submitted");
-    assert_eq!(seen[0], Progress::Uploaded { done: 1, total: 41 });
-    assert_eq!(
-        seen[39],
-        Progress::Uploaded {
-            done: 40,
-            total: 41
-        }
+    let progress = |done, total| seen.push((done, total));
+    let followed = fixture.client.follow(&fixture.request, GUARD, progress);
+    followed.await.expect("a response");
+    assert!(
+        seen.iter()
+            .all(|(done, total)| done <= total && *total == 4)
     );
-    assert_eq!(seen.last(), Some(&Progress::Submitted));
+    assert!(seen.is_sorted(), "{seen:?}");
     let ImageOutcome::Done { figures, .. } = fixture.outcome().await else {
         panic!("it failed")
     };
@@ -120,39 +97,13 @@ async fn the_client_sees_the_progress_and_the_figures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_library_is_uploaded_once() {
-    let fixture = Fixture::new().await;
-    let _roles = fixture.start(2);
-    fixture.submit(job()).await;
-    let first = fixture.mosaic().await;
-
-    let second = Fixture {
-        request: queue_runtime::RequestId::random(),
-        ..fixture
-    };
-    let mut uploads = 0;
-    let mut library = tiles(40);
-    library.reverse();
-    let again = Job { library, ..job() };
-    let submitted = second.client.submit(again, &second.request, |progress| {
-        uploads += u32::from(matches!(progress, Progress::Uploaded { .. }));
-    });
-    submitted.await.expect("submitted");
-    assert_eq!(
-        uploads, 2,
-        "once for the existing library, once for the picture"
-    );
-    assert!(second.mosaic().await == first);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_client_stops_waiting_after_its_timeout() {
     let fixture = Fixture::new().await;
     fixture.submit(job()).await;
     let timeout = Duration::from_millis(1);
     let error = fixture
         .client
-        .follow(&fixture.request, timeout, |_| {})
+        .follow(&fixture.request, timeout, |_, _| {})
         .await;
     let error = error.expect_err("no role is running");
     assert!(matches!(error, ClientError::NoResponse { .. }), "{error}");

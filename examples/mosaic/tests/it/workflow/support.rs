@@ -1,14 +1,16 @@
 //! A small job, and the service and store that it runs on.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mosaic::storage::blob::BlobName;
 use mosaic::storage::records::{PlanRecord, Records};
 use mosaic::storage::store::Store;
 use mosaic::workflow::client::{Client, Job};
 use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::messages::ImageOutcome;
 use mosaic::workflow::roles::Settings;
-use pictures::Picture;
+use pictures::{Library, Picture};
 use queue_runtime::{QueueService, RequestId};
 
 /// A timeout that only a hang reaches.
@@ -52,13 +54,19 @@ impl Fixture {
     }
 
     pub(crate) async fn submit(&self, job: Job) {
-        let submitted = self.client.submit(job, &self.request, |_| {}).await;
+        let submitted = self.client.submit(job, &self.request).await;
         submitted.expect("submitted");
+    }
+
+    /// Puts something else in the place of a blob.
+    pub(crate) async fn replace(&self, blob: &BlobName, by: &'static str) {
+        self.store.remove(blob).await.expect("removed");
+        self.store.create(blob, by).await.expect("created");
     }
 
     pub(crate) async fn outcome(&self) -> ImageOutcome {
         self.client
-            .follow(&self.request, GUARD, |_| {})
+            .follow(&self.request, GUARD, |_, _| {})
             .await
             .expect("a response")
     }
@@ -84,10 +92,8 @@ impl Fixture {
 
     pub(crate) async fn plan(&self) -> PlanRecord {
         until("the plan is recorded", async || {
-            self.records
-                .plan(&self.request)
-                .await
-                .expect("the records are readable")
+            let plan = self.records.find(&self.request).await;
+            plan.expect("the records are readable")
         })
         .await
     }
@@ -141,7 +147,7 @@ pub(crate) fn job() -> Job {
     Job {
         image_name: "scene.png".to_owned(),
         image: Picture::scene(96, 64).to_png(),
-        library: tiles(40),
+        library: library(40),
         tile_size: 4,
         across: 24,
         slices: 4,
@@ -150,12 +156,13 @@ pub(crate) fn job() -> Job {
 }
 
 /// Tiles that all differ.
-pub(crate) fn tiles(count: u8) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn library(count: u8) -> Arc<Library> {
     let tile = |n: u8| {
         let near = [n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)];
         let far = [n.wrapping_mul(59), n.wrapping_mul(101), n.wrapping_mul(193)];
         let picture = Picture::from_fn(16, 16, |x, y| if x + y < 16 { near } else { far });
         (format!("tile-{n}.png"), picture.to_png())
     };
-    (0..count).map(tile).collect()
+    let files: Vec<_> = (0..count).map(tile).collect();
+    Library::load(&files).expect("a library").0.into()
 }
