@@ -117,7 +117,7 @@ pub(crate) async fn submit(arguments: Submit, bars: Bars) -> Result<(), Failure>
         Ok::<_, Failure>((made.figures, tiles))
     };
     let going_on =
-        format!("the roles go on; repeat the command with `--request {request}` for the mosaic");
+        format!("the roles go on; repeat the command with `--request-id {request}` for the mosaic");
     let (figures, tiles) = tokio::select! {
         made = making => made?,
         _ = signals.next() => return Err(stopped(&going_on)),

@@ -11,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_runtime::backend::Created;
 use queue_runtime::payloads::{MemoryPayloads, ObjectPayloads, PayloadStore, StoredObject};
-use queue_runtime::{Error, QueueService, StorageRetry};
+use queue_runtime::policy::StorageRetry;
+use queue_runtime::{Error, QueueService};
 use tokio::sync::watch;
 
 use crate::storage::blob::BlobName;
@@ -329,7 +330,8 @@ impl AddAssign for Removed {
 mod tests {
     use std::cell::Cell;
 
-    use queue_runtime::{ErrorKind as Kind, Operation, RetryAdvice};
+    use queue_runtime::ErrorKind as Kind;
+    use queue_runtime::error::{Operation, RetryAdvice};
 
     use super::*;
 

@@ -1,6 +1,5 @@
 //! The mosaic: its messages, its workflow in one process and in several, and its page.
 
-mod original;
 mod processes;
 #[cfg(feature = "web")]
 mod web;

@@ -180,13 +180,13 @@ pub(super) fn night(dice: Dice) -> RgbImage {
 /// One bloom that fills the tile: the saturated hues.
 pub(super) fn flower(dice: Dice) -> RgbImage {
     let hue = 360.0 * (dice.index as f32 * 0.618_034).fract();
-    let bloom = Tint {
+    let bloom = Oklch {
         lightness: dice.roll(1, 0.48, 0.86),
         chroma: dice.roll(2, 0.13, 0.27),
         hue,
     };
     let heart = oklch(dice.roll(3, 0.3, 0.85), 0.14, dice.roll(4, 40.0, 105.0));
-    let ground = Tint {
+    let ground = Oklch {
         lightness: dice.roll(5, 0.22, 0.55),
         chroma: 0.09,
         hue: dice.roll(6, 115.0, 165.0),

@@ -79,7 +79,7 @@ impl Processor {
 
     async fn render(&self, received: &Received<SliceRequest>) -> Result<Vec<u8>, Failure> {
         let asked = received.message();
-        let plan: Option<PlanRecord> = self.records.find(&received.envelope().request).await?;
+        let plan: Option<PlanRecord> = self.records.find(&received.envelope().request_id).await?;
         let plan = plan.and_then(|plan| plan.plan());
         let plan = plan.ok_or_else(|| Failure::reject("the request has no valid plan"))?;
         let tile_size = TileSize::try_from(asked.tile_size)?;

@@ -6,9 +6,11 @@ use futures_util::future::join_all;
 use queue_runtime::envelope::{PoisonReason, PoisonRecord};
 use queue_runtime::listener::{ListenerInfo, ShutdownReport};
 use queue_runtime::policy::ExponentialIdle;
+use queue_runtime::receive::{Accept, OnError};
+use queue_runtime::service::StopOnDrop;
 use queue_runtime::{
-    Accept, Failure, ListenerBuilder, ListenerHandle, Message, MessageId, OnError, QueueName,
-    QueueService, Received, RetryPolicy, ShutdownReport, StopOnDrop,
+    Failure, ListenerBuilder, ListenerHandle, Message, MessageId, QueueName, QueueService,
+    Received, RetryPolicy,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -298,7 +300,7 @@ pub(super) struct Handling {
 impl Handling {
     pub(super) fn of<M: Message>(received: &Received<M>) -> Self {
         let (queue, id) = (M::TYPE.queue(), received.envelope().id.clone());
-        let request = &received.envelope().request;
+        let request = &received.envelope().request_id;
         tracing::info!(%queue, %id, %request, attempt = received.attempt(), "handling");
         Self { queue, id }
     }

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::kill::Client;
-use crate::signals::signal;
-use crate::support::{GUARD, Location, Worker, pictures, program};
+use super::kill::Client;
+use super::signals::signal;
+use super::support::{GUARD, Location, Worker, pictures, program};
 
 /// The supervisor, with the lines of its log and of those that it starts. Killed when this is dropped.
 struct Supervisor {
