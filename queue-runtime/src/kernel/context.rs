@@ -70,11 +70,6 @@ pub(crate) struct Storage {
     /// Whose requests `meter` counts.
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) meter: Arc<Meter>,
-    pub(crate) is_limited: bool,
-    /// The backend, if it spreads queues over shards.
-    pub(crate) shards: Option<Arc<ShardedBackend>>,
-    /// That of the store in which the backend puts payloads, if it does.
-    pub(crate) payloads: Option<Arc<dyn PayloadIdentity>>,
 }
 
 impl Context {
@@ -97,13 +92,7 @@ impl Context {
         notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
     ) -> Self {
-        let Storage {
-            backend,
-            meter,
-            is_limited,
-            shards,
-            payloads,
-        } = storage;
+        let Storage { backend, meter } = storage;
         let renewals = |backend: &Arc<dyn Backend>, name| {
             let renewals = Renewals::new(Arc::clone(backend), Arc::clone(&clock));
             let tasks = renewals.clone();
@@ -125,7 +114,7 @@ impl Context {
             creations: Creations::new(Arc::clone(&backend)),
             backend,
             meter,
-            is_limited,
+            is_limited: false,
             clock,
             timer: KnownTimer::default(),
             client_id,
@@ -137,10 +126,10 @@ impl Context {
             surplus_seen: AtomicBool::new(false),
             served: ServedKinds::default(),
             attachments: Outage::default(),
-            payloads,
+            payloads: None,
             packs,
             transacting: Arc::new(Semaphore::new(1)),
-            shards,
+            shards: None,
             depth_interval: None,
             reads_back: false,
         }
@@ -157,16 +146,6 @@ impl Context {
     /// Subscribes a consumer of a queue, which receives up to `batch` messages at a time.
     pub(crate) fn wakeups(&self, queue: &QueueName, batch: u32) -> Wakeups {
         Wakeups::subscribe(&self.notifiers, Arc::clone(&self.clock), queue, batch)
-    }
-
-    /// Returns the effective settings for a queue if its metadata was read before, however long ago.
-    pub(crate) fn known_settings(
-        &self,
-        queue: &QueueName,
-        declared: Option<Duration>,
-        config: &ConsumerConfig,
-    ) -> Option<Settings> {
-        self.settings.known(queue, declared, config)
     }
 
     /// Returns the effective settings for a queue. `declared` is the visibility timeout of its messages' type.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_clock::SystemClock;
 use queue_core::backend::{Attachments, Backend};
 use queue_core::clock::Clock;
-use queue_core::encoder::{Encoder, MessageEncoding};
+use queue_core::encoder::MessageEncoding;
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
 use queue_core::{ClientId, Error, ErrorKind, Operation};
 
@@ -395,21 +395,10 @@ impl ServiceBuilder {
         };
         let payloads = payloads.map(|store| Arc::new(PayloadPlace::new(store, Arc::clone(&clock))));
         if let Some(place) = &payloads {
-            let encoder = Encoder::new(backend.capabilities(), self.encoding);
-            let (place, clock) = (Arc::clone(place), Arc::clone(&clock));
-            backend = Arc::new(WithPayloads::new(backend, place, encoder, clock));
+            backend = Arc::new(WithPayloads::new(backend, Arc::clone(place), self.encoding));
         }
-        let storage = Storage {
-            backend,
-            meter,
-            is_limited: limit.is_some(),
-            shards,
-            payloads: payloads
-                .clone()
-                .map(|place| place as Arc<dyn PayloadIdentity>),
-        };
         let mut context = Context::new(
-            storage,
+            Storage { backend, meter },
             clock,
             client_id,
             self.encoding,
@@ -417,6 +406,11 @@ impl ServiceBuilder {
             self.notifiers,
             background,
         );
+        context.is_limited = limit.is_some();
+        context.shards = shards;
+        context.payloads = payloads
+            .clone()
+            .map(|place| place as Arc<dyn PayloadIdentity>);
         context.depth_interval = depth_interval;
         context.reads_back = self.reads_back;
         context.encoder = context.encoder.with_max_payload(self.max_payload);

@@ -77,10 +77,6 @@ impl QueueService {
         }
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     /// Submits a message to its type's queue, which is created if it does not exist. Configure the
     /// [`Submit`] (id, request, delay, …), then `.await` it.
     #[must_use = "a submission does nothing until it is awaited"]
@@ -362,10 +358,7 @@ impl QueueService {
     /// replaced, or the lease of a message that was accepted is not renewed.
     #[must_use]
     pub fn health(&self) -> Health {
-        let context = &self.context;
-        let (payloads, renewals) = (context.attachments.error(), context.renewals.overdue());
-        let storage = context.meter.broken().cloned();
-        self.running.listeners.health(storage, payloads, renewals)
+        self.running.listeners.health(&self.context)
     }
 
     /// Submits a message within a transaction of the application's own connection to the storage of the queues, as

@@ -64,7 +64,7 @@ impl QueueService {
     /// If the Tokio runtime of a service that was built with
     /// [`on_current_runtime`](crate::service::ServiceBuilder::on_current_runtime) has shut down.
     pub async fn shutdown(&self, grace: Duration) -> ServiceShutdown {
-        let (context, running) = (self.context(), &self.running);
+        let (context, running) = (&self.context, &self.running);
         let stop_schedules = |shutdown| running.schedules.shut_down(shutdown);
         let shutdown = running.listeners.shutdown(context, grace, stop_schedules);
         shutdown.await

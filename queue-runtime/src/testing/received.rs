@@ -260,9 +260,6 @@ fn private_context() -> Arc<Context> {
     let storage = Storage {
         backend: Arc::new(MemoryBackend::new(clock.clone())),
         meter: Arc::new(Meter::new()),
-        is_limited: false,
-        shards: None,
-        payloads: None,
     };
     let client = ClientId::new("test").expect("a valid client id");
     let background = Background::on_current_runtime().or_else(|_| Background::start_thread());

@@ -109,7 +109,7 @@ impl TestService {
     /// # }
     /// ```
     pub fn received<M: Message>(&self, message: M) -> ReceivedBuilder<M> {
-        ReceivedBuilder::new(Arc::clone(self.service.context()), message)
+        ReceivedBuilder::new(Arc::clone(&self.service.context), message)
     }
 }
 

@@ -279,9 +279,7 @@ impl Task {
             self.lease,
             asked_at,
             || {},
-            |renewals| {
-                drop(tokio::spawn(renewals));
-            },
+            |renewals| drop(tokio::spawn(renewals)),
         )
     }
 

@@ -17,8 +17,7 @@ use queue_core::backend::{
     Capabilities, Lease, NewMessage, Op, OpOutcome, Page, PageMark, PopReceipt, PutIf, PutReceipt,
     ReceivedMessage, StorageId, Swap, Transactions, check_ops,
 };
-use queue_core::clock::Clock;
-use queue_core::encoder::Encoder;
+use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::internal::{forward_backend, hex};
 use queue_core::wire::{Body, StoredPayload, pending};
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
@@ -33,26 +32,23 @@ pub(crate) struct WithPayloads {
     pub(super) place: Arc<PayloadPlace>,
     pub(super) capabilities: Capabilities,
     pub(super) encoder: Encoder,
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl WithPayloads {
-    /// Wraps a backend. `encoder` writes bodies for it.
+    /// Wraps a backend, whose bodies are written in this encoding.
     pub(crate) fn new(
         inner: Arc<dyn Backend>,
         place: Arc<PayloadPlace>,
-        encoder: Encoder,
-        clock: Arc<dyn Clock>,
+        encoding: MessageEncoding,
     ) -> Self {
         let mut capabilities = inner.capabilities().clone();
         capabilities.attachments = Attachments::InStore;
         capabilities.atomicity = Atomicity::InOrder;
         Self {
+            encoder: Encoder::new(inner.capabilities(), encoding),
             inner,
             place,
             capabilities,
-            encoder,
-            clock,
         }
     }
 

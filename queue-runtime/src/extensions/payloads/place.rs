@@ -42,7 +42,7 @@ const KEPT_MARK: &[u8] = b"kept";
 #[derive(Debug)]
 pub(crate) struct PayloadPlace {
     pub(super) store: Arc<dyn PayloadStore>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     known: Mutex<Option<Known>>,
 }
 

@@ -54,7 +54,7 @@ impl WithPayloads {
         let mut one = Pending {
             storage: &*self.inner,
             place: &self.place,
-            clock: &*self.clock,
+            clock: &*self.place.clock,
             queue,
             payload: &payload,
             id: put.id.clone(),
@@ -117,7 +117,7 @@ impl WithPayloads {
 
     /// Returns a receipt for what was put before. It allows nothing.
     fn was_moved(&self, source: StorageId) -> PutReceipt {
-        let now = self.clock.now();
+        let now = self.place.clock.now();
         PutReceipt::new(source, PopReceipt::new(""), now, now)
     }
 

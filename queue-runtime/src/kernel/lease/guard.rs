@@ -8,7 +8,7 @@ use queue_core::{Error, QueueName};
 use tokio::sync::MutexGuard;
 
 use super::completion::Completer;
-use super::proof::{Gone, Proof, SettlementRequest};
+use super::proof::{Gone, LastOp, Proof};
 use super::renewal::Renewals;
 use super::state::{Cancellation, Leased, Promise, RequestTurn};
 use super::storage_time::{Receive, StorageTime};
@@ -281,7 +281,7 @@ impl Locked<'_> {
     /// about the settlement.
     pub(crate) fn settlement_gone(
         &mut self,
-        request: SettlementRequest,
+        request: LastOp,
         answer: Gone,
         intent: &Intent,
     ) -> Proof {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use queue_core::backend::StaleReceipts;
 use queue_core::{Error, RetryAdvice};
 
-use super::proof::{Evidence, Gone, Proof, SettlementRequest};
+use super::proof::{Evidence, Gone, LastOp, Proof};
 use super::storage_time::{MARGIN, Receive};
 use super::unanswered::{Earlier, Intent, Unanswered};
 use crate::kernel::policy::SHORTEST;
@@ -314,7 +314,7 @@ impl Machine {
     /// Records what it proves that a settlement answers *gone*.
     pub(super) fn settlement_gone(
         &mut self,
-        (request, answer): (SettlementRequest, Gone),
+        (request, answer): (LastOp, Gone),
         stale_receipts: StaleReceipts,
         intent: &Intent,
         now: Duration,

@@ -41,7 +41,7 @@ mod unanswered;
 
 pub(crate) use completion::{CompletedItem, Completer, unsupported};
 pub(crate) use guard::{Lease, Locked, Rewriter};
-pub(crate) use proof::{Gone, Proof, SettlementRequest};
+pub(crate) use proof::{Gone, LastOp, Proof};
 pub use renewal::OverdueRenewal;
 pub(crate) use renewal::Renewals;
 pub(crate) use state::{Cancellation, Cause, Promise};

@@ -11,7 +11,7 @@ use super::unanswered::Earlier;
 /// What is known when a settlement is answered with a stale receipt or a missing message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Evidence {
-    pub(super) request: SettlementRequest,
+    pub(super) request: LastOp,
     pub(super) answer: Gone,
     pub(super) stale_receipts: StaleReceipts,
     /// The unanswered settlements before this one.
@@ -26,7 +26,7 @@ pub(super) struct Evidence {
 
 /// What the backend was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum SettlementRequest {
+pub(crate) enum LastOp {
     /// To delete the message, with nothing else that is not known to be stored.
     Delete,
     /// To put messages and delete this one, in one step.
@@ -80,15 +80,13 @@ impl Evidence {
         let tried = self.earlier == Earlier::Same;
         let carried_out = match (self.request, self.answer) {
             // Even the first try, of which the network may have delivered two copies.
-            (SettlementRequest::Delete, Gone::NotFound) => only_we,
-            (SettlementRequest::DeleteWithPuts, Gone::NotFound) => only_we && tried,
-            (SettlementRequest::Delete | SettlementRequest::DeleteWithPuts, Gone::Mismatch) => {
-                false
-            }
+            (LastOp::Delete, Gone::NotFound) => only_we,
+            (LastOp::DeleteWithPuts, Gone::NotFound) => only_we && tried,
+            (LastOp::Delete | LastOp::DeleteWithPuts, Gone::Mismatch) => false,
             // It makes its own receipt stale.
-            (SettlementRequest::PutBack, _) => only_we && tried,
+            (LastOp::PutBack, _) => only_we && tried,
         };
-        let deleted_nothing = exists && self.request != SettlementRequest::PutBack;
+        let deleted_nothing = exists && self.request != LastOp::PutBack;
         if carried_out {
             Proof::CarriedOut
         } else if tried && !deleted_nothing {

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::Error;
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::internal::LockExt as _;
 use tokio::sync::watch;
@@ -14,7 +13,6 @@ use super::handle::{Listener, ListenerHandle, ShutdownReport, Stopping};
 use super::info::Health;
 use super::phase::ListenerPhase;
 use crate::kernel::context::Context;
-use crate::kernel::lease::OverdueRenewal;
 
 /// The result of shutting down a service, from [`QueueService::shutdown`](crate::QueueService::shutdown).
 ///
@@ -107,18 +105,13 @@ impl Listeners {
     }
 
     /// Returns whether the listeners that have not stopped can receive.
-    pub(crate) fn health(
-        &self,
-        storage: Option<Error>,
-        payloads: Option<Error>,
-        renewals: Option<OverdueRenewal>,
-    ) -> Health {
-        let listeners = self.running();
+    pub(crate) fn health(&self, context: &Context) -> Health {
+        let running = self.running();
         Health {
-            storage,
-            payloads,
-            renewals,
-            listeners: listeners.iter().map(ListenerHandle::health).collect(),
+            storage: context.meter.broken().cloned(),
+            payloads: context.attachments.error(),
+            renewals: context.renewals.overdue(),
+            listeners: running.iter().map(ListenerHandle::health).collect(),
         }
     }
 

@@ -9,7 +9,7 @@
 //! storage's own figures allow ([`believe`]).
 //!
 //! [`judge`] judges a message when it is received, `settlement::plan` when an attempt has failed: it is moved to the poison
-//! queue as soon as its last attempt has. [`RecordedAttempt`] is what a put-back adds to the record.
+//! queue as soon as its last attempt has. [`Tally`] is what a put-back adds to the record.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> AttemptVerdict {
 
 /// What a put-back records of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RecordedAttempt<'a> {
+pub(crate) enum Tally<'a> {
     /// It has failed, with this error.
     Failed {
         error: &'a str,
@@ -140,7 +140,7 @@ pub(crate) enum RecordedAttempt<'a> {
 /// The longest `lasterror`, in bytes. It fits into the space that `submit` reserves.
 const MAX_LAST_ERROR: usize = 1024;
 
-impl RecordedAttempt<'_> {
+impl Tally<'_> {
     /// Returns the record with this attempt.
     pub(crate) fn applied_to(&self, record: &AttemptRecord) -> AttemptRecord {
         let mut record = record.clone();

@@ -58,7 +58,7 @@ pub(crate) async fn fetch(
 ) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
     // However old: while nothing is received, the queue's metadata is not read again.
-    let settings = match context.known_settings(queue, declared(consumer), config(consumer)) {
+    let settings = match known(context, consumer) {
         Some(known) => known,
         None => Box::pin(open(context, consumer)).await?,
     };
@@ -174,8 +174,7 @@ async fn receive(
 /// # Errors
 /// That of [`open`], if they have never been read. Otherwise a failure is logged, and they stay as they are.
 pub(crate) async fn refresh(context: &Context, consumer: &Consumer) -> Result<()> {
-    let known = context.known_settings(&consumer.queue, declared(consumer), config(consumer));
-    match known {
+    match known(context, consumer) {
         Some(known) => refreshed(context, consumer, known, known.visibility / 4).await,
         None => open(context, consumer).await?,
     };
@@ -203,6 +202,12 @@ async fn refreshed(
             known
         }
     }
+}
+
+/// Returns the settings of the consumer's queue if its metadata was read before, however long ago.
+fn known(context: &Context, consumer: &Consumer) -> Option<Settings> {
+    let (queue, config) = (&consumer.queue, config(consumer));
+    context.settings.known(queue, declared(consumer), config)
 }
 
 fn declared(consumer: &Consumer) -> Option<Duration> {

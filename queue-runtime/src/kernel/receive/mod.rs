@@ -40,7 +40,7 @@ pub(crate) use crate::kernel::settlement::{
 pub use crate::kernel::settlement::{OnError, Poisoned, SettleErrorKind, Settled};
 pub use accept::{Accept, AcceptError, AcceptErrorKind, AcceptMany, Messages};
 pub(crate) use admission::{Refusal, admit, can_decode_early, decode, is_admissible};
-pub(crate) use attempts::{RecordedAttempt, believe};
+pub(crate) use attempts::{Tally, believe};
 pub(crate) use batch::longest;
 pub use batch::{Batch, BatchDisposition, BatchIter, Batching, IntoBatchDisposition, batch};
 pub use call::Work;

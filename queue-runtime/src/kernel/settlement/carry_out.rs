@@ -19,7 +19,7 @@ use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::Promise;
 use crate::kernel::policy::jitter;
-use crate::kernel::receive::{Consumer, Incoming, RecordedAttempt, believe};
+use crate::kernel::receive::{Consumer, Incoming, Tally, believe};
 use crate::kernel::repeat::Repeats;
 
 /// A received message that is to be settled, and who settles it.
@@ -200,8 +200,8 @@ impl<'a> Settling<'a> {
         let has_room = match end {
             End::NewerProgram { .. } => {
                 let since = attempts.newer_since.unwrap_or(now);
-                let recorded = RecordedAttempt::NewerVersion { since };
-                self.body_with(&recorded, None).is_some()
+                let tally = Tally::NewerVersion { since };
+                self.body_with(&tally, None).is_some()
             }
             _ => true,
         };
@@ -248,12 +248,12 @@ impl Settling<'_> {
     async fn put_back(self, put_back: PutBack<'_>) -> Result<Settled, SettleErrorKind> {
         let PutBack {
             delay,
-            recorded,
+            tally,
             purpose,
             ..
         } = put_back;
         let due = self.due(delay);
-        let body = self.body_with(&recorded, due);
+        let body = self.body_with(&tally, due);
         if due.is_some() && body.is_none() {
             let longest = self.longest_delay();
             let error = format!(
@@ -265,14 +265,12 @@ impl Settling<'_> {
         let change = self.change(&put_back, body);
         write(self.context, self.incoming, purpose, Vec::new(), change).await?;
         self.log(&put_back);
-        Ok(match recorded {
-            RecordedAttempt::Failed { error, failure } => Settled::Retried {
+        Ok(match tally {
+            Tally::Failed { error, failure } => Settled::Retried {
                 after: delay,
                 error: failure.map_or_else(|| error.into(), Failure::clone),
             },
-            RecordedAttempt::Postponed(_) | RecordedAttempt::NewerVersion { .. } => {
-                Settled::Postponed { after: delay }
-            }
+            Tally::Postponed(_) | Tally::NewerVersion { .. } => Settled::Postponed { after: delay },
             _ => Settled::Released,
         })
     }
@@ -282,11 +280,11 @@ impl Settling<'_> {
     async fn put_back_unmoved(self, put_back: &PutBack<'_>) {
         let PutBack {
             delay,
-            recorded,
+            tally,
             purpose,
             ..
         } = put_back;
-        let Some(body) = self.body_with(recorded, self.due(*delay)) else {
+        let Some(body) = self.body_with(tally, self.due(*delay)) else {
             return;
         };
         // The move may have been tried for long.
@@ -322,8 +320,8 @@ impl Settling<'_> {
     }
 
     /// Returns the body with the record of this attempt. `None` if it has no room for one.
-    fn body_with(self, recorded: &RecordedAttempt<'_>, due: Option<Timestamp>) -> Option<Bytes> {
-        let mut record = recorded.applied_to(&self.incoming.envelope.attempts);
+    fn body_with(self, tally: &Tally<'_>, due: Option<Timestamp>) -> Option<Bytes> {
+        let mut record = tally.applied_to(&self.incoming.envelope.attempts);
         record.not_before = due.or(record.not_before);
         self.incoming.rewritten(self.context, &record)
     }
@@ -335,8 +333,8 @@ impl Settling<'_> {
             let receives = self.incoming.meta.dequeue_count;
             tracing::warn!(target: LOG, %queue, %id, receives, "a message is put back again and again; its delays become longer than was asked for, up to a second");
         }
-        match put_back.recorded {
-            RecordedAttempt::Failed { error, .. } => tracing::warn!(target: LOG, %queue,
+        match put_back.tally {
+            Tally::Failed { error, .. } => tracing::warn!(target: LOG, %queue,
                 %id,
                 kind = &*escape_short(&self.incoming.envelope.kind, MAX_LOGGED),
                 attempt,
@@ -345,20 +343,18 @@ impl Settling<'_> {
                 next_at = %later(self.context.clock.now(), after),
                 "an attempt failed; the message will be retried"
             ),
-            RecordedAttempt::Forgiven(error) => {
+            Tally::Forgiven(error) => {
                 let error = &*escape_short(error, MAX_LOGGED);
                 tracing::warn!(target: LOG, %queue, %id, attempt, error, ?after, "an attempt failed while the circuit breaker is open; it does not count");
             }
-            RecordedAttempt::NewerVersion { .. } => {
+            Tally::NewerVersion { .. } => {
                 tracing::info!(target: LOG, %queue, %id, ?after, "postponed a message from a newer program");
             }
-            RecordedAttempt::Postponed(reason) => {
+            Tally::Postponed(reason) => {
                 let reason = reason.map(|reason| escape_short(reason, MAX_LOGGED).into_owned());
                 tracing::debug!(target: LOG, %queue, %id, ?after, reason, "postponed a message");
             }
-            RecordedAttempt::Released
-            | RecordedAttempt::Judged
-            | RecordedAttempt::Exhausted { .. } => {}
+            Tally::Released | Tally::Judged | Tally::Exhausted { .. } => {}
         }
     }
 }
@@ -406,6 +402,6 @@ pub(crate) fn body_unhandled(context: &Context, message: &ReceivedMessage) -> Op
     };
     let mut record = event.envelope.attempts.clone();
     believe(&mut record, message);
-    let record = RecordedAttempt::Released.applied_to(&record);
+    let record = Tally::Released.applied_to(&record);
     context.encoder.put_back(&event, &record)
 }

@@ -10,7 +10,7 @@ use super::end::{Delay, End};
 use super::write::fingerprint;
 use crate::kernel::lease::{Promise, Purpose};
 use crate::kernel::policy::{RetryPolicy, doubled};
-use crate::kernel::receive::{Caller, RecordedAttempt};
+use crate::kernel::receive::{Caller, Tally};
 
 /// What is known of a message that has ended.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ pub(super) enum Step<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PutBack<'a> {
     pub(super) delay: Duration,
-    pub(super) recorded: RecordedAttempt<'a>,
+    pub(super) tally: Tally<'a>,
     pub(super) purpose: Purpose,
     /// Whether the message comes back so often that its delay is longer than was asked for, for the first time.
     pub(super) is_slowed: bool,
@@ -146,13 +146,13 @@ impl<'a> Known<'a> {
                 reason: *reason,
                 error: error.as_deref(),
                 // Otherwise this receive would be taken for one in which moving the message ended the process.
-                unless_moved: self.put_back_unmoved(RecordedAttempt::Judged),
+                unless_moved: self.put_back_unmoved(Tally::Judged),
             },
             End::Postponed { after, reason } => self.postponed(*after, reason.as_deref()),
             End::NewerProgram { reason, error } => self.newer_program(*reason, error),
             End::Released => Step::PutBack(PutBack::new(
                 Duration::ZERO,
-                RecordedAttempt::Released,
+                Tally::Released,
                 Purpose::Release,
             )),
             End::LeaseLost => Step::Leave,
@@ -168,8 +168,8 @@ impl<'a> Known<'a> {
         if !self.counts {
             let expires = self.expires_within(after);
             let delay = if expires { Duration::ZERO } else { after };
-            let recorded = RecordedAttempt::Forgiven(error);
-            return Step::PutBack(PutBack::new(delay, recorded, Purpose::Release));
+            let tally = Tally::Forgiven(error);
+            return Step::PutBack(PutBack::new(delay, tally, Purpose::Release));
         }
         if self.attempt >= self.threshold {
             let receives = self.dequeue_count;
@@ -178,9 +178,7 @@ impl<'a> Known<'a> {
                 error: Some(error),
                 // The caller of `accept` still has the message, and decides.
                 unless_moved: match self.caller {
-                    Caller::Listener => {
-                        self.put_back_unmoved(RecordedAttempt::Exhausted { error, receives })
-                    }
+                    Caller::Listener => self.put_back_unmoved(Tally::Exhausted { error, receives }),
                     Caller::Accept => None,
                 },
             };
@@ -195,24 +193,24 @@ impl<'a> Known<'a> {
             },
             error: fingerprint(error),
         };
-        let recorded = RecordedAttempt::Failed { error, failure };
-        Step::PutBack(PutBack::new(after, recorded, purpose))
+        let tally = Tally::Failed { error, failure };
+        Step::PutBack(PutBack::new(after, tally, purpose))
     }
 
     fn postponed(&self, after: Duration, reason: Option<&'a str>) -> Step<'a> {
         if self.expires_within(after) {
             return poison(PoisonReason::Expiring, reason);
         }
-        let recorded = RecordedAttempt::Postponed(reason);
-        Step::PutBack(PutBack::new(after, recorded, Purpose::PostponeFor(after)))
+        let tally = Tally::Postponed(reason);
+        Step::PutBack(PutBack::new(after, tally, Purpose::PostponeFor(after)))
     }
 
     /// Postpones the message until a program that can handle it receives it, or the patience is over. That is counted from the first postponement or, without room to record that, from when the message was stored.
     fn newer_program(&self, reason: PoisonReason, error: &'a str) -> Step<'a> {
-        let first = self.attempts.newer_since.unwrap_or(self.now);
+        let recorded = self.attempts.newer_since.unwrap_or(self.now);
         let (since, after) = if self.has_room {
             let doublings = 2_u32.saturating_pow(self.attempts.forgiven);
-            (first, MIN_POSTPONEMENT.saturating_mul(doublings))
+            (recorded, MIN_POSTPONEMENT.saturating_mul(doublings))
         } else {
             (self.inserted_at, between(self.inserted_at, self.now))
         };
@@ -225,14 +223,14 @@ impl<'a> Known<'a> {
         if between(since, self.now) >= self.version_patience {
             return poison(reason, Some(error));
         }
-        let recorded = RecordedAttempt::NewerVersion { since: first };
-        Step::PutBack(PutBack::new(delay, recorded, Purpose::Postpone))
+        let tally = Tally::NewerVersion { since: recorded };
+        Step::PutBack(PutBack::new(delay, tally, Purpose::Postpone))
     }
 
     /// What is written of a message that could not be moved to the poison queue.
-    fn put_back_unmoved(&self, recorded: RecordedAttempt<'a>) -> Option<PutBack<'a>> {
+    fn put_back_unmoved(&self, tally: Tally<'a>) -> Option<PutBack<'a>> {
         let delay = self.delay(&Delay::Usual);
-        let put_back = PutBack::new(delay, recorded, Purpose::Release);
+        let put_back = PutBack::new(delay, tally, Purpose::Release);
         (!self.expires_within(delay)).then_some(put_back)
     }
 
@@ -260,10 +258,10 @@ impl<'a> Known<'a> {
 }
 
 impl<'a> PutBack<'a> {
-    fn new(delay: Duration, recorded: RecordedAttempt<'a>, purpose: Purpose) -> Self {
+    fn new(delay: Duration, tally: Tally<'a>, purpose: Purpose) -> Self {
         Self {
             delay,
-            recorded,
+            tally,
             purpose,
             is_slowed: false,
         }
@@ -271,7 +269,7 @@ impl<'a> PutBack<'a> {
 
     /// Whether the message goes back where it was, because nobody has handled it.
     pub(super) fn keeps_place(&self) -> bool {
-        self.recorded == RecordedAttempt::Released && self.delay.is_zero()
+        self.tally == Tally::Released && self.delay.is_zero()
     }
 }
 

@@ -14,9 +14,7 @@ use super::LOG;
 use super::end::SettleErrorKind;
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
-use crate::kernel::lease::{
-    Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, SettlementRequest,
-};
+use crate::kernel::lease::{Earlier, Gone, Intent, LastOp, Lease, Locked, Proof, Purpose};
 use crate::kernel::notify::Announced;
 use crate::kernel::receive::Incoming;
 use crate::kernel::repeat::Repeats;
@@ -342,19 +340,13 @@ async fn attempt(
 }
 
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
-fn request(
-    context: &Context,
-    change: &MessageChange,
-    puts: &[(QueueName, NewMessage)],
-) -> SettlementRequest {
+fn request(context: &Context, change: &MessageChange, puts: &[(QueueName, NewMessage)]) -> LastOp {
     match change {
-        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => {
-            SettlementRequest::PutBack
-        }
+        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => LastOp::PutBack,
         MessageChange::Delete { .. } if is_atomic(context) && !puts.is_empty() => {
-            SettlementRequest::DeleteWithPuts
+            LastOp::DeleteWithPuts
         }
-        MessageChange::Delete { .. } => SettlementRequest::Delete,
+        MessageChange::Delete { .. } => LastOp::Delete,
     }
 }
 

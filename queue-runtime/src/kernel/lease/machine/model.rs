@@ -420,10 +420,10 @@ impl Kind {
         Intent { purpose, puts: 0 }
     }
 
-    fn request(self) -> SettlementRequest {
+    fn request(self) -> LastOp {
         match self {
-            Self::Delete => SettlementRequest::Delete,
-            Self::PutBack => SettlementRequest::PutBack,
+            Self::Delete => LastOp::Delete,
+            Self::PutBack => LastOp::PutBack,
         }
     }
 }

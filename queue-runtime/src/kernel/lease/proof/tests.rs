@@ -8,7 +8,7 @@ use super::*;
 /// What may have happened up to the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct World {
-    request: SettlementRequest,
+    request: LastOp,
     distinct: bool,
     message: State,
     renewal: Sent,
@@ -46,7 +46,7 @@ enum Sent {
 }
 
 impl World {
-    fn start(request: SettlementRequest, distinct: bool) -> Self {
+    fn start(request: LastOp, distinct: bool) -> Self {
         Self {
             request,
             distinct,
@@ -73,7 +73,7 @@ impl World {
             }
         };
         let held = self.message == State::Held;
-        let deletes = self.request != SettlementRequest::PutBack;
+        let deletes = self.request != LastOp::PutBack;
         let settled = if deletes { State::Gone } else { State::PutBack };
         event(self.renewal == Sent::Never, &|w| w.renewal = Sent::OnItsWay);
         event(self.same == Sent::Never, &|w| w.same = Sent::OnItsWay);
@@ -118,7 +118,7 @@ impl World {
             // It is carried out. If it arrives twice, the answer may be that to the second copy. This is told
             // only where no other explanation is left.
             let other = self.known_end_passed || self.expiry_passed || self.renewal != Sent::Never;
-            if self.request != SettlementRequest::Delete || other {
+            if self.request != LastOp::Delete || other {
                 return Vec::new();
             }
             (world.message, world.done) = (State::Gone, true);
@@ -173,11 +173,7 @@ fn histories() -> Vec<(Evidence, World)> {
     seen.into_iter().flat_map(World::answers).collect()
 }
 
-const REQUESTS: [SettlementRequest; 3] = [
-    SettlementRequest::Delete,
-    SettlementRequest::DeleteWithPuts,
-    SettlementRequest::PutBack,
-];
+const REQUESTS: [LastOp; 3] = [LastOp::Delete, LastOp::DeleteWithPuts, LastOp::PutBack];
 
 fn every_evidence() -> Vec<Evidence> {
     let mut every = Vec::new();
@@ -228,8 +224,7 @@ fn nothing_is_proved_only_if_both_are_possible() {
     let histories = histories();
     for evidence in every_evidence() {
         let worlds = || histories.iter().filter(|(found, _)| *found == evidence);
-        let mismatch =
-            evidence.request != SettlementRequest::PutBack && evidence.answer == Gone::Mismatch;
+        let mismatch = evidence.request != LastOp::PutBack && evidence.answer == Gone::Mismatch;
         let only_we = !evidence.lease_may_have_ended
             && !evidence.renewal_unanswered
             && !evidence.may_have_expired;
@@ -254,7 +249,7 @@ fn nothing_is_proved_only_if_both_are_possible() {
 #[test]
 fn a_mismatch_never_proves_a_delete() {
     for evidence in every_evidence() {
-        if evidence.answer == Gone::Mismatch && evidence.request != SettlementRequest::PutBack {
+        if evidence.answer == Gone::Mismatch && evidence.request != LastOp::PutBack {
             assert_ne!(evidence.proof(), Proof::CarriedOut, "{evidence:?}");
         }
     }
@@ -264,12 +259,9 @@ fn a_mismatch_never_proves_a_delete() {
 #[test]
 fn the_table_in_the_documentation_is_complete_and_true() {
     let settlements = [
-        ("delete", SettlementRequest::Delete),
-        (
-            "delete with follow-ups, atomic",
-            SettlementRequest::DeleteWithPuts,
-        ),
-        ("put-back", SettlementRequest::PutBack),
+        ("delete", LastOp::Delete),
+        ("delete with follow-ups, atomic", LastOp::DeleteWithPuts),
+        ("put-back", LastOp::PutBack),
     ];
     let circumstances = [
         ("", [false, false, false]),

@@ -148,13 +148,13 @@ fn put_back(put_back: &PutBack<'_>) -> String {
         AGE => "after as long as it has been stored",
         _ => "after 1 s, doubling",
     };
-    let record = match put_back.recorded {
-        RecordedAttempt::Failed { .. } => "as a failure",
-        RecordedAttempt::Forgiven(_) => "forgiven, with the error",
-        RecordedAttempt::Released | RecordedAttempt::Postponed(_) => "forgiven",
-        RecordedAttempt::NewerVersion { .. } => "forgiven, with the time of the first postponement",
-        RecordedAttempt::Judged => "forgiven, still marked",
-        RecordedAttempt::Exhausted { .. } => "with all receives as failures",
+    let record = match put_back.tally {
+        Tally::Failed { .. } => "as a failure",
+        Tally::Forgiven(_) => "forgiven, with the error",
+        Tally::Released | Tally::Postponed(_) => "forgiven",
+        Tally::NewerVersion { .. } => "forgiven, with the time of the first postponement",
+        Tally::Judged => "forgiven, still marked",
+        Tally::Exhausted { .. } => "with all receives as failures",
     };
     format!("put back {delay}, {record}")
 }
