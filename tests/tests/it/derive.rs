@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::{
-    DecodeErrorKind, EncodeErrorKind, IdempotencyKey, KeyScope, Message, MessageType,
-    RequestId, Wire,
+    DecodeErrorKind, EncodeErrorKind, IdempotencyKey, KeyScope, Message, MessageType, RequestId,
+    Wire,
 };
 use queue_derive::Message;
 use serde::de::DeserializeOwned;

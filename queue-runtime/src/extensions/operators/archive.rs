@@ -269,10 +269,11 @@ pub struct RestoreError {
     pub error: Error,
 }
 
-queue_core::error_of_storage!(
-    RestoreError;
+queue_core::error_around!(
+    error in RestoreError;
     |this, f| write!(f, "failed to restore message {}: {}", this.restored + 1, this.error);
-    this.error.outcome()
+    /// Whether further messages may have been put on the queue.
+    outcome: this.error.outcome()
 );
 
 impl AnyQueue {
