@@ -179,12 +179,15 @@ macro_rules! debug_as_text {
     };
 }
 
-/// Implements `Display`, `Error` and `Debug` of an error whose text ends with that of its cause, which is in the named
-/// field. So its source is the source of the cause.
+/// Implements `Display`, `Error` and `Debug` for an error whose text ends with that of its cause, which is in the named
+/// field. So its source is the source of the cause. Then its `outcome`, if it has one.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! error_around {
-    ($cause:ident in $error:ty $(, $generic:ident $(: $bound:path)?)*; |$this:ident, $f:ident| $text:expr) => {
+    (
+        $cause:ident in $error:ty $(, $generic:ident $(: $bound:path)?)*;
+        |$this:ident, $f:ident| $text:expr
+    ) => {
         $crate::debug_as_text!($error $(, $generic $(: $bound)?)*);
 
         impl<$($generic $(: $bound)?),*> ::std::fmt::Display for $error {
@@ -200,23 +203,19 @@ macro_rules! error_around {
             }
         }
     };
-}
+    (
+        $cause:ident in $error:ty $(, $generic:ident $(: $bound:path)?)*;
+        |$this:ident, $f:ident| $text:expr;
+        $(#[$doc:meta])+
+        outcome: $outcome:expr
+    ) => {
+        $crate::error_around!(
+            $cause in $error $(, $generic $(: $bound)?)*;
+            |$this, $f| $text
+        );
 
-/// Implements an error whose only cause is the storage, in its field `error`: as [`error_around`], and `kind` and `outcome`.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! error_of_storage {
-    ($error:ty; |$this:ident, $f:ident| $text:expr; $outcome:expr) => {
-        $crate::error_around!(error in $error; |$this, $f| $text);
-
-        impl $error {
-            /// The kind of the storage's error.
-            #[must_use]
-            pub fn kind(&self) -> $crate::ErrorKind {
-                self.error.kind()
-            }
-
-            /// Whether more may have been carried out than the fields say.
+        impl<$($generic),*> $error {
+            $(#[$doc])+
             #[must_use]
             pub fn outcome(&self) -> $crate::Outcome {
                 let $this = self;

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::client::{RequestError, RequestErrorKind};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use async_nats::{Client, ConnectOptions, Event};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use queue_core::QueueName;
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription,
 };
-use queue_core::{ErrorKind, QueueName};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -50,7 +50,6 @@ pub struct NatsNotifier {
 ///
 /// ```
 /// use std::error::Error;
-/// use queue_core::ErrorKind;
 /// use queue_nats::NatsNotifier;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -58,7 +57,6 @@ pub struct NatsNotifier {
 /// let connected = NatsNotifier::connect("http://user:s3cret@127.0.0.1").await;
 /// let error = connected.expect_err("not a URL of a NATS server");
 /// assert_eq!(error.to_string(), "failed to connect to the NATS server");
-/// assert_eq!(error.kind(), ErrorKind::InvalidInput);
 /// assert!(error.source().is_some_and(|cause| !cause.to_string().contains("s3cret")));
 /// # }
 /// ```
@@ -67,21 +65,6 @@ pub struct NatsNotifier {
 pub struct NatsError(#[source] async_nats::ConnectError);
 
 queue_core::debug_as_text!(NatsError);
-
-impl NatsError {
-    /// The kind of the failure, as of a storage.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self.0.kind() {
-            ConnectErrorKind::ServerParse => ErrorKind::InvalidInput,
-            ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                ErrorKind::Denied
-            }
-            ConnectErrorKind::TimedOut => ErrorKind::Timeout,
-            _ => ErrorKind::Unreachable,
-        }
-    }
-}
 
 #[derive(Default)]
 struct Shared {

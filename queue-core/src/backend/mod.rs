@@ -37,8 +37,8 @@ pub use messages::{
 pub use ops::{ApplyError, Op, OpOutcome, PutIf, Swap};
 pub use placed::Placement;
 pub use queues::{
-    BrowsedMessage, Created, InvalidMetadata, InvalidMetadataKind, MessageState, Metadata, Page,
-    PageMark, QueueProperties, QueueTotals,
+    BrowsedMessage, Created, InvalidMetadata, MessageState, Metadata, Page, PageMark,
+    QueueProperties, QueueTotals,
 };
 pub use transactions::{
     Completion, Finish, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,

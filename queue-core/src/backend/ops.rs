@@ -160,10 +160,11 @@ pub struct ApplyError {
     pub error: Error,
 }
 
-crate::error_of_storage!(
-    ApplyError;
+crate::error_around!(
+    error in ApplyError;
     |this, f| write!(f, "failed to apply operation {}: {}", this.index, this.error);
-    this.error.outcome()
+    /// Whether the operation that failed may have been carried out.
+    outcome: this.error.outcome()
 );
 
 impl Op {

@@ -1,7 +1,6 @@
 //! What a storage tells of a queue: its metadata, how much came and went, and its messages in any state, page by page.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
@@ -31,45 +30,29 @@ const TEXT: &AsciiSet = &CONTROLS.add(b'%');
 pub struct Metadata(BTreeMap<String, String>);
 
 /// An invalid metadata name or value.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub struct InvalidMetadata {
-    /// The name.
-    pub name: String,
-    /// What is wrong.
-    pub kind: InvalidMetadataKind,
-}
-
-/// What is wrong with metadata. In [`InvalidMetadata`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum InvalidMetadataKind {
+pub enum InvalidMetadata {
     /// The name is not an identifier.
-    Name,
-    /// The value, which is this, cannot be sent in a header.
-    Value(String),
+    #[error(
+        "invalid metadata name {0:?}; allowed are ASCII letters, digits and underscores, not \
+         starting with a digit"
+    )]
+    Name(String),
+    /// The value cannot be sent in a header.
+    #[error(
+        "invalid value {value:?} of metadata {name:?}; allowed are visible ASCII \
+         characters and spaces between them"
+    )]
+    Value {
+        /// The name.
+        name: String,
+        /// The value.
+        value: String,
+    },
 }
 
 crate::debug_as_text!(InvalidMetadata);
-
-impl std::error::Error for InvalidMetadata {}
-
-impl fmt::Display for InvalidMetadata {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
-        match &self.kind {
-            InvalidMetadataKind::Name => write!(
-                f,
-                "invalid metadata name {name:?}; allowed are ASCII letters, digits and underscores, not starting with a \
-                 digit"
-            ),
-            InvalidMetadataKind::Value(value) => write!(
-                f,
-                "invalid value {value:?} of metadata {name:?}; allowed are visible ASCII characters and spaces between them"
-            ),
-        }
-    }
-}
 
 impl Metadata {
     /// Creates empty metadata.
@@ -83,19 +66,18 @@ impl Metadata {
     /// # Errors
     /// [`InvalidMetadata`] if the name or the value is invalid.
     pub fn insert(&mut self, name: &str, value: &str) -> Result<(), InvalidMetadata> {
-        let invalid = |kind| {
-            let name = name.to_owned();
-            Err(InvalidMetadata { name, kind })
-        };
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty()
             || !name.chars().all(word)
             || name.starts_with(|c: char| c.is_ascii_digit())
         {
-            return invalid(InvalidMetadataKind::Name);
+            return Err(InvalidMetadata::Name(name.to_owned()));
         }
         if value.trim() != value || !value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
-            return invalid(InvalidMetadataKind::Value(value.to_owned()));
+            return Err(InvalidMetadata::Value {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            });
         }
         self.0.insert(name.to_ascii_lowercase(), value.to_owned());
         Ok(())

@@ -1,6 +1,5 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::error::Category;
@@ -19,21 +18,24 @@ use serde_json::error::Category;
 /// # let error = EncodeError::key("order", "number", "it holds a float");
 /// # assert!(explain(&error).contains("number"));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error("{}", .kind.text(message_kind))]
 #[non_exhaustive]
 pub struct EncodeError {
     /// The kind of the message.
     pub message_kind: &'static str,
     /// What is wrong.
     pub kind: EncodeErrorKind,
+    /// The serializer's error.
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What is wrong with a message that cannot be encoded. In an [`EncodeError`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeErrorKind {
-    /// The payload could not be serialized. With the serializer's error.
-    Payload(Arc<dyn StdError + Send + Sync>),
+    /// The payload could not be serialized. The source is the serializer's error.
+    Payload,
     /// A key field has a value that cannot be part of a key.
     Key {
         /// The field.
@@ -53,17 +55,20 @@ pub enum EncodeErrorKind {
 /// }
 /// # assert!(!is_rolling_deployment(&DecodeError::payload("order", 1, "not a number")));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error("{}", .kind.text(message_kind))]
 #[non_exhaustive]
 pub struct DecodeError {
     /// The kind of message that was expected.
     pub message_kind: &'static str,
     /// What is wrong.
     pub kind: DecodeErrorKind,
+    /// The deserializer's error.
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What is wrong with a body that is not the expected message. In a [`DecodeError`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
     /// The body is neither an event nor a payload that the type accepts. With what it is instead.
@@ -89,13 +94,11 @@ pub enum DecodeErrorKind {
         /// The length of the reference, in bytes. The reference itself may contain a secret.
         length: usize,
     },
-    /// The payload is invalid.
+    /// The payload is invalid. The source is the deserializer's error: a [`JsonError`] if the payload is JSON, a
+    /// [`LinesError`](crate::LinesError) if it is [lines](crate::Wire::Lines).
     Payload {
         /// The payload's version.
         version: u32,
-        /// The deserializer's error; a [`JsonError`] if the payload is JSON, a [`LinesError`](crate::LinesError) if it is
-        /// [lines](crate::Wire::Lines).
-        source: Arc<dyn StdError + Send + Sync>,
     },
 }
 
@@ -109,8 +112,11 @@ impl EncodeError {
         message_kind: &'static str,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        let kind = EncodeErrorKind::Payload(source.into().into());
-        Self { message_kind, kind }
+        Self {
+            message_kind,
+            kind: EncodeErrorKind::Payload,
+            source: Some(source.into().into()),
+        }
     }
 
     /// Returns the error for a field whose value cannot be part of a key.
@@ -121,14 +127,62 @@ impl EncodeError {
         problem: impl Into<Cow<'static, str>>,
     ) -> Self {
         let problem = problem.into();
-        let kind = EncodeErrorKind::Key { field, problem };
-        Self { message_kind, kind }
+        Self {
+            message_kind,
+            kind: EncodeErrorKind::Key { field, problem },
+            source: None,
+        }
+    }
+}
+
+impl EncodeErrorKind {
+    fn text(&self, of: &str) -> String {
+        match self {
+            Self::Payload => format!("the payload of `{of}` cannot be encoded"),
+            Self::Key { field, problem } => {
+                format!("field `{field}` of `{of}` cannot be part of a key: {problem}")
+            }
+        }
+    }
+}
+
+impl DecodeErrorKind {
+    fn text(&self, of: &str) -> String {
+        match self {
+            Self::NotAnEvent(problem) => format!("the body is not a `{of}` event: {problem}"),
+            Self::UnexpectedKind(found) => {
+                format!("the event is of kind {found:?}, and {of:?} was expected")
+            }
+            Self::NewerVersion { found, supported } => {
+                format!(
+                    "the event is a `{of}` of version {found}, but this program supports versions up to {supported}"
+                )
+            }
+            Self::NoUpgrade { found, supported } => {
+                format!(
+                    "`{of}` is of version {found}, and there is no upgrade from it to {supported}"
+                )
+            }
+            Self::DataElsewhere { length } => {
+                format!(
+                    "the data of the `{of}` event is elsewhere, and nothing here fetches it: its `dataref` has {length} bytes"
+                )
+            }
+            Self::Payload { version } => {
+                format!("the payload is not a valid `{of}` of version {version}")
+            }
+        }
     }
 }
 
 impl DecodeError {
     pub(crate) fn new(message_kind: &'static str, kind: DecodeErrorKind) -> Self {
-        Self { message_kind, kind }
+        let source = None;
+        Self {
+            message_kind,
+            kind,
+            source,
+        }
     }
 
     /// Returns the error for a payload of `version` that could not be deserialized because of `source`. An error of
@@ -146,74 +200,10 @@ impl DecodeError {
                 Some(json) => Arc::new(JsonError::new(json)),
                 None => source.into(),
             };
-        Self::new(message_kind, DecodeErrorKind::Payload { version, source })
-    }
-}
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.message_kind;
-        match &self.kind {
-            EncodeErrorKind::Payload(_) => write!(f, "the payload of `{kind}` cannot be encoded"),
-            EncodeErrorKind::Key { field, problem } => {
-                write!(
-                    f,
-                    "field `{field}` of `{kind}` cannot be part of a key: {problem}"
-                )
-            }
-        }
-    }
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.message_kind;
-        match &self.kind {
-            DecodeErrorKind::NotAnEvent(problem) => {
-                write!(f, "the body is not a `{kind}` event: {problem}")
-            }
-            DecodeErrorKind::UnexpectedKind(found) => {
-                write!(
-                    f,
-                    "the event is of kind {found:?}, and {kind:?} was expected"
-                )
-            }
-            DecodeErrorKind::NewerVersion { found, supported } => write!(
-                f,
-                "the event is a `{kind}` of version {found}, but this program supports versions up to {supported}"
-            ),
-            DecodeErrorKind::NoUpgrade { found, supported } => write!(
-                f,
-                "`{kind}` is of version {found}, and there is no upgrade from it to {supported}"
-            ),
-            DecodeErrorKind::DataElsewhere { length } => write!(
-                f,
-                "the data of the `{kind}` event is elsewhere, and nothing here fetches it: its `dataref` has {length} bytes"
-            ),
-            DecodeErrorKind::Payload { version, .. } => {
-                write!(
-                    f,
-                    "the payload is not a valid `{kind}` of version {version}"
-                )
-            }
-        }
-    }
-}
-
-impl StdError for EncodeError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.kind {
-            EncodeErrorKind::Payload(source) => Some(source),
-            EncodeErrorKind::Key { .. } => None,
-        }
-    }
-}
-
-impl StdError for DecodeError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.kind {
-            DecodeErrorKind::Payload { source, .. } => Some(source),
-            _ => None,
+        let error = Self::new(message_kind, DecodeErrorKind::Payload { version });
+        Self {
+            source: Some(source),
+            ..error
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use attributes::Members;
 pub use body::{Body, pending};
 pub use event::{Event, Payload};
 pub use lines::{Lines, LinesError};
-pub use pack::{Pack, PackError, PackErrorKind};
+pub use pack::Pack;
 pub use payloads::{
     Attached, Compressed, DEFAULT_MAX_PAYLOAD, ExpandError, ExpandErrorKind, PayloadRef,
     StoredPayload,

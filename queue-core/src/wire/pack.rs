@@ -1,7 +1,5 @@
 //! Packs: several events in one message, as a CloudEvents batch.
 
-use std::fmt;
-
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
@@ -20,51 +18,6 @@ pub struct Pack {
     pub(super) data: Compressed,
     pub(super) items: u32,
     pub(super) deleted: ItemSet,
-}
-
-/// An error of reading the items of a pack.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PackError {
-    /// The number of items that the event declares.
-    pub items: u32,
-    /// What is wrong.
-    pub kind: PackErrorKind,
-}
-
-/// Why the items of a pack cannot be read. In a [`PackError`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PackErrorKind {
-    /// The data of the pack cannot be expanded.
-    Expand(ExpandError),
-    /// The data of the pack is not what the event declares. With what the data is instead.
-    Damaged(String),
-}
-
-crate::debug_as_text!(PackError);
-
-impl fmt::Display for PackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let items = self.items;
-        match &self.kind {
-            PackErrorKind::Expand(error) => write!(f, "it is a pack, but {error}"),
-            PackErrorKind::Damaged(problem) => write!(
-                f,
-                "it is said to be a pack of {items} events, and its data is no such batch: {problem}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PackError {}
-
-impl PackError {
-    /// Whether only a program that is built otherwise can read the pack.
-    #[must_use]
-    pub fn is_unsupported(&self) -> bool {
-        matches!(&self.kind, PackErrorKind::Expand(error) if error.kind == ExpandErrorKind::Unsupported)
-    }
 }
 
 /// The media type of the data of a pack.
@@ -147,13 +100,14 @@ impl Pack {
     /// and at most [`MAX_SIZE`](Self::MAX_SIZE).
     ///
     /// # Errors
-    /// [`PackError`] if the data is not what the event declares.
-    pub fn open(&self) -> Result<Vec<Bytes>, PackError> {
-        let items = self.items;
-        let failed = |kind| PackError { items, kind };
-        let damaged = |problem| failed(PackErrorKind::Damaged(problem));
-        let expanded = self.data.expand(Self::MAX_SIZE);
-        let batch = expanded.map_err(|error| failed(PackErrorKind::Expand(error)))?;
+    /// [`ExpandError`] if the data is not what the event declares.
+    pub fn open(&self) -> Result<Vec<Bytes>, ExpandError> {
+        let batch = self.data.expand(Self::MAX_SIZE)?;
+        let (items, size) = (self.items, self.data.size());
+        let damaged = |problem| {
+            let kind = ExpandErrorKind::NoBatch { items, problem };
+            ExpandError { size, kind }
+        };
         let events: Vec<&RawValue> = serde_json::from_slice(&batch)
             .map_err(|error| damaged(JsonError::new(&error).to_string()))?;
         if events.len() != items as usize {
@@ -232,23 +186,16 @@ mod tests {
                 "invalid type, expected a sequence at line 1 column 0",
             ),
         ] {
+            let error = with(items, batch).expect_err("no batch");
             let problem = found.to_owned();
-            assert_eq!(
-                with(items, batch),
-                Err(PackError {
-                    items,
-                    kind: PackErrorKind::Damaged(problem)
-                })
-            );
+            assert_eq!(error.kind, ExpandErrorKind::NoBatch { items, problem });
         }
         let bomb = vec![b' '; Pack::MAX_SIZE + 1];
-        assert!(matches!(
-            with(1, &bomb),
-            Err(PackError {
-                kind: PackErrorKind::Expand(_),
-                ..
-            })
-        ));
+        let error = with(1, &bomb).expect_err("too large");
+        assert!(
+            matches!(error.kind, ExpandErrorKind::TooLarge(_)),
+            "{error}"
+        );
         for (items, deleted, why) in [
             (0, None, "a pack of 0 events"),
             (1_001, None, "a pack of 1001 events"),

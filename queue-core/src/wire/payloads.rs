@@ -27,7 +27,8 @@ pub struct Compressed {
 }
 
 /// An error of expanding data, compressed or attached.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .kind.text(*size))]
 #[non_exhaustive]
 pub struct ExpandError {
     /// The size that the event declares, in bytes.
@@ -44,31 +45,43 @@ pub enum ExpandErrorKind {
     TooLarge(usize),
     /// The data is not compressed data, or does not expand to the size that the event declares. With what is wrong with it.
     Damaged(String),
+    /// The data of a [pack](super::Pack) is not that many events.
+    NoBatch {
+        /// The number of events that the event declares.
+        items: u32,
+        /// What it is instead.
+        problem: String,
+    },
     /// The program is built without the feature `payloads`.
     Unsupported,
 }
 
 crate::debug_as_text!(ExpandError);
 
-impl fmt::Display for ExpandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = self.size;
-        match &self.kind {
-            ExpandErrorKind::TooLarge(limit) => {
-                write!(f, "its data expands to {size} bytes, and {limit} are allowed")
+impl ExpandErrorKind {
+    fn text(&self, size: u32) -> String {
+        match self {
+            Self::TooLarge(limit) => {
+                format!("its data expands to {size} bytes, and {limit} are allowed")
             }
-            ExpandErrorKind::Damaged(problem) => write!(
-                f,
-                "its data does not expand to the {size} bytes that the event declares: {problem}"
-            ),
-            ExpandErrorKind::Unsupported => f.write_str(
-                "its data is compressed, which this program cannot read: it is built without the feature `payloads`",
-            ),
+            Self::Damaged(problem) => {
+                format!(
+                    "its data does not expand to the {size} bytes that the event declares: {problem}"
+                )
+            }
+            Self::NoBatch { items, problem } => {
+                format!(
+                    "its data is not the batch of {items} events that it is said to be: {problem}"
+                )
+            }
+            Self::Unsupported => {
+                "its data is compressed, which this program cannot read: it is built without the \
+                                  feature `payloads`"
+                    .to_owned()
+            }
         }
     }
 }
-
-impl std::error::Error for ExpandError {}
 
 impl Compressed {
     /// Compresses data. Returns `None` if it is larger than CloudEvents can tell, and without the feature `payloads`.

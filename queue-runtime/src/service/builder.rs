@@ -349,16 +349,12 @@ impl ServiceBuilder {
 
     async fn try_connect(self) -> Result<QueueService, ConnectErrorKind> {
         let allowed = SHORTEST_LEASE..=LONGEST_LEASE;
-        let checked = InvalidSetting::duration("reply lease", self.reply_lease, &allowed);
-        checked.map_err(ConnectErrorKind::Setting)?;
+        InvalidSetting::duration("reply lease", self.reply_lease, &allowed)?;
         if let Some(interval) = self.depth_interval {
-            let checked = InvalidSetting::duration("interval of depth metrics", interval, &DEPTHS);
-            checked.map_err(ConnectErrorKind::Setting)?;
+            InvalidSetting::duration("interval of depth metrics", interval, &DEPTHS)?;
         }
         let (least, most) = MAX_PAYLOADS;
-        let checked =
-            InvalidSetting::within("largest payload in bytes", self.max_payload, least, most);
-        checked.map_err(ConnectErrorKind::Setting)?;
+        InvalidSetting::within("largest payload in bytes", self.max_payload, least, most)?;
         let StorageLimit {
             per_queue,
             per_account,
@@ -371,11 +367,10 @@ impl ServiceBuilder {
             ),
         ] {
             let (rate, most) = (rate.unwrap_or(1) as usize, StorageLimit::MOST as usize);
-            InvalidSetting::count(setting, rate, most).map_err(ConnectErrorKind::Setting)?;
+            InvalidSetting::count(setting, rate, most)?;
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let client_id = ClientId::new(self.client_id.unwrap_or_else(default_client));
-        let client_id = client_id.map_err(ConnectErrorKind::Client)?;
+        let client_id = ClientId::new(self.client_id.unwrap_or_else(default_client))?;
         let meter = Arc::new(Meter::new());
         let (limit, retry) = (self.storage_limit, &self.storage_retry);
         let Opened {
@@ -424,9 +419,7 @@ fn beside(
     backend: &dyn Backend,
     container: &str,
 ) -> Result<Option<Arc<dyn PayloadStore>>, ConnectErrorKind> {
-    let store = backend
-        .payload_store(container)
-        .map_err(ConnectErrorKind::Storage)?;
+    let store = backend.payload_store(container)?;
     if store.is_none() && backend.capabilities().attachments == Attachments::Unsupported {
         let refused = Error::new(ErrorKind::Unsupported, Operation::Open);
         let detail = format!(

@@ -107,7 +107,7 @@ pub(crate) async fn open(
     // A scheme is the same in capitals.
     let lower = scheme.to_ascii_lowercase();
     if let Some(open) = registered(&lower) {
-        return open(url, clock).await.map_err(ConnectErrorKind::Storage);
+        return Ok(open(url, clock).await?);
     }
     match &*lower {
         "memory" => memory(&url, rest, clock).map(|backend| Arc::new(backend) as _),
@@ -142,7 +142,7 @@ fn memory(url: &str, rest: &str, clock: Arc<dyn Clock>) -> Result<MemoryBackend,
     match (options, options.strip_prefix("max_delay=")) {
         ("", _) => Ok(backend),
         (_, Some(delay)) => {
-            let delay = parse_max_delay(delay).map_err(ConnectErrorKind::Storage)?;
+            let delay = parse_max_delay(delay)?;
             Ok(backend.with_max_delay(delay))
         }
         _ => {
@@ -168,10 +168,8 @@ mod sqlite {
         url: &str,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
-        let builder = SqliteBuilder::from_url(url, clock).map_err(ConnectErrorKind::Storage)?;
-        Ok(Arc::new(
-            builder.open().await.map_err(ConnectErrorKind::Storage)?,
-        ))
+        let builder = SqliteBuilder::from_url(url, clock)?;
+        Ok(Arc::new(builder.open().await?))
     }
 }
 
@@ -204,7 +202,7 @@ mod azure {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
         let backend = AzureBackend::builder(url, clock).open().await;
-        Ok(Arc::new(backend.map_err(ConnectErrorKind::Storage)?))
+        Ok(Arc::new(backend?))
     }
 }
 
@@ -306,13 +304,13 @@ pub enum ConnectErrorKind {
     },
     /// The client id is invalid.
     #[error(transparent)]
-    Client(InvalidId),
+    Client(#[from] InvalidId),
     /// A setting is outside its allowed range.
     #[error(transparent)]
-    Setting(InvalidSetting),
+    Setting(#[from] InvalidSetting),
     /// The storage could not be opened.
     #[error(transparent)]
-    Storage(Error),
+    Storage(#[from] Error),
     /// The background thread could not be started, or
     /// [`on_current_runtime`](crate::service::ServiceBuilder::on_current_runtime) was called outside a Tokio
     /// runtime.

@@ -92,10 +92,7 @@ impl Target {
             let mut missing = accounts.iter().zip(&found).filter(|(_, one)| one.is_none());
             // Otherwise, another program has created one meanwhile.
             if !missing.any(|(account, _)| account.is_there()) {
-                repeats
-                    .pause(error)
-                    .await
-                    .map_err(ConnectErrorKind::Storage)?;
+                repeats.pause(error).await?;
             }
         }
         let mut opened = Vec::with_capacity(accounts.len());
@@ -109,10 +106,7 @@ impl Target {
             let shards = Shards::new(opened.clone(), number, Arc::clone(clock));
             match shards.connect().await {
                 Ok(shards) => break Arc::new(shards),
-                Err(error) => repeats
-                    .pause(error)
-                    .await
-                    .map_err(ConnectErrorKind::Storage)?,
+                Err(error) => repeats.pause(error).await?,
             }
         };
         Ok(Opened {

@@ -172,7 +172,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     refuse(Operation::Apply);
     let error = refused(poison.redrive().run().await);
     assert_eq!(
-        (error.kind(), error.outcome()),
+        (error.error.kind(), error.outcome()),
         (ErrorKind::Denied, Outcome::NotDone)
     );
     seen.failed(&error);
@@ -182,7 +182,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
         .expect("taken");
     let elsewhere = service.any_queue("elsewhere").expect("a name");
     let error = refused(elsewhere.import(&taken.messages).await);
-    assert_eq!(error.kind(), ErrorKind::QueueNotFound);
+    assert_eq!(error.error.kind(), ErrorKind::QueueNotFound);
     seen.failed(&error);
     seen.failed(&error.error);
     faults.fail_every(Operation::Delete, Fault::Refused(ErrorKind::Denied));

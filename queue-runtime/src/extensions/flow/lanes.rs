@@ -93,22 +93,8 @@ impl<M> Lanes<M> {
     /// reasons of [`ListenerBuilder::start`] for one of the lanes. No lane is running then: those that were already
     /// started are stopped, and what they have received is handed back.
     pub fn start(mut self) -> Result<LanesHandle, StartError> {
-        self.check().map_err(|kind| {
-            let queue = None;
-            StartError { queue, kind }
-        })?;
-        for (at, (_, listener)) in self.lanes.iter().enumerate() {
-            let same = |(_, other): &(_, ListenerBuilder<M>)| {
-                other.queue == listener.queue && Arc::ptr_eq(&other.context, &listener.context)
-            };
-            if self.lanes[..at].iter().any(same) {
-                let (queue, kind) = match &listener.queue {
-                    Ok(queue) => (Some(queue.clone()), StartErrorKind::SameQueue),
-                    Err(invalid) => (None, StartErrorKind::Queue(invalid.clone())),
-                };
-                return Err(StartError { queue, kind });
-            }
-        }
+        self.check()
+            .map_err(|kind| StartError { queue: None, kind })?;
         // The same one in all processes, in whichever order they add the lanes.
         let queues = self
             .lanes
@@ -143,7 +129,7 @@ impl<M> Lanes<M> {
             Semaphore::MAX_PERMITS,
         )?;
         InvalidSetting::count("number of lanes", self.lanes.len(), usize::MAX)?;
-        for (weight, listener) in &self.lanes {
+        for (at, (weight, listener)) in self.lanes.iter().enumerate() {
             InvalidSetting::count("weight of a lane", *weight as usize, MAX_WEIGHT)?;
             let batch = listener
                 .parts
@@ -152,6 +138,15 @@ impl<M> Lanes<M> {
             let (least, most) = (batch.max().unwrap_or(1), Semaphore::MAX_PERMITS);
             let setting = "number of messages in flight in all lanes";
             InvalidSetting::within(setting, self.max_in_flight, least, most)?;
+            let same = |(_, other): &(_, ListenerBuilder<M>)| {
+                other.queue == listener.queue && Arc::ptr_eq(&other.context, &listener.context)
+            };
+            if self.lanes[..at].iter().any(same) {
+                return Err(match &listener.queue {
+                    Ok(queue) => StartErrorKind::SameQueue(queue.clone()),
+                    Err(invalid) => StartErrorKind::Queue(invalid.clone()),
+                });
+            }
         }
         Ok(())
     }

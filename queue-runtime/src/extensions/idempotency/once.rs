@@ -169,22 +169,17 @@ pub enum OnceErrorKind<T, E> {
     Result(#[source] JsonError),
 }
 
-impl<T, E> OnceError<T, E> {
-    /// Whether the work may have been done, here or elsewhere. Of work that failed, its own error knows.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        match &self.kind {
-            OnceErrorKind::Work(_) | OnceErrorKind::Store(_) => Outcome::NotDone,
-            _ => Outcome::Unknown,
-        }
-    }
-}
-
 queue_core::debug_as_text!(OnceErrorKind<T, E>, T, E: fmt::Display);
 
 queue_core::error_around!(kind in OnceError<T, E>, T, E: fmt::Display; |error, f| {
     write!(f, "failed to do `{}` once: {}", error.key, error.kind)
-});
+};
+    /// Whether the work may have been done, here or elsewhere. Of work that failed, its own error knows.
+    outcome: match &error.kind {
+        OnceErrorKind::Work(_) | OnceErrorKind::Store(_) => Outcome::NotDone,
+        _ => Outcome::Unknown,
+    }
+);
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);

@@ -270,10 +270,11 @@ pub struct ImportError {
     pub error: Error,
 }
 
-queue_core::error_of_storage!(
-    ImportError;
+queue_core::error_around!(
+    error in ImportError;
     |this, f| write!(f, "failed to import message {}: {}", this.imported + 1, this.error);
-    this.error.outcome()
+    /// Whether further messages may have been put on the queue.
+    outcome: this.error.outcome()
 );
 
 impl AnyQueue {

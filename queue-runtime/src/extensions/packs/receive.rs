@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Backend as _, ItemSet, ReceivedMessage};
-use queue_core::wire::{Event, Pack, Payload};
+use queue_core::wire::{Event, ExpandErrorKind, Pack, Payload};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::backend::Packs;
@@ -290,8 +290,8 @@ fn opened(
     };
     let events = match pack.open() {
         Ok(events) => events,
-        Err(error) if error.is_unsupported() => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+        Err(error) if error.kind == ExpandErrorKind::Unsupported => return Ok(None),
+        Err(error) => return Err(format!("it is a pack, but {error}")),
     };
     if let Some(large) = events.iter().find(|event| event.len() > largest) {
         let length = large.len();

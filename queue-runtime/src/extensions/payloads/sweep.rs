@@ -446,8 +446,9 @@ pub struct SweepError {
     pub error: Error,
 }
 
-queue_core::error_of_storage!(
-    SweepError;
+queue_core::error_around!(
+    error in SweepError;
     |this, f| write!(f, "failed to sweep more than {} payloads: {}", this.so_far.payloads, this.error);
-    this.error.outcome()
+    /// Whether further payloads may have been deleted.
+    outcome: this.error.outcome()
 );

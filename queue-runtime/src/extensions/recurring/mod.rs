@@ -51,6 +51,6 @@ pub use due::{MAX_MISSED, Missed};
 pub use records::{RecordedSchedule, RecordedSchedules};
 #[cfg(feature = "cron")]
 pub use recurrence::cron::{cron, cron_in};
-pub use recurrence::{InvalidRecurrence, InvalidRecurrenceKind, Recurrence, every};
+pub use recurrence::{InvalidRecurrence, Recurrence, every};
 pub(crate) use schedule::Schedules;
 pub use schedule::{Schedule, ScheduleError, ScheduleErrorKind, ScheduleHandle};

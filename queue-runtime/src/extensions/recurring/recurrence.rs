@@ -40,9 +40,8 @@ impl Recurrence {
         }
     }
 
-    pub(super) fn invalid(kind: InvalidRecurrenceKind) -> Self {
-        let ticks = Err(InvalidRecurrence { kind });
-        Self { ticks }
+    pub(super) fn invalid(error: InvalidRecurrence) -> Self {
+        Self { ticks: Err(error) }
     }
 
     /// Returns the first tick after a moment, or `None` if there is none within the range of timestamps.
@@ -88,7 +87,7 @@ pub fn every(interval: Duration) -> Recurrence {
         let interval = SignedDuration::try_from(interval);
         Recurrence::of(Every(interval.expect("at most a year")))
     } else {
-        Recurrence::invalid(InvalidRecurrenceKind::Interval(interval))
+        Recurrence::invalid(InvalidRecurrence::Interval(interval))
     }
 }
 
@@ -118,24 +117,16 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::recurring::{InvalidRecurrenceKind, every};
+/// use queue_runtime::recurring::{InvalidRecurrence, every};
 ///
 /// let too_often = every(Duration::from_millis(10));
 /// let invalid = too_often.next_after("2026-03-01T12:00:00Z".parse()?).unwrap_err();
-/// assert_eq!(invalid.kind, InvalidRecurrenceKind::Interval(Duration::from_millis(10)));
+/// assert_eq!(invalid, InvalidRecurrence::Interval(Duration::from_millis(10)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub struct InvalidRecurrence {
-    /// What is wrong.
-    pub kind: InvalidRecurrenceKind,
-}
-
-/// What is wrong with a recurrence. In [`InvalidRecurrence`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidRecurrenceKind {
+pub enum InvalidRecurrence {
     /// The interval is too short or too long.
     #[error("the interval of {0:?} is not within {SHORTEST:?} to {LONGEST:?}")]
     Interval(Duration),
@@ -160,7 +151,7 @@ pub enum InvalidRecurrenceKind {
     Over,
 }
 
-queue_core::error_around!(kind in InvalidRecurrence; |error, f| error.kind.fmt(f));
+queue_core::debug_as_text!(InvalidRecurrence);
 
 #[cfg(feature = "cron")]
 pub(super) mod cron {
@@ -211,7 +202,7 @@ pub(super) mod cron {
     pub fn cron_in(time_zone: &str, expression: &str) -> Recurrence {
         match TimeZone::get(time_zone) {
             Ok(zone) => in_zone(expression, zone),
-            Err(error) => Recurrence::invalid(InvalidRecurrenceKind::TimeZone {
+            Err(error) => Recurrence::invalid(InvalidRecurrence::TimeZone {
                 name: time_zone.to_owned(),
                 problem: error.to_string(),
             }),
@@ -220,7 +211,7 @@ pub(super) mod cron {
 
     fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
         let invalid = |problem: String| {
-            Recurrence::invalid(InvalidRecurrenceKind::Cron {
+            Recurrence::invalid(InvalidRecurrence::Cron {
                 expression: expression.to_owned(),
                 problem,
             })

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::due::{MAX_MISSED, Missed};
-use super::recurrence::{InvalidRecurrence, InvalidRecurrenceKind, Recurrence, Ticks};
+use super::recurrence::{InvalidRecurrence, Recurrence, Ticks};
 use super::run::Runner;
 use crate::kernel::clock::has_timer;
 use crate::kernel::context::Context;
@@ -149,9 +149,7 @@ impl<M: Message> Schedule<M> {
         let invalid = ScheduleErrorKind::Recurrence;
         let ticks = Arc::clone(self.recurrence.ticks().map_err(invalid)?);
         if ticks.next(self.context.clock.now()).is_none() {
-            return Err(invalid(InvalidRecurrence {
-                kind: InvalidRecurrenceKind::Over,
-            }));
+            return Err(invalid(InvalidRecurrence::Over));
         }
         if let Missed::All { limit } = self.missed
             && !(1..=MAX_MISSED).contains(&limit)

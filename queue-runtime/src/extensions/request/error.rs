@@ -185,17 +185,6 @@ impl From<Unreplied> for RequestErrorKind {
     }
 }
 
-impl<M> RequestError<M> {
-    /// Whether the message may have been submitted. If not, it is [returned](Self::message).
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        match &self.message {
-            Some(_) => Outcome::NotDone,
-            None => Outcome::Unknown,
-        }
-    }
-}
-
 queue_core::error_around!(kind in RequestError<M>, M; |error, f| {
     write!(f, "failed to get the reply to message {}", error.id)?;
     if let Some(request) = &error.request_id {
@@ -206,7 +195,13 @@ queue_core::error_around!(kind in RequestError<M>, M; |error, f| {
         f.write_str("the reply cannot be read: ")?;
     }
     error.kind.fmt(f)
-});
+};
+    /// Whether the message may have been submitted. If not, it is [returned](Self::message).
+    outcome: match &error.message {
+        Some(_) => Outcome::NotDone,
+        None => Outcome::Unknown,
+    }
+);
 
 /// Rounds to milliseconds, or to a tenth of a second from one second on.
 fn rounded(waited: &Duration) -> Duration {

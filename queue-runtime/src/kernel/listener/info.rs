@@ -148,21 +148,16 @@ pub enum ReceiveErrorKind {
 
 queue_core::debug_as_text!(ReceiveErrorKind);
 
-impl ReceiveError {
-    /// Whether messages may have been received that are not handled here. They become visible again when their lease ends.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        match &self.kind {
-            ReceiveErrorKind::Storage(error) => error.outcome(),
-            _ => Outcome::NotDone,
-        }
-    }
-}
-
 queue_core::error_around!(kind in ReceiveError; |error, f| match (&error.queue, &error.kind) {
     (_, ReceiveErrorKind::Storage(error)) => error.fmt(f),
     (queue, kind) => write!(f, "failed to receive from queue `{queue}`: {kind}"),
-});
+};
+    /// Whether messages may have been received that are not handled here. They become visible again when their lease ends.
+    outcome: match &error.kind {
+        ReceiveErrorKind::Storage(error) => error.outcome(),
+        _ => Outcome::NotDone,
+    }
+);
 
 /// As its text and its causes.
 impl serde::Serialize for ReceiveError {

@@ -21,9 +21,7 @@ use crate::kernel::clock::has_timer;
 use crate::kernel::context::Context;
 use crate::kernel::observe::{KindMeasures, OTHER_KIND};
 use crate::kernel::policy::{DepthRules, ExponentialIdle};
-use crate::kernel::receive::{
-    Around, Caller, Consumer, InvalidConsumer, Options, Readiness, Serves, Unfit,
-};
+use crate::kernel::receive::{Around, Caller, Consumer, Options, Readiness, Serves, Unfit};
 use crate::kernel::served::{KindMismatch, Kinds};
 use crate::kernel::settings::{InvalidSetting, check_rate};
 
@@ -206,7 +204,7 @@ impl Routing<'_> {
         let serves = Serves::Types(types.into());
         let built =
             Box::new(options).build(self.queue.clone(), serves, Caller::Listener, capabilities);
-        Ok(Arc::new(built?))
+        built.map(Arc::new)
     }
 
     fn route(&self, part: Part, turns: &Arc<KeyTurns>) -> Result<TypedRoute, StartErrorKind> {
@@ -307,7 +305,7 @@ fn check(types: &[MessageType]) -> Result<(), StartErrorKind> {
 /// ```
 #[non_exhaustive]
 pub struct StartError {
-    /// The queue. `None` if its name is invalid, or a setting of [lanes](crate::listener::Lanes) is.
+    /// The queue. `None` if its name is invalid, or what is wrong is with the [lanes](crate::listener::Lanes).
     pub queue: Option<QueueName>,
     /// What is wrong.
     pub kind: StartErrorKind,
@@ -319,10 +317,10 @@ pub struct StartError {
 pub enum StartErrorKind {
     /// The name of the poison queue is invalid.
     #[error(transparent)]
-    PoisonQueue(InvalidName),
+    PoisonQueue(#[from] InvalidName),
     /// A setting is outside its allowed range.
     #[error(transparent)]
-    Setting(InvalidSetting),
+    Setting(#[from] InvalidSetting),
     /// The name of the queue of a [`Router`](super::Router) is invalid.
     #[error(transparent)]
     Queue(InvalidName),
@@ -364,8 +362,8 @@ pub enum StartErrorKind {
     #[error(transparent)]
     KindMismatch(KindMismatch),
     /// Two [lanes](crate::listener::Lanes) of one group have the same queue.
-    #[error("the queue is in two of the lanes")]
-    SameQueue,
+    #[error("queue `{0}` is in two of the lanes")]
+    SameQueue(QueueName),
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.
     #[error("the service was shut down")]
     ShutDown,
@@ -386,18 +384,3 @@ queue_core::error_around!(kind in StartError; |error, f| match (&error.queue, &e
     }
     (Some(queue), kind) => write!(f, "failed to start a listener on queue `{queue}`: {kind}"),
 });
-
-impl From<InvalidConsumer> for StartErrorKind {
-    fn from(invalid: InvalidConsumer) -> Self {
-        match invalid {
-            InvalidConsumer::PoisonQueue(error) => Self::PoisonQueue(error),
-            InvalidConsumer::Setting(error) => Self::Setting(error),
-        }
-    }
-}
-
-impl From<InvalidSetting> for StartErrorKind {
-    fn from(error: InvalidSetting) -> Self {
-        Self::Setting(error)
-    }
-}

@@ -68,13 +68,6 @@ pub(crate) enum MissingQueue {
     Create,
 }
 
-/// Why a consumer cannot be built.
-#[derive(Debug)]
-pub(crate) enum InvalidConsumer {
-    PoisonQueue(InvalidName),
-    Setting(InvalidSetting),
-}
-
 impl Consumer {
     /// Returns the metrics of its messages, if they are of one type.
     pub(super) fn measures(&self, context: &Context) -> Arc<KindMeasures> {
@@ -138,24 +131,22 @@ impl Options {
     }
 
     /// Checks the options against the backend's limits.
-    pub(crate) fn build(
+    pub(crate) fn build<E: From<InvalidName> + From<InvalidSetting>>(
         self: Box<Self>,
         queue: QueueName,
         serves: Serves,
         caller: Caller,
         capabilities: &Capabilities,
-    ) -> Result<Consumer, InvalidConsumer> {
-        let checked = self.config.check(capabilities);
-        checked.map_err(InvalidConsumer::Setting)?;
+    ) -> Result<Consumer, E> {
+        self.config.check(capabilities)?;
         let poison_queue = match (&self.config.poison_queue, serves.poison_queue()) {
             (Some(name), _) => name.parse().map(Some),
             (None, Some(name)) => Ok(Some(name)),
             (None, None) => queue.check_poison().map(|()| None),
         };
-        let poison_queue = poison_queue.map_err(InvalidConsumer::PoisonQueue)?;
+        let poison_queue = poison_queue?;
         if let Some(poison_queue) = &poison_queue {
-            let checked = InvalidSetting::poison_queue_of(&queue, poison_queue);
-            checked.map_err(InvalidConsumer::Setting)?;
+            InvalidSetting::poison_queue_of(&queue, poison_queue)?;
         }
         Ok(Consumer {
             queue,

@@ -314,19 +314,14 @@ impl<M: fmt::Debug> fmt::Debug for Delivery<M> {
     }
 }
 
-impl<M> SettleError<M> {
-    /// Whether the message may have been settled.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        self.kind.outcome()
-    }
-}
-
 queue_core::error_around!(kind in SettleError<M>, M; |error, f| {
     let (incoming, kind) = (&error.delivery.incoming, &error.kind);
     let (id, queue) = (&incoming.envelope.id, incoming.lease.queue());
     write!(f, "failed to settle message {id} on queue `{queue}`: {kind}")
-});
+};
+    /// Whether the message may have been settled.
+    outcome: error.kind.outcome()
+);
 
 /// An error of completing several messages. The error returns the deliveries that are not known to be completed; all
 /// other messages are completed.
@@ -418,16 +413,6 @@ impl<M> Delivery<M> {
     }
 }
 
-impl<M> CompleteAllError<M> {
-    /// Whether any of [`failed`](Self::failed) may have been completed.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        let mut failed = self.failed.iter().map(SettleError::outcome);
-        let unknown = failed.find(|outcome| *outcome == Outcome::Unknown);
-        unknown.unwrap_or(Outcome::NotDone)
-    }
-}
-
 queue_core::error_around!(kind in CompleteAllError<M>, M; |error, f| {
     let failed = error.failed.len();
     let all = error.completed + failed;
@@ -436,4 +421,11 @@ queue_core::error_around!(kind in CompleteAllError<M>, M; |error, f| {
         Some(first) => first.fmt(f),
         None => error.kind.fmt(f),
     }
-});
+};
+    /// Whether any of [`failed`](Self::failed) may have been completed.
+    outcome: {
+        let mut failed = error.failed.iter().map(SettleError::outcome);
+        let unknown = failed.find(|outcome| *outcome == Outcome::Unknown);
+        unknown.unwrap_or(Outcome::NotDone)
+    }
+);

@@ -49,8 +49,7 @@ pub(crate) use call::{
     ReadyService, Seat, Transact, Unfit,
 };
 pub(crate) use consumer::{
-    Caller, Consumer, Idempotency, InvalidConsumer, MissingQueue, Options, Serves,
-    consumer_setters, type_setters,
+    Caller, Consumer, Idempotency, MissingQueue, Options, Serves, consumer_setters, type_setters,
 };
 pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{CompleteAllError, Delivery, SettleError};

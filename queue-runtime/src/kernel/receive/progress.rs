@@ -193,20 +193,15 @@ pub enum CheckpointErrorKind {
 
 queue_core::debug_as_text!(CheckpointErrorKind);
 
-impl CheckpointError {
-    /// Whether the checkpoint may have been written.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        match &self.kind {
-            CheckpointErrorKind::Storage(error) => error.outcome(),
-            _ => Outcome::NotDone,
-        }
-    }
-}
-
 queue_core::error_around!(kind in CheckpointError; |error, f| {
     write!(f, "failed to write a checkpoint of message {}: {}", error.id, error.kind)
-});
+};
+    /// Whether the checkpoint may have been written.
+    outcome: match &error.kind {
+        CheckpointErrorKind::Storage(error) => error.outcome(),
+        _ => Outcome::NotDone,
+    }
+);
 
 #[cfg(test)]
 mod tests {

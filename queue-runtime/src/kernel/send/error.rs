@@ -111,12 +111,6 @@ impl<M> SubmitError<M> {
             kind,
         }
     }
-
-    /// Whether the message may have been submitted.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        self.kind.outcome()
-    }
 }
 
 impl SubmitErrorKind {
@@ -131,7 +125,10 @@ impl SubmitErrorKind {
 queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id, &error.kind) {
     (Some(id), kind) => write!(f, "failed to submit message {id}: {kind}"),
     (None, kind) => write!(f, "failed to submit a message: {kind}"),
-});
+};
+    /// Whether the message may have been submitted.
+    outcome: error.kind.outcome()
+);
 
 /// An error of submitting several messages. The error returns the messages that were not submitted.
 ///
@@ -177,16 +174,11 @@ pub struct SubmitAllError<M> {
     pub kind: SubmitErrorKind,
 }
 
-impl<M> SubmitAllError<M> {
-    /// Whether messages in [`rest`](Self::rest) may have been submitted.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        self.kind.outcome()
-    }
-}
-
 queue_core::error_around!(kind in SubmitAllError<M>, M; |error, f| {
     let (rest, kind) = (error.rest.len(), &error.kind);
     let all = error.submitted.len() + rest;
     write!(f, "failed to submit {rest} of {all} messages: {kind}")
-});
+};
+    /// Whether messages in [`rest`](Self::rest) may have been submitted.
+    outcome: error.kind.outcome()
+);

@@ -68,10 +68,11 @@ pub struct DeleteError {
     pub error: Error,
 }
 
-queue_core::error_of_storage!(
-    DeleteError;
+queue_core::error_around!(
+    error in DeleteError;
     |this, f| write!(f, "failed to delete more than {} messages: {}", this.so_far.deleted, this.error);
-    match this.unknown {
+    /// Whether further messages may have been deleted.
+    outcome: match this.unknown {
         0 => this.error.outcome(),
         _ => Outcome::Unknown,
     }

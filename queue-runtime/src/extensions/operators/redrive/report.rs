@@ -192,10 +192,11 @@ pub struct RedriveError {
     pub error: Error,
 }
 
-queue_core::error_of_storage!(
-    RedriveError;
+queue_core::error_around!(
+    error in RedriveError;
     |this, f| write!(f, "failed to redrive more than {} messages: {}", this.so_far.redriven, this.error);
-    match this.unknown {
+    /// Whether further messages may have been moved.
+    outcome: match this.unknown {
         0 => this.error.outcome(),
         _ => Outcome::Unknown,
     }

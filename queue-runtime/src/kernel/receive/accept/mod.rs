@@ -12,9 +12,7 @@ use queue_core::idempotency::ResultStore;
 use queue_core::wire::Body;
 use queue_core::{InvalidName, Message, Outcome, QueueName};
 
-use super::consumer::{
-    Caller, Idempotency, InvalidConsumer, MissingQueue, Options, Serves, consumer_setters,
-};
+use super::consumer::{Caller, Idempotency, MissingQueue, Options, Serves, consumer_setters};
 use super::delivery::Delivery;
 use super::received::Received;
 use crate::kernel::context::Context;
@@ -212,12 +210,16 @@ impl<M, Out> Accept<M, Out> {
 
     fn checked(self) -> Result<Accepting<M>, AcceptErrorKind> {
         let max = self.max as usize;
-        let checked = InvalidSetting::count("number of messages to accept", max, usize::MAX);
-        checked.map_err(AcceptErrorKind::Setting)?;
+        InvalidSetting::count("number of messages to accept", max, usize::MAX)?;
         let capabilities = self.context.backend.capabilities();
         let mut options = self.options;
         options.several = self.max > 1;
-        let consumer = options.build(self.queue, self.serves, Caller::Accept, capabilities)?;
+        let consumer = options.build::<AcceptErrorKind>(
+            self.queue,
+            self.serves,
+            Caller::Accept,
+            capabilities,
+        )?;
         Ok(Accepting {
             context: self.context,
             consumer: Arc::new(consumer),
@@ -300,10 +302,10 @@ pub struct AcceptError {
 pub enum AcceptErrorKind {
     /// The name of the poison queue is invalid.
     #[error(transparent)]
-    PoisonQueue(InvalidName),
+    PoisonQueue(#[from] InvalidName),
     /// A setting is outside its allowed range.
     #[error(transparent)]
-    Setting(InvalidSetting),
+    Setting(#[from] InvalidSetting),
     /// A listener of the same service handles messages of another kind on the queue.
     #[error(transparent)]
     KindMismatch(KindMismatch),
@@ -330,19 +332,6 @@ pub enum AcceptErrorKind {
 
 queue_core::debug_as_text!(AcceptErrorKind);
 
-impl AcceptError {
-    /// Whether a message may have been received or settled that was not returned. One that was only received becomes
-    /// visible again when its lease ends.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        match &self.kind {
-            AcceptErrorKind::Storage(error) => error.outcome(),
-            AcceptErrorKind::Settle(kind) => kind.outcome(),
-            _ => Outcome::NotDone,
-        }
-    }
-}
-
 queue_core::error_around!(kind in AcceptError; |error, f| match (&error.queue, &error.kind) {
     (
         _,
@@ -353,13 +342,12 @@ queue_core::error_around!(kind in AcceptError; |error, f| match (&error.queue, &
     // It names the queue.
     (_, AcceptErrorKind::KindMismatch(error)) => write!(f, "failed to accept a message: {error}"),
     (queue, kind) => write!(f, "failed to accept from queue `{queue}`: {kind}"),
-});
-
-impl From<InvalidConsumer> for AcceptErrorKind {
-    fn from(invalid: InvalidConsumer) -> Self {
-        match invalid {
-            InvalidConsumer::PoisonQueue(error) => Self::PoisonQueue(error),
-            InvalidConsumer::Setting(error) => Self::Setting(error),
-        }
+};
+    /// Whether a message may have been received or settled that was not returned. One that was only received becomes
+    /// visible again when its lease ends.
+    outcome: match &error.kind {
+        AcceptErrorKind::Storage(error) => error.outcome(),
+        AcceptErrorKind::Settle(kind) => kind.outcome(),
+        _ => Outcome::NotDone,
     }
-}
+);
