@@ -86,7 +86,7 @@ pub(crate) const TEST: &[Step] = &[
         ..step(
             "tests",
             Need::Nothing,
-            Run::Tests(&["ui", "it", "backends"]),
+            Run::Tests(&["processes", "ui", "it", "backends"]),
         )
     },
     // Five minutes, and no work.

@@ -15,13 +15,19 @@ use crate::summary::{Outcome, Row, Summary, seconds};
 /// How many steps that wait run beside each other.
 const WAITING: usize = 4;
 
-/// How many programs of tests run beside each other in the step that runs all.
-const PROGRAMS: usize = 2;
+/// How many programs of one step run beside each other. They wait more than they work.
+const PROGRAMS: usize = 3;
 
 /// Runs the steps whose names contain `only`, also after one that failed, and reports.
 pub(crate) fn run(steps: &[Step], only: &str) -> ExitCode {
     let started = Instant::now();
-    let rows = run_steps(&chosen(steps, only));
+    let chosen = chosen(steps, only);
+    if chosen.is_empty() {
+        eprintln!("no step has a name with {only:?}; the steps are:");
+        steps.iter().for_each(|step| eprintln!("   {}", step.name));
+        return ExitCode::FAILURE;
+    }
+    let rows = run_steps(&chosen);
     let summary = Summary {
         under_ci: is_set("CI"),
         rows,
@@ -201,6 +207,7 @@ mod tests {
         assert_eq!(names("crashes"), ["build", "crashes"]);
         assert_eq!(names("format"), ["format"]);
         assert_eq!(names("").len(), TEST.len());
+        assert!(names("no such step").is_empty());
     }
 
     #[test]
