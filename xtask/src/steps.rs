@@ -66,11 +66,15 @@ pub(crate) const TEST: &[Step] = &[
         "examples in the documentation",
         "test --no-fail-fast --workspace --all-features --doc",
     ),
-    step(
-        "instructions of a message",
-        Need::Valgrind,
-        Run::Cargo("run --release --package queue-instructions"),
-    ),
+    Step {
+        // This step alone builds it, and nobody debugs it.
+        environment: &[("CARGO_PROFILE_RELEASE_DEBUG", "false")],
+        ..step(
+            "instructions of a message",
+            Need::Valgrind,
+            Run::Cargo("run --release --package queue-instructions"),
+        )
+    },
     cargo(
         "migrations by rusqlite_migration and sqlx",
         "test --locked --manifest-path tests/migrations/Cargo.toml --target-dir target/migrations",
