@@ -10,7 +10,7 @@ use crate::built::{Built, Program};
 use crate::program::{Ended, Kept, measure};
 use crate::step::{Run, Step};
 use crate::steps::TEST;
-use crate::summary::{Outcome, Row, Summary, seconds};
+use crate::summary::{Outcome, Report, Summary, seconds};
 
 /// How many steps that wait run beside each other.
 const WAITING: usize = 4;
@@ -51,7 +51,7 @@ fn chosen(steps: &[Step], only: &str) -> Vec<Step> {
     steps.iter().filter(wanted).copied().collect()
 }
 
-fn run_steps(steps: &[Step]) -> Vec<Row> {
+fn run_steps(steps: &[Step]) -> Vec<Report> {
     let built = OnceLock::new();
     let rows = Mutex::new(vec![None; steps.len()]);
     let each = |(at, step): (usize, &Step)| {
@@ -84,7 +84,7 @@ fn at_once<T: Send>(limit: usize, items: Vec<T>, each: impl Fn(T) + Sync) {
     });
 }
 
-fn run_step(step: &Step, built: &OnceLock<Built>) -> Row {
+fn run_step(step: &Step, built: &OnceLock<Built>) -> Report {
     let obstacle = step.obstacle();
     if step.needs_the_build() {
         built.wait();
@@ -110,7 +110,7 @@ fn run_step(step: &Step, built: &OnceLock<Built>) -> Row {
             }
         }
     };
-    let row = Row {
+    let row = Report {
         step: *step,
         outcome,
         took: started.elapsed(),
