@@ -8,6 +8,9 @@ use serde_json::Value;
 use crate::cargo;
 use crate::program::{Kept, measure};
 
+/// How many tests of a program run at once, unless its arguments say otherwise. They wait more than they work.
+const THREADS: &str = "4";
+
 /// The programs of tests that a build has built, by their paths.
 #[derive(Debug, Default)]
 pub(crate) struct Built(BTreeMap<PathBuf, Program>);
@@ -91,12 +94,13 @@ impl Built {
 }
 
 impl Program {
-    /// The command that runs the program at this path as cargo does.
+    /// The command that runs the program at this path as cargo does, but with more threads.
     pub(crate) fn command(&self, path: &Path) -> Command {
         let mut command = Command::new(path);
         command
             .current_dir(&self.folder)
             .env("CARGO", cargo::program())
+            .env("RUST_TEST_THREADS", THREADS)
             .env("CARGO_MANIFEST_DIR", &self.folder);
         command
     }

@@ -66,11 +66,15 @@ pub(crate) const TEST: &[Step] = &[
         "examples in the documentation",
         "test --no-fail-fast --workspace --all-features --doc",
     ),
-    step(
-        "instructions of a message",
-        Need::Valgrind,
-        Run::Cargo("run --release --package queue-instructions"),
-    ),
+    Step {
+        // This step alone builds it, and nobody debugs it.
+        environment: &[("CARGO_PROFILE_RELEASE_DEBUG", "false")],
+        ..step(
+            "instructions of a message",
+            Need::Valgrind,
+            Run::Cargo("run --release --package queue-instructions"),
+        )
+    },
     cargo(
         "migrations by rusqlite_migration and sqlx",
         "test --locked --manifest-path tests/migrations/Cargo.toml --target-dir target/migrations",
@@ -86,7 +90,7 @@ pub(crate) const TEST: &[Step] = &[
         ..step(
             "tests",
             Need::Nothing,
-            Run::Tests(&["ui", "it", "backends"]),
+            Run::Tests(&["processes", "ui", "it", "backends"]),
         )
     },
     // Five minutes, and no work.

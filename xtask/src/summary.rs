@@ -13,7 +13,7 @@ pub(crate) enum Outcome {
 
 /// A step that has ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
+pub(crate) struct Report {
     pub(crate) step: Step,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct Row {
 pub(crate) struct Summary {
     /// Under CI a skipped step is a failure, since nobody reads the summary.
     pub(crate) under_ci: bool,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<Report>,
     /// Of the whole run, in which some steps run beside each other.
     pub(crate) took: Duration,
 }
@@ -48,7 +48,7 @@ impl Summary {
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, took, worked) = (self.step.name, seconds(self.took), seconds(self.worked));
         match &self.outcome {
@@ -81,7 +81,7 @@ impl fmt::Display for Summary {
             1 => ", with 1 step SKIPPED (see above)".to_owned(),
             several => format!(", with {several} steps SKIPPED (see above)"),
         };
-        let failed = |row: &&Row| matches!(row.outcome, Outcome::Failed(_));
+        let failed = |row: &&Report| matches!(row.outcome, Outcome::Failed(_));
         let failed: Vec<_> = self.rows.iter().filter(failed).collect();
         if self.passed() {
             return writeln!(f, "\npassed in {total}{skipped}");
@@ -123,7 +123,7 @@ mod tests {
         let took = Duration::from_secs(61);
         Summary {
             under_ci,
-            rows: vec![Row {
+            rows: vec![Report {
                 step,
                 outcome,
                 took,

@@ -10,18 +10,24 @@ use crate::built::{Built, Program};
 use crate::program::{Ended, Kept, measure};
 use crate::step::{Run, Step};
 use crate::steps::TEST;
-use crate::summary::{Outcome, Row, Summary, seconds};
+use crate::summary::{Outcome, Report, Summary, seconds};
 
 /// How many steps that wait run beside each other.
 const WAITING: usize = 4;
 
-/// How many programs of tests run beside each other in the step that runs all.
-const PROGRAMS: usize = 2;
+/// How many programs of one step run beside each other. They wait more than they work.
+const PROGRAMS: usize = 3;
 
 /// Runs the steps whose names contain `only`, also after one that failed, and reports.
 pub(crate) fn run(steps: &[Step], only: &str) -> ExitCode {
     let started = Instant::now();
-    let rows = run_steps(&chosen(steps, only));
+    let chosen = chosen(steps, only);
+    if chosen.is_empty() {
+        eprintln!("no step has a name with {only:?}; the steps are:");
+        steps.iter().for_each(|step| eprintln!("   {}", step.name));
+        return ExitCode::FAILURE;
+    }
+    let rows = run_steps(&chosen);
     let summary = Summary {
         under_ci: is_set("CI"),
         rows,
@@ -45,7 +51,7 @@ fn chosen(steps: &[Step], only: &str) -> Vec<Step> {
     steps.iter().filter(wanted).copied().collect()
 }
 
-fn run_steps(steps: &[Step]) -> Vec<Row> {
+fn run_steps(steps: &[Step]) -> Vec<Report> {
     let built = OnceLock::new();
     let rows = Mutex::new(vec![None; steps.len()]);
     let each = |(at, step): (usize, &Step)| {
@@ -78,7 +84,7 @@ fn at_once<T: Send>(limit: usize, items: Vec<T>, each: impl Fn(T) + Sync) {
     });
 }
 
-fn run_step(step: &Step, built: &OnceLock<Built>) -> Row {
+fn run_step(step: &Step, built: &OnceLock<Built>) -> Report {
     let obstacle = step.obstacle();
     if step.needs_the_build() {
         built.wait();
@@ -104,7 +110,7 @@ fn run_step(step: &Step, built: &OnceLock<Built>) -> Row {
             }
         }
     };
-    let row = Row {
+    let row = Report {
         step: *step,
         outcome,
         took: started.elapsed(),
@@ -201,6 +207,7 @@ mod tests {
         assert_eq!(names("crashes"), ["build", "crashes"]);
         assert_eq!(names("format"), ["format"]);
         assert_eq!(names("").len(), TEST.len());
+        assert!(names("no such step").is_empty());
     }
 
     #[test]
