@@ -179,8 +179,7 @@ pub(crate) fn of_queue(error: Error, queue: &QueueName) -> Error {
 
 /// Returns the error of a shard that has to be there, and is not.
 pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operation) -> Error {
-    let detail =
-        "the shard is missing, and in use; a resize to the same number of shards creates it";
+    let detail = "it is missing, and in use; a resize to the same number of shards creates it";
     let error = Error::new(ErrorKind::Storage, operation)
         .with_detail(detail)
         .of_shard(queue, shard);
@@ -194,7 +193,7 @@ pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operati
 /// Returns the error of a queue without its first shard whose other shards have messages: put by a program that did not create
 /// the queue, before its creator has come to the first shard, which it creates last.
 pub(crate) fn first_is_missing(queue: &QueueName) -> Error {
-    let detail = "the first shard is missing, and other shards have messages: the queue is being created or deleted, or its creation or deletion was interrupted";
+    let detail = "it is missing, and other shards have messages: the queue is being created or deleted, or its creation or deletion was interrupted";
     Error::new(ErrorKind::Storage, Operation::Properties)
         .with_detail(detail)
         .of_shard(queue, 0)

@@ -302,8 +302,8 @@ impl Asked {
         let mut round = self.known.round.hold();
         for shard in missing {
             let error = Error::new(ErrorKind::Timeout, Operation::Receive);
-            let error = error
-                .with_detail("the shard does not answer, and the other shards have no message");
+            let error =
+                error.with_detail("it does not answer, and the other shards have no message");
             let error = error.of_shard(&self.learning.queue, shard);
             round.fails(shard, now, None, Some(error));
         }

@@ -94,7 +94,7 @@ pub struct Left {
 /// What became of a message that was to be copied.
 enum Copied {
     Whole(Box<ExportedMessage>, Body),
-    /// It cannot be, for this reason.
+    /// The message cannot be copied, for this reason.
     Left(String),
     Gone,
 }

@@ -95,8 +95,8 @@ impl<M> Submit<M> {
     /// to the caller, or to [`retry_unknown`](Self::retry_unknown).
     ///
     /// The key does not outlive its message: it is free as soon as the message is removed or has expired, or its queue was
-    /// cleared or deleted. The duration of [`unique_for`](Self::unique_for) ends it, too, which is 7 days unless it is set,
-    /// and 7 days after a redrive.
+    /// cleared or deleted. The key also ends with the duration of [`unique_for`](Self::unique_for), which is 7 days
+    /// unless it is set, and 7 days after a redrive.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};

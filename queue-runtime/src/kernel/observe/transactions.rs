@@ -88,7 +88,7 @@ impl fmt::Display for TransactionKind {
     }
 }
 
-/// Numbers of storage transactions by kind. The module [`meter`](crate::meter) says what counts as one.
+/// Numbers of storage transactions by kind. The module [`meter`](crate::meter) says what counts as a transaction.
 ///
 /// ```
 /// use queue_runtime::meter::TransactionKind;

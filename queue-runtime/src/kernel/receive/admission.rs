@@ -228,21 +228,21 @@ async fn mark_last_chance(
     }
 }
 
-/// Why a message is not handled now. What decides that may be dropped while it waits; settling the message is a step of
-/// its own.
+/// Why a message is not handled now. The decision may be dropped while it waits; settling the message is a step of its
+/// own.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It ends like this.
+    /// The message ends like this.
     Ends(End),
-    /// It is a copy of a message that is done.
+    /// The message is a copy of a message that is done.
     Copy,
-    /// The work of its key was done before, with this recorded result.
+    /// The work of the message's key was done before, with this recorded result.
     DoneBefore { key: WorkKey, result: Bytes },
-    /// It was settled, or that was tried.
+    /// The message was settled, or its settlement was tried.
     Settled(Result<Settled, SettleErrorKind>),
     /// The result store failed. The message was handed back to the caller of `accept`, who can decide what to do.
     NoClaim(Error),
-    /// The same, if its data could not be fetched.
+    /// The data of the message could not be fetched. The message was handed back to the caller of `accept`.
     NoData(Error),
 }
 

@@ -118,22 +118,22 @@ pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> AttemptVerdict {
 /// What a put-back records of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tally<'a> {
-    /// It has failed, with this error.
+    /// The attempt has failed, with this error.
     Failed {
         error: &'a str,
         failure: Option<&'a Failure>,
     },
-    /// It has failed with this error, and does not count.
+    /// The attempt has failed with this error, and does not count.
     Forgiven(&'a str),
-    /// It was none.
+    /// The receive was no attempt.
     Released,
-    /// It was none, because the work cannot be done yet.
+    /// The receive was no attempt, because the work cannot be done yet.
     Postponed(Option<&'a str>),
-    /// It was none, because only a newer program can decode the message, as is known since then.
+    /// The receive was no attempt, because only a newer program can decode the message, as is known since then.
     NewerVersion { since: Timestamp },
-    /// It was none: the message has no attempts left. The mark of the last chance stays.
+    /// The receive was no attempt: the message has no attempts left. The mark of the last chance stays.
     Judged,
-    /// It was the last one. All these receives are counted as failures, so that there is no further attempt.
+    /// The attempt was the last one. All these receives are counted as failures, so that there is no further attempt.
     Exhausted { error: &'a str, receives: u32 },
 }
 

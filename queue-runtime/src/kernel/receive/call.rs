@@ -25,12 +25,12 @@ pub struct ErasedHandler(Arc<dyn Erased>);
 pub(crate) enum Call {
     Task(BoxFuture<'static, Disposition>),
     Blocking(Box<dyn FnOnce() -> Disposition + Send>),
-    /// Together with others.
+    /// The handler takes the message together with others.
     Batched(Join),
-    /// In a transaction, one at a time.
+    /// The handler runs in a transaction, one message at a time.
     #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
     InTransaction(Prepared),
-    /// By a service that is ready.
+    /// A service that is ready handles the message.
     Service(Box<dyn FnOnce(ReadyService) -> BoxFuture<'static, Disposition> + Send>),
 }
 

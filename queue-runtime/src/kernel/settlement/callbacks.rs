@@ -203,9 +203,9 @@ type Callback =
 /// Decoding the message, or the callback, may be what kills it each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caution {
-    /// With the message decoded.
+    /// The callback gets the decoded message.
     None,
-    /// Without decoding the message.
+    /// The callback is called without decoding the message.
     Undecoded,
     /// The callback is not called.
     Uncalled,

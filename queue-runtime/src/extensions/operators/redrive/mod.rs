@@ -138,13 +138,13 @@ impl Redrive {
         self
     }
 
-    /// Redrives only the message with this [message id](queue_core::MessageId), and its copies. Repeat it for several.
+    /// Redrives only the message with this [message id](queue_core::MessageId), and its copies. Repeat the call for several ids.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.filters.ids.push(id.into());
         self
     }
 
-    /// Redrives only messages of this kind. Repeat it for several kinds.
+    /// Redrives only messages of this kind. Repeat the call for several kinds.
     ///
     /// A message that has been on a poison queue before has the kind that it had at first. A body that is not an event
     /// is of the kind [`RAW_KIND`](crate::wire::RAW_KIND).
@@ -153,13 +153,13 @@ impl Redrive {
         self
     }
 
-    /// Redrives only messages that are poison for this reason. Repeat it for several reasons.
+    /// Redrives only messages that are poison for this reason. Repeat the call for several reasons.
     pub fn reason(mut self, reason: PoisonReason) -> Self {
         self.filters.reasons.push(reason);
         self
     }
 
-    /// Redrives only messages whose error, with its causes, contains this text. Repeat it for several texts, all of
+    /// Redrives only messages whose error, with its causes, contains this text. Repeat the call for several texts, all of
     /// which must occur.
     pub fn error_contains(mut self, text: impl Into<String>) -> Self {
         self.filters.errors.push(text.into());
@@ -178,7 +178,7 @@ impl Redrive {
         self
     }
 
-    /// Redrives only messages for which `filter` returns true. Repeat it for several conditions.
+    /// Redrives only messages for which `filter` returns true. Repeat the call for several conditions.
     pub fn filter(
         mut self,
         filter: impl Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync + 'static,
