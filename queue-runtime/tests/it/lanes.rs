@@ -232,13 +232,13 @@ async fn lanes_are_checked() {
                 .lane(1, lane(URGENT))
                 .lane(2, lane(BULK))
                 .lane(3, lane(URGENT)),
-            "failed to start lanes: queue `orders` is in two of them",
+            "failed to start a listener: queue `orders` is in two of the lanes",
         ),
         (
             Lanes::new(8)
                 .lane(1, lane(URGENT))
                 .lane(1, lane(BULK).max_in_flight(0)),
-            "failed to start a listener: the number of messages in flight is 0",
+            "failed to start a listener on queue `orders-bulk`: the number of messages in flight is 0",
         ),
     ] {
         let error = lanes.start().expect_err("refused").to_string();

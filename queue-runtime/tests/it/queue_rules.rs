@@ -47,13 +47,13 @@ async fn no_queue_is_its_own_poison_queue() {
     let error = started.expect_err("its own").to_string();
     assert_eq!(
         error,
-        "failed to start a listener: the poison queue is `orders`, the queue itself; allowed is another queue; set one with \
+        "failed to start a listener on queue `orders`: the poison queue is `orders`, the queue itself; allowed is another queue; set one with \
          `poison_queue`, such as `orders-poison`"
     );
     let accepted = service.accept::<Order>().poison_queue("orders").await;
     let error = accepted.expect_err("its own").to_string();
     assert!(
-        error.starts_with("failed to accept a message: the poison queue is `orders`"),
+        error.starts_with("failed to accept from queue `orders`: the poison queue is `orders`"),
         "{error}"
     );
 
