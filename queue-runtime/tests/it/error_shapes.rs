@@ -224,7 +224,7 @@ fn values(seen: &mut Seen) {
     let json = DecodeError::payload(
         "order",
         1,
-        serde_json::from_str::<u32>("\"7\"").unwrap_err(),
+        serde_json::from_str::<u32>("\"7\"").expect_err("it is text"),
     );
     let json = json.source().and_then(|cause| cause.downcast_ref());
     seen.value::<queue_runtime::message::JsonError>(json.expect("an error of JSON"));
