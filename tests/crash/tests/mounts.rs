@@ -10,7 +10,6 @@ use std::process::Command;
 
 use queue_crash::messages::Order;
 use queue_runtime::QueueService;
-use queue_runtime::QueueService;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::service::ConnectError;
 use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
