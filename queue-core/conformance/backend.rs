@@ -15,7 +15,7 @@ use harness::Fixture;
 
 use super::suite::{harness_itself, suite};
 
-pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
+pub use harness::{Harness, Load, OpenedBackend, Ordering, ReceiptScope, Stepped, Survival};
 
 suite! { $ conformance_tests backend
     queues from Fixture::open {

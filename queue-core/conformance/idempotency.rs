@@ -19,7 +19,7 @@ use crate::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, W
 
 harness! {
     /// A store's test environment.
-    pub trait Harness opens Store {
+    pub trait Harness opens OpenedResults {
         /// Spawns a task on other threads. The returned future completes with the task, and panics if the task did.
         fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()>;
     }
@@ -27,7 +27,7 @@ harness! {
 
 /// A store under test. Dropping it may remove it.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait OpenedResults: Send + Sync {
     /// The first client.
     fn client(&self) -> Arc<dyn ResultStore>;
 
@@ -37,7 +37,7 @@ pub trait Store: Send + Sync {
     /// Closes all clients of the store and opens it again.
     async fn reopen(&mut self) -> Arc<dyn ResultStore>;
 
-    /// What survives [`reopen`](Store::reopen).
+    /// What survives [`reopen`](OpenedResults::reopen).
     fn survival(&self) -> Survival;
 
     /// Lets time pass for the store and all its clients, by advancing its clock or by waiting.
@@ -86,7 +86,7 @@ pub enum Retention {
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 struct Fixture {
-    store: Box<dyn Store>,
+    store: Box<dyn OpenedResults>,
     client: Client,
     lease: Duration,
     key: WorkKey,

@@ -8,10 +8,10 @@
 //! | [`payloads`] | [`PayloadStore`](crate::payload_store::PayloadStore) | [`payload_store_tests!`](crate::payload_store_tests) |
 //! | [`transactions`] | [transactions](crate::backend::Backend::transactions) of the application's | [`transaction_tests!`](crate::transaction_tests) |
 //!
-//! An engine's tests implement the `Harness` and the `Store` of a suite and call its macro, which generates a `#[test]`
+//! An engine's tests implement the `Harness` of a suite, with the store that it opens, and call its macro, which generates a `#[test]`
 //! for each function listed in the suite: a test added to it runs for all engines. [`OfBackend`] makes a backend's
-//! harness one for its results and its notifier. Where a backend's [`Capabilities`](crate::backend::Capabilities) or a
-//! `Store` differ, the suite checks that difference instead.
+//! harness one for its results and its notifier. Where a backend's [`Capabilities`](crate::backend::Capabilities) or the
+//! opened stores differ, the suite checks that difference instead.
 
 #[doc(hidden)]
 pub mod backend;

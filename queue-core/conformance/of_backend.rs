@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::backend::{Harness, Store, Survival};
+use super::backend::{Harness, OpenedBackend, Survival};
 use super::idempotency::Listing;
 use super::notify::{Arming, Delivery};
 use super::{idempotency, notify};
@@ -34,7 +34,7 @@ pub struct OfBackend<H> {
 struct Open {
     arming: Arming,
     listing: Listing,
-    store: Box<dyn Store>,
+    store: Box<dyn OpenedBackend>,
     /// Kept open: what a backend has may end with it.
     others: Mutex<Vec<Arc<dyn Backend>>>,
 }
@@ -85,7 +85,7 @@ impl Open {
 
 #[async_trait]
 impl<H: Harness> idempotency::Harness for OfBackend<H> {
-    async fn open(&self) -> Box<dyn idempotency::Store> {
+    async fn open(&self) -> Box<dyn idempotency::OpenedResults> {
         Box::new(self.open().await)
     }
 
@@ -103,7 +103,7 @@ impl<H: Harness> idempotency::Harness for OfBackend<H> {
 }
 
 #[async_trait]
-impl idempotency::Store for Open {
+impl idempotency::OpenedResults for Open {
     fn client(&self) -> Arc<dyn ResultStore> {
         results(&*self.store.client())
     }

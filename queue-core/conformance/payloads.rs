@@ -11,12 +11,12 @@ use crate::payload_store::PayloadStore;
 
 harness! {
     /// A store's test environment.
-    pub trait Harness opens Store {}
+    pub trait Harness opens OpenedPayloads {}
 }
 
 /// A store under test. Dropping it may remove it.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait OpenedPayloads: Send + Sync {
     /// The first client.
     fn client(&self) -> Arc<dyn PayloadStore>;
 

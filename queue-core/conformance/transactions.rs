@@ -2,7 +2,7 @@
 //! others.
 //!
 //! The suite sees what the application sees: what is there before a transaction ends, and after. How one is opened, how
-//! messages are written in it and how it ends is known to the [`Store`] only, to which a transaction is a list of
+//! messages are written in it and how it ends is known to the [`OpenedTransactions`] only, to which a transaction is a list of
 //! [`Step`]s and an [`End`].
 
 mod outcomes;
@@ -26,12 +26,12 @@ use crate::name::QueueName;
 
 harness! {
     /// A test environment of a backend with transactions.
-    pub trait Harness opens Store {}
+    pub trait Harness opens OpenedTransactions {}
 }
 
 /// A store under test, with one table of the application's beside the queues. Dropping it may remove it.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait OpenedTransactions: Send + Sync {
     /// The backend.
     fn client(&self) -> Arc<dyn Backend>;
 
@@ -166,7 +166,7 @@ static ORDERS: QueueName = QueueName::from_static("orders");
 static BILLS: QueueName = QueueName::from_static("bills");
 
 struct Fixture {
-    store: Box<dyn Store>,
+    store: Box<dyn OpenedTransactions>,
     backend: Arc<dyn Backend>,
     lease: Duration,
 }

@@ -33,7 +33,7 @@ pub use std::time::Duration;
     label = "does not implement serde's `Serialize`, `Deserialize`, or both",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`"
 )]
-pub trait Payload: Sized {
+pub trait SerdePayload: Sized {
     /// Serializes the value as JSON.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ pub trait Payload: Sized {
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned> Payload for T {
+impl<T: Serialize + DeserializeOwned> SerdePayload for T {
     fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         to_json(self)
     }
@@ -86,7 +86,7 @@ impl<T: Serialize + DeserializeOwned> Payload for T {
 ///
 /// # Errors
 /// [`EncodeErrorKind::Payload`](crate::EncodeErrorKind::Payload).
-pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
+pub fn encode<M: Message + SerdePayload>(message: &M) -> Result<Vec<u8>, EncodeError> {
     message
         .to_json()
         .map_err(|source| EncodeError::payload(M::TYPE.kind(), source))
@@ -96,7 +96,7 @@ pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError>
 ///
 /// # Errors
 /// [`DecodeErrorKind::Payload`].
-pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
+pub fn decode<M: Message + SerdePayload>(payload: &[u8]) -> Result<M, DecodeError> {
     M::from_json(payload)
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
 }
@@ -105,7 +105,7 @@ pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
 ///
 /// # Errors
 /// [`EncodeErrorKind::Payload`](crate::EncodeErrorKind::Payload).
-pub fn encode_lines<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
+pub fn encode_lines<M: Message + SerdePayload>(message: &M) -> Result<Vec<u8>, EncodeError> {
     message
         .to_lines()
         .map_err(|source| EncodeError::payload(M::TYPE.kind(), source))
@@ -115,7 +115,7 @@ pub fn encode_lines<M: Message + Payload>(message: &M) -> Result<Vec<u8>, Encode
 ///
 /// # Errors
 /// [`DecodeErrorKind::Payload`].
-pub fn decode_lines<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
+pub fn decode_lines<M: Message + SerdePayload>(payload: &[u8]) -> Result<M, DecodeError> {
     M::from_lines(payload)
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
 }

@@ -206,7 +206,7 @@ fn has_type_parameters(input: &Input<'_>) -> bool {
 fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
     let mut generics = input.original.generics.clone();
     let at = at(input.original.ident.span());
-    let payload = quote_spanned!(at=> Self: #krate::internal::Payload);
+    let payload = quote_spanned!(at=> Self: #krate::internal::SerdePayload);
     let bounds = &mut generics.make_where_clause().predicates;
     bounds.push(parse_quote!(#payload));
     bound_parameters(&mut generics);

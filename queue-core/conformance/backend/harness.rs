@@ -16,7 +16,7 @@ use crate::name::QueueName;
 
 harness! {
     /// A backend's test environment: stores, threads, and a way to wait.
-    pub trait Harness opens Store {
+    pub trait Harness opens OpenedBackend {
         /// Spawns a task on other threads. The returned future completes with the task, and panics if the task did.
         fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()>;
 
@@ -29,7 +29,7 @@ harness! {
 
 /// A store under test. Dropping it may remove it.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait OpenedBackend: Send + Sync {
     /// The first client.
     fn client(&self) -> Arc<dyn Backend>;
 
@@ -39,7 +39,7 @@ pub trait Store: Send + Sync {
     /// Closes all clients of the store and opens it again.
     async fn reopen(&mut self) -> Arc<dyn Backend>;
 
-    /// What survives [`reopen`](Store::reopen).
+    /// What survives [`reopen`](OpenedBackend::reopen).
     fn survival(&self) -> Survival;
 
     /// Lets time pass for the store, by advancing its clock or by waiting.
@@ -138,7 +138,7 @@ impl Default for Load {
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) struct Fixture {
-    pub(super) store: Box<dyn Store>,
+    pub(super) store: Box<dyn OpenedBackend>,
     pub(super) backend: Arc<dyn Backend>,
     pub(super) queue: QueueName,
     pub(super) lease: Duration,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::harness::{
-    Fixture, Harness, LONG, Store, Survival, assert_lease_gone, assert_refused, metadata,
+    Fixture, Harness, LONG, OpenedBackend, Survival, assert_lease_gone, assert_refused, metadata,
 };
 use crate::backend::{
     Atomicity, Created, Metadata, NewMessage, Op, PopReceipt, QueueTotals, ReceivedMessage,
@@ -12,7 +12,7 @@ use crate::backend::{
 use crate::error::{ErrorKind, Result};
 use crate::name::QueueName;
 
-pub(super) async fn creating_a_queue_twice_is_idempotent(store: Box<dyn Store>) {
+pub(super) async fn creating_a_queue_twice_is_idempotent(store: Box<dyn OpenedBackend>) {
     let (backend, queue) = (store.client(), store.queue("orders"));
     let of_five = metadata(&[("poisonthreshold", "5")]);
     for expected in [Created::New, Created::Existed] {
@@ -21,7 +21,7 @@ pub(super) async fn creating_a_queue_twice_is_idempotent(store: Box<dyn Store>) 
     }
 }
 
-pub(super) async fn creating_with_other_metadata_is_refused(store: Box<dyn Store>) {
+pub(super) async fn creating_with_other_metadata_is_refused(store: Box<dyn OpenedBackend>) {
     let (backend, queue) = (store.client(), store.queue("orders"));
     let of_five = metadata(&[("poisonthreshold", "5")]);
     backend
@@ -51,7 +51,7 @@ pub(super) async fn metadata_is_replaced_as_a_whole(f: Fixture) {
     }
 }
 
-pub(super) async fn queues_are_listed_by_prefix_in_order(store: Box<dyn Store>) {
+pub(super) async fn queues_are_listed_by_prefix_in_order(store: Box<dyn OpenedBackend>) {
     let backend = store.client();
     let [a, b, other] = ["ab-2", "ab-10", "abc"].map(|name| store.queue(name));
     for queue in [&a, &b, &other] {
@@ -135,7 +135,7 @@ pub(super) async fn the_count_includes_invisible_messages(f: Fixture) {
     assert_eq!(f.count().await, 1);
 }
 
-pub(super) async fn names_at_both_edges_work(store: Box<dyn Store>) {
+pub(super) async fn names_at_both_edges_work(store: Box<dyn OpenedBackend>) {
     let backend = store.client();
     let prefix = store.namespace();
     let short = "a".repeat(3_usize.saturating_sub(prefix.len()).max(1));

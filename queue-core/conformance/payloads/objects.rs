@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::Store;
+use super::OpenedPayloads;
 use crate::backend::Created;
 use crate::payload_store::{PayloadStore, StoredObject};
 
@@ -29,7 +29,7 @@ fn data(length: usize) -> Bytes {
         .collect()
 }
 
-pub(super) async fn an_object_comes_back_in_parts(store: Box<dyn Store>) {
+pub(super) async fn an_object_comes_back_in_parts(store: Box<dyn OpenedPayloads>) {
     let client = store.client();
     for length in [0, 1, 5 * MIB + 1] {
         let (name, data) = (format!("data/{length}"), data(length));
@@ -57,7 +57,7 @@ pub(super) async fn an_object_comes_back_in_parts(store: Box<dyn Store>) {
     }
 }
 
-pub(super) async fn what_was_never_created_is_missing(store: Box<dyn Store>) {
+pub(super) async fn what_was_never_created_is_missing(store: Box<dyn OpenedPayloads>) {
     let client = store.client();
     // So that the place for objects exists.
     create(&*client, "data/other", "other").await;
@@ -68,7 +68,7 @@ pub(super) async fn what_was_never_created_is_missing(store: Box<dyn Store>) {
     assert_eq!(read(&*client, "data/other").await, Some("other".into()));
 }
 
-pub(super) async fn an_object_is_created_once(store: Box<dyn Store>) {
+pub(super) async fn an_object_is_created_once(store: Box<dyn OpenedPayloads>) {
     let client = store.client();
     create(&*client, NAME, "first").await;
     for other in ["second", "", "first"] {
@@ -78,7 +78,7 @@ pub(super) async fn an_object_is_created_once(store: Box<dyn Store>) {
     assert_eq!(read(&*client, NAME).await, Some("first".into()));
 }
 
-pub(super) async fn one_of_many_creators_wins(store: Box<dyn Store>) {
+pub(super) async fn one_of_many_creators_wins(store: Box<dyn OpenedPayloads>) {
     let (first, second) = (store.client(), store.second_client().await);
     let creators = (0..8_u8).map(|creator| {
         let client = if creator % 2 == 0 { &first } else { &second };
@@ -95,7 +95,9 @@ pub(super) async fn one_of_many_creators_wins(store: Box<dyn Store>) {
     assert!(found == vec![*winner; 100_000], "not that of {winner}");
 }
 
-pub(super) async fn a_deleted_object_is_missing_and_can_be_created_again(store: Box<dyn Store>) {
+pub(super) async fn a_deleted_object_is_missing_and_can_be_created_again(
+    store: Box<dyn OpenedPayloads>,
+) {
     let client = store.client();
     create(&*client, NAME, "first").await;
     for _ in 0..2 {
@@ -106,7 +108,7 @@ pub(super) async fn a_deleted_object_is_missing_and_can_be_created_again(store: 
     assert_eq!(read(&*client, NAME).await, Some("second".into()));
 }
 
-pub(super) async fn a_second_client_sees_the_same(store: Box<dyn Store>) {
+pub(super) async fn a_second_client_sees_the_same(store: Box<dyn OpenedPayloads>) {
     let (first, second) = (store.client(), store.second_client().await);
     create(&*first, NAME, "first").await;
     assert_eq!(read(&*second, NAME).await, Some("first".into()));
@@ -151,7 +153,7 @@ async fn names(store: &dyn PayloadStore, prefix: &str) -> Vec<String> {
     names
 }
 
-pub(super) async fn objects_are_listed_by_their_folder(store: Box<dyn Store>) {
+pub(super) async fn objects_are_listed_by_their_folder(store: Box<dyn OpenedPayloads>) {
     let client = store.client();
     // A folder that was made a store has its identity.
     let own = names(&*client, "").await;
@@ -183,7 +185,7 @@ pub(super) async fn objects_are_listed_by_their_folder(store: Box<dyn Store>) {
     }
 }
 
-pub(super) async fn what_was_created_later_is_no_older(store: Box<dyn Store>) {
+pub(super) async fn what_was_created_later_is_no_older(store: Box<dyn OpenedPayloads>) {
     let client = store.client();
     for number in 0..10 {
         create(&*client, &format!("data/{number}"), "data").await;
@@ -197,7 +199,7 @@ pub(super) async fn what_was_created_later_is_no_older(store: Box<dyn Store>) {
     }
 }
 
-pub(super) async fn an_object_that_stays_is_listed_once(store: Box<dyn Store>) {
+pub(super) async fn an_object_that_stays_is_listed_once(store: Box<dyn OpenedPayloads>) {
     const STAY: usize = 1200;
     let client = store.client();
     let goes = |number: usize| format!("data/{number:05}-goes");

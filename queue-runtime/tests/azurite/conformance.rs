@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
+use queue_core::conformance::{
+    Harness, Load, OpenedBackend, Ordering, ReceiptScope, Stepped, Survival,
+};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::clock::SystemClock;
 use queue_runtime::sharded::Shards;
@@ -51,7 +53,7 @@ struct AzuriteStore {
 
 #[async_trait]
 impl Harness for AzuriteHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedBackend> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let mut store = AzuriteStore {
             storage: self.storage,
@@ -113,7 +115,7 @@ impl AzuriteStore {
 }
 
 #[async_trait]
-impl Store for AzuriteStore {
+impl OpenedBackend for AzuriteStore {
     fn client(&self) -> Arc<dyn Backend> {
         Arc::clone(self.client.as_ref().expect("open"))
     }

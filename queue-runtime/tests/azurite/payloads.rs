@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::payloads::{Harness, Store};
+use queue_core::conformance::payloads::{Harness, OpenedPayloads};
 use queue_runtime::ErrorKind;
 use queue_runtime::backend::Backend as _;
 use queue_runtime::payloads::PayloadStore;
@@ -28,7 +28,7 @@ async fn open(name: &str) -> Arc<dyn PayloadStore> {
 
 #[async_trait]
 impl Harness for Container {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedPayloads> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("payloads-{}", NEXT.fetch_add(1, Relaxed));
         let client = open(&name).await;
@@ -42,7 +42,7 @@ impl Harness for Container {
 }
 
 #[async_trait]
-impl Store for Opened {
+impl OpenedPayloads for Opened {
     fn client(&self) -> Arc<dyn PayloadStore> {
         Arc::clone(&self.client)
     }

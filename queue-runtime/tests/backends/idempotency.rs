@@ -28,7 +28,7 @@ mod objects {
     use queue_core::ManualClock;
     use queue_core::clock::BoxFuture;
     use queue_core::conformance::Survival;
-    use queue_core::conformance::idempotency::{Harness, Listing, Retention, Store};
+    use queue_core::conformance::idempotency::{Harness, Listing, OpenedResults, Retention};
     use queue_core::idempotency::ResultStore;
     use queue_runtime::idempotency::ObjectResults;
     use tempfile::TempDir;
@@ -65,7 +65,7 @@ mod objects {
 
     #[async_trait]
     impl Harness for Place {
-        async fn open(&self) -> Box<dyn Store> {
+        async fn open(&self) -> Box<dyn OpenedResults> {
             let objects = match self {
                 Self::Memory => Objects::Memory(Arc::new(InMemory::new())),
                 Self::Folder => Objects::Folder(TempDir::new().expect("a folder")),
@@ -89,7 +89,7 @@ mod objects {
     }
 
     #[async_trait]
-    impl Store for Results {
+    impl OpenedResults for Results {
         fn client(&self) -> Arc<dyn ResultStore> {
             Arc::clone(&self.client)
         }

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use queue_core::ManualClock;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
+use queue_core::conformance::{Harness, Load, OpenedBackend, Stepped, Survival};
 use queue_runtime::backend::MemoryBackend;
 
 use crate::threads;
@@ -40,7 +40,7 @@ impl MemoryHarness {
 
 #[async_trait]
 impl Harness for MemoryHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedBackend> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let mut store = MemoryStore {
             name: format!("conformance-{}", NEXT.fetch_add(1, Relaxed)),
@@ -73,7 +73,7 @@ impl MemoryStore {
 }
 
 #[async_trait]
-impl Store for MemoryStore {
+impl OpenedBackend for MemoryStore {
     fn client(&self) -> Arc<dyn Backend> {
         Arc::clone(self.client.as_ref().expect("open"))
     }

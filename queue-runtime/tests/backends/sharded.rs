@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use queue_core::ManualClock;
 use queue_core::backend::Backend;
 use queue_core::clock::{BoxFuture, Clock};
-use queue_core::conformance::{Harness, Load, Ordering, Stepped, Store, Survival};
+use queue_core::conformance::{Harness, Load, OpenedBackend, Ordering, Stepped, Survival};
 use queue_runtime::backend::{MemoryBackend, SqliteBackend};
 use queue_sharded::Shards;
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ struct ShardedStore {
 
 #[async_trait]
 impl Harness for ShardedHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedBackend> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let mut store = ShardedStore {
             accounts: self.0,
@@ -94,7 +94,7 @@ impl ShardedStore {
 }
 
 #[async_trait]
-impl Store for ShardedStore {
+impl OpenedBackend for ShardedStore {
     fn client(&self) -> Arc<dyn Backend> {
         Arc::clone(self.client.as_ref().expect("open"))
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use queue_core::backend::PageMark;
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::Survival;
-use queue_core::conformance::idempotency::{Harness, Store};
+use queue_core::conformance::idempotency::{Harness, OpenedResults};
 use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, RecordState, Recorded, RecordedPage,
     ResultStore, Swept, WorkKey,
@@ -368,7 +368,7 @@ fn unsupported() -> Error {
 
 #[async_trait]
 impl Harness for BuggyHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedResults> {
         let clock = ManualClock::new();
         Box::new(BuggyStore {
             bug: self.0,
@@ -387,7 +387,7 @@ impl Harness for BuggyHarness {
 }
 
 #[async_trait]
-impl Store for BuggyStore {
+impl OpenedResults for BuggyStore {
     fn client(&self) -> Arc<dyn ResultStore> {
         Arc::new(self.results.clone())
     }

@@ -10,7 +10,7 @@ use queue_core::backend::{
     Swap, Token,
 };
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::transactions::{End, Harness, Step, Store};
+use queue_core::conformance::transactions::{End, Harness, OpenedTransactions, Step};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::sqlite::transactions::SqliteStore;
@@ -63,7 +63,7 @@ type Puts = Vec<(QueueName, NewMessage)>;
 
 #[async_trait]
 impl Harness for BuggyHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedTransactions> {
         Box::new(BuggyStore {
             bug: self.0,
             inner: SqliteStore::open(None).await,
@@ -78,7 +78,7 @@ impl Harness for BuggyHarness {
 }
 
 #[async_trait]
-impl Store for BuggyStore {
+impl OpenedTransactions for BuggyStore {
     fn client(&self) -> Arc<dyn Backend> {
         self.inner.client()
     }

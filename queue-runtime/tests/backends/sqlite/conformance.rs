@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use queue_core::ManualClock;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::{Harness, Stepped, Store, Survival};
+use queue_core::conformance::{Harness, OpenedBackend, Stepped, Survival};
 use queue_runtime::backend::SqliteBackend;
 use tempfile::TempDir;
 
@@ -25,7 +25,7 @@ struct SqliteStore {
 
 #[async_trait]
 impl Harness for SqliteHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedBackend> {
         let mut store = SqliteStore {
             directory: TempDir::new().expect("a directory"),
             clock: ManualClock::new(),
@@ -57,7 +57,7 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl OpenedBackend for SqliteStore {
     fn client(&self) -> Arc<dyn Backend> {
         Arc::clone(self.client.as_ref().expect("open")) as Arc<dyn Backend>
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{Backend, PutReceipt};
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::transactions::{End, Harness, Step, Store, Write};
+use queue_core::conformance::transactions::{End, Harness, OpenedTransactions, Step, Write};
 use queue_core::{ManualClock, Result};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::sqlite::SqliteTransactions;
@@ -76,7 +76,7 @@ async fn connect(
 
 #[async_trait]
 impl Harness for TransactionHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedTransactions> {
         let shards = match self {
             Self::File => None,
             Self::Shards => Some(4),
@@ -90,7 +90,7 @@ impl Harness for TransactionHarness {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl OpenedTransactions for SqliteStore {
     fn client(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.client)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::payloads::{Harness, Store};
+use queue_core::conformance::payloads::{Harness, OpenedPayloads};
 use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
 use tokio::runtime::Builder;
 
@@ -33,7 +33,7 @@ impl Opened {
 
 #[async_trait]
 impl Harness for Place {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedPayloads> {
         Box::new(match self {
             Self::Memory => {
                 let store = Arc::new(MemoryPayloads::new());
@@ -72,7 +72,7 @@ impl Harness for Place {
 }
 
 #[async_trait]
-impl Store for Opened {
+impl OpenedPayloads for Opened {
     fn client(&self) -> Arc<dyn PayloadStore> {
         Arc::clone(&self.client)
     }

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use queue_core::ManualClock;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
+use queue_core::conformance::{Harness, Load, OpenedBackend, Stepped, Survival};
 use queue_runtime::{Disposition, Message, QueueService, Received, backend};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ fn connect(folder: &TempDir, clock: &ManualClock) -> Arc<FolderBackend> {
 
 #[async_trait]
 impl Harness for FolderHarness {
-    async fn open(&self) -> Box<dyn Store> {
+    async fn open(&self) -> Box<dyn OpenedBackend> {
         let (folder, clock) = (TempDir::new().expect("a folder"), ManualClock::new());
         Box::new(FolderStore {
             client: connect(&folder, &clock),
@@ -64,7 +64,7 @@ impl Harness for FolderHarness {
 }
 
 #[async_trait]
-impl Store for FolderStore {
+impl OpenedBackend for FolderStore {
     fn client(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.client) as Arc<dyn Backend>
     }
