@@ -347,7 +347,7 @@ async fn settings_of_batches_are_checked() {
         ),
         (
             service.listener(batch(none).max_wait(Duration::ZERO)),
-            "time within which a batch is collected is 0ns",
+            "maximum wait of a batch is 0ns",
         ),
         (
             service.listener(batch(none).size(64)).max_in_flight(63),

@@ -131,10 +131,6 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
         SubmitErrorKind::TooLarge(large) => seen.value(large),
         other => panic!("{other:?}"),
     }
-    let request = service.request(order()).reply::<Invoice>();
-    let error = refused(request.await);
-    assert_eq!(error.outcome(), Outcome::Unknown);
-    seen.failed(&error);
     seen.failed(&refused(
         service.accept::<Order>().poison_threshold(0).await,
     ));
@@ -167,6 +163,11 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     {
         delivery.reject("it is late").await.expect("rejected");
     }
+
+    let request = service.request(order()).reply::<Invoice>();
+    let error = refused(request.await);
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    seen.failed(&error);
 
     let poison = service.any_queue("order-poison").expect("a name");
     refuse(Operation::Apply);

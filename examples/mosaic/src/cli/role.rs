@@ -55,6 +55,7 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         () = attached.stopped() => {}
         failure = role.failed() => return Err(failure),
     }
+    tracing::info!("stopping; another signal hands back what is still in flight");
     tokio::select! {
         _ = role.shutdown(GRACE) => {}
         _ = signals.next() => {

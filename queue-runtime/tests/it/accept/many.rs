@@ -101,7 +101,11 @@ async fn a_lease_that_was_lost_costs_only_its_message() {
     let failed = &error.failed[0];
     assert!(matches!(failed.kind, SettleErrorKind::LeaseLost(_)));
     assert_eq!(failed.delivery.number, 0);
-    assert!(error.to_string().starts_with("1 of 4 messages"), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("failed to complete 1 of 4 messages: "),
+        "{text}"
+    );
     assert_eq!(count(&service, "orders").await, 1);
 }
 

@@ -122,7 +122,7 @@ fn a_second_signal_hands_messages_back_at_once_and_nothing_is_lost() {
     let location = Location::folder(data.path());
     let out = data.path().join("out.png");
     let _others = ["broker", "controller"].map(|role| Worker::start(role, &location, &[]));
-    let mut slow = Worker::start(
+    let slow = Worker::start(
         "processor",
         &location,
         &["--pace", "1h", "--visibility-timeout", "1h"],
@@ -130,13 +130,10 @@ fn a_second_signal_hands_messages_back_at_once_and_nothing_is_lost() {
     let mut submit = job("submit", pictures.path(), &location, &out);
     let submitted = std::thread::spawn(move || output(&mut submit));
     until("it holds a message", || slow.holds().then_some(()));
-    // More than two, because signals that come at the same time may count as one.
-    let status = until("it ends", || {
-        signal(&slow.child, "-TERM");
-        slow.child.try_wait().expect("it is a child of ours")
-    });
-    let log = slow.log();
-    assert!(status.success(), "{status}: {log:?}");
+    signal(&slow.child, "-TERM");
+    until("it is stopping", || slow.is_stopping().then_some(()));
+    let (success, log) = terminate(slow);
+    assert!(success, "{log:?}");
     let said = |line: &String| line.contains(": stopped ") && !line.contains("released: 0");
     assert!(log.remarks.iter().any(said), "{log:?}");
 

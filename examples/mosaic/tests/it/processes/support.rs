@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -96,6 +96,8 @@ pub(crate) struct Worker {
     log: Option<JoinHandle<Log>>,
     /// Messages in flight.
     held: Arc<AtomicUsize>,
+    /// Whether the process has noticed a signal to stop.
+    stopping: Arc<AtomicBool>,
 }
 
 /// The log of a process that has ended.
@@ -119,15 +121,25 @@ impl Worker {
             .spawn()
             .expect("the program runs");
         let log = child.stderr.take().expect("it is piped");
-        let held = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&held);
-        let log = Some(thread::spawn(move || read(log, &counted)));
-        Self { child, log, held }
+        let (held, stopping) = (Arc::default(), Arc::default());
+        let seen = (Arc::clone(&held), Arc::clone(&stopping));
+        let log = Some(thread::spawn(move || read(log, &seen.0, &seen.1)));
+        Self {
+            child,
+            log,
+            held,
+            stopping,
+        }
     }
 
     /// Whether the process has a message in flight.
     pub(crate) fn holds(&self) -> bool {
         self.held.load(Relaxed) > 0
+    }
+
+    /// Whether the process has noticed a signal to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
     }
 
     /// Kills the process and reads its log to the end.
@@ -152,7 +164,7 @@ impl Drop for Worker {
     }
 }
 
-fn read(stderr: ChildStderr, held: &AtomicUsize) -> Log {
+fn read(stderr: ChildStderr, held: &AtomicUsize, stopping: &AtomicBool) -> Log {
     let mut log = Log::default();
     for line in BufReader::new(stderr).lines() {
         let line = line.expect("logs are text");
@@ -162,6 +174,8 @@ fn read(stderr: ChildStderr, held: &AtomicUsize) -> Log {
         } else if line.contains(": handled queue=") {
             log.held -= 1;
             held.store(log.held, Relaxed);
+        } else if line.contains(": stopping;") {
+            stopping.store(true, Relaxed);
         } else if line.contains(": recorded the response") {
             log.recorded += 1;
         } else if !line.contains(" INFO ") || line.contains(": stopped ") {
