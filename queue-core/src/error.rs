@@ -167,7 +167,7 @@ pub enum Operation {
     Clear,
     Apply,
     Backup,
-    /// An operation of an [`ResultStore`](crate::idempotency::ResultStore).
+    /// An operation of a [`ResultStore`](crate::idempotency::ResultStore).
     Results,
     /// A read of an attachment, or of a [`PayloadStore`](crate::payload_store::PayloadStore).
     FetchData,

@@ -8,7 +8,7 @@ pub(crate) fn command() -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let mut command = Command::new(program());
     command.current_dir(root.expect("this package is below the root of the workspace"));
-    if std::env::var_os("CI").is_some() {
+    if crate::test::is_set("CI") {
         // Nothing is built twice there.
         command.env("CARGO_INCREMENTAL", "0");
     }

@@ -58,7 +58,8 @@ impl Step {
     /// Returns the reason if the step cannot run here. Installs what the step needs if necessary, after what others need.
     pub(crate) fn obstacle(&self) -> Option<String> {
         static INSTALLING: Mutex<()> = Mutex::new(());
-        let _one_at_a_time = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+        let one_at_a_time = || INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _installing = (self.need != Need::Nothing).then(one_at_a_time);
         match self.need {
             Need::Nothing => None,
             Need::Azurite => azurite::ensure_installed().err(),

@@ -60,12 +60,24 @@ fn run_steps(steps: &[Step]) -> Vec<Report> {
     };
     let (waiting, others): (Vec<_>, Vec<_>) = (0..).zip(steps).partition(|(_, step)| step.waits);
     std::thread::scope(|scope| {
-        scope.spawn(|| at_once(1, others, each));
+        scope.spawn(|| {
+            let _nobody_waits = Given(&built);
+            at_once(1, others, each);
+        });
         scope.spawn(|| at_once(WAITING, waiting, each));
     });
     let rows = std::mem::take(&mut *lock(&rows));
     let ended = rows.into_iter().map(|row| row.expect("it has ended"));
     ended.collect()
+}
+
+/// Has those that wait for the programs go on without any, if there is no build or it has panicked.
+struct Given<'a>(&'a OnceLock<Built>);
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        self.0.get_or_init(Built::default);
+    }
 }
 
 /// Handles the items in order, this many at once.
@@ -138,7 +150,7 @@ fn build(step: &Step, built: &OnceLock<Built>) -> (Outcome, Duration) {
 
 /// Runs programs with these arguments, and prints what each has written when it has ended.
 fn run_programs(programs: Vec<(&Path, &Program)>, arguments: &str) -> (Outcome, Duration) {
-    let state = Mutex::new((Vec::new(), Duration::ZERO));
+    let state = Mutex::new(Ran::default());
     at_once(PROGRAMS, programs, |(path, program)| {
         let mut command = program.command(path);
         command.args(arguments.split_ascii_whitespace());
@@ -147,22 +159,51 @@ fn run_programs(programs: Vec<(&Path, &Program)>, arguments: &str) -> (Outcome, 
         let (outcome, worked) = outcome(&ended);
         let took = seconds(started.elapsed());
         let mut state = lock(&state);
-        state.1 += worked;
+        state.worked += worked;
         eprintln!("   {} in {took}", path.display());
         if let Ok(ended) = ended {
+            state.passed += passed(&String::from_utf8_lossy(&ended.output));
             // The program has failed or not, whether or not anybody reads this.
             let _ = std::io::stderr().write_all(&ended.output);
         }
         if let Outcome::Failed(why) = outcome {
-            state.0.push(format!("{} ({why})", program.name));
+            state.failed.push(format!("{} ({why})", program.name));
         }
     });
-    let (failed, worked) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failed.is_empty() {
-        (Outcome::Ran, worked)
+    let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let outcome = if !state.failed.is_empty() {
+        Outcome::Failed(state.failed.join(", "))
+    } else if state.passed == 0 {
+        // Of an argument that names no test, a program says nothing.
+        Outcome::Failed("no test ran".to_owned())
     } else {
-        (Outcome::Failed(failed.join(", ")), worked)
-    }
+        Outcome::Ran
+    };
+    (outcome, state.worked)
+}
+
+/// What the programs of a step have done so far.
+#[derive(Debug, Default)]
+struct Ran {
+    passed: u64,
+    failed: Vec<String>,
+    worked: Duration,
+}
+
+/// Returns how many tests have passed, as a program of tests says at its end.
+fn passed(output: &str) -> u64 {
+    let results = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: "));
+    let counts = results.filter_map(|result| {
+        result
+            .split(' ')
+            .zip(result.split(' ').skip(1))
+            .find(|(_, word)| *word == "passed;")
+    });
+    counts
+        .filter_map(|(count, _)| count.parse::<u64>().ok())
+        .sum()
 }
 
 fn outcome(ended: &std::io::Result<Ended>) -> (Outcome, Duration) {
@@ -181,7 +222,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns whether a variable is set, and neither empty, `0` nor `false`.
-fn is_set(name: &str) -> bool {
+pub(crate) fn is_set(name: &str) -> bool {
     let value = std::env::var_os(name).unwrap_or_default();
     !(value.is_empty() || value == "0" || value == "false")
 }

@@ -42,7 +42,7 @@ pub(super) struct BlobService {
     pub(super) deadline: Duration,
 }
 
-/// A container of blobs, as a store of payloads.
+/// A container of blobs, as a payload store.
 pub(super) struct Blobs {
     container: BlobContainerClient,
     name: String,

@@ -68,7 +68,7 @@ pub enum BodyForm {
 pub enum Attachments {
     /// Attachments are supported: message and attachment are stored in one step.
     Supported,
-    /// Attachments are stored in a store of payloads beside the messages, as their
+    /// Attachments are stored in a payload store beside the messages, as their
     /// [references](crate::wire::PayloadRef) say.
     InStore,
     /// Attachments are not supported: a put with an attachment fails with

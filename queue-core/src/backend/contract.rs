@@ -62,7 +62,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns a store of payloads that lies beside the queues, in a container of this name. Makes no request. `None`, the
+    /// Returns a payload store that lies beside the queues, in a container of this name. Makes no request. `None`, the
     /// default, if there are no such containers.
     ///
     /// # Errors

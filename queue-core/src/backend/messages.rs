@@ -34,7 +34,7 @@ pub struct NewMessage {
     /// Data that is stored with the message. Only for a backend with [`attachments`](super::Capabilities::attachments).
     pub attachment: Option<Attachment>,
     /// The key by which a queue that is spread over shards chooses the shard of a message: equal keys share a shard.
-    /// Others ignore it.
+    /// Other queues ignore the key.
     pub partition_key: Option<Box<str>>,
 }
 
@@ -42,7 +42,7 @@ pub struct NewMessage {
 /// kept until all messages that have it are deleted or done.
 ///
 /// The body of a message with new data is an event that says so: its `dataref` is `urn:queue:attachment`. A storage that
-/// keeps the data in a [store of payloads](crate::payload_store) sets it to a [reference](crate::wire::PayloadRef).
+/// keeps the data in a [payload store](crate::payload_store) sets it to a [reference](crate::wire::PayloadRef).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attachment {
     /// New data, of any size.

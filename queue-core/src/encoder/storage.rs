@@ -317,7 +317,7 @@ impl Encoder {
         Some(self.stored(body))
     }
 
-    /// Returns the event of a message whose attachment is in a store of payloads, and what is put in its place until it is
+    /// Returns the event of a message whose attachment is in a payload store, and what is put in its place until it is
     /// there.
     #[must_use]
     pub fn stored_elsewhere(self, event: &Event, reference: &PayloadRef) -> (Bytes, Bytes) {

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `operators/` | what is done by hand: redrive, browse, archive, edit, pause |
+//! | `operators/` | what is done by hand: redrive, browse, export, edit, pause |
 //! | `recurring/` | messages that are submitted at set times |
 //! | `request/` | requests that wait for a reply, and the reply queue of an instance |
 //! | `flow/` | how fast and in which order listeners handle messages: lanes, keys, rates, the circuit breaker |

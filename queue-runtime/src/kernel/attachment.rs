@@ -23,7 +23,7 @@ pub(crate) enum Unread {
     Failed(Error),
 }
 
-/// What identifies a store of payloads.
+/// What identifies a payload store.
 pub(crate) trait PayloadIdentity: fmt::Debug + Send + Sync {
     /// Has it be read again before it is believed.
     fn doubt(&self);
@@ -39,7 +39,7 @@ pub(crate) struct Attachment {
 
 /// Reads what is attached to a message whose event says so, and checks that it is what the event declares.
 ///
-/// What is not is read again if it is in a store of payloads, whose identity is read anew: what was cut or replaced on its
+/// What is not is read again if it is in a payload store, whose identity is read anew: what was cut or replaced on its
 /// way is another thing then, and only what is wrong twice is damaged.
 ///
 /// # Cancel safety
@@ -107,7 +107,7 @@ async fn read(
     let missing = || {
         Unread::Unusable(match attached.stored() {
             None => "its data is said to be attached to it, and nothing is".to_owned(),
-            Some(reference) => format!("its payload `{reference}` is not in the store of payloads"),
+            Some(reference) => format!("its payload `{reference}` is not in the payload store"),
         })
     };
     let has_attachments = context.backend.capabilities().attachments != Attachments::Unsupported;
@@ -134,7 +134,7 @@ async fn read(
     }
 }
 
-/// Returns where the data is, if it is in a store of payloads.
+/// Returns where the data is, if it is in a payload store.
 fn stored(
     context: &Context,
     queue: &QueueName,
@@ -150,7 +150,7 @@ fn stored(
     };
     if context.backend.capabilities().attachments != Attachments::InStore {
         let error = Error::new(ErrorKind::Unsupported, Operation::FetchData).with_queue(queue);
-        let detail = "its payload is in a store of payloads, which this service does not have";
+        let detail = "its payload is in a payload store, which this service does not have";
         return Err(Unread::Failed(error.with_detail(detail)));
     }
     Ok(Some(stored))

@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub(crate) served: ServedKinds,
     /// The failures in a row of reading attachments.
     pub(crate) attachments: Outage,
-    /// That of the store of payloads, if there is one beside the storage.
+    /// The identity of the payload store, if there is one beside the storage.
     pub(crate) payloads: Option<Arc<dyn PayloadIdentity>>,
     /// What receives from `backend`, item by item.
     pub(crate) packs: Arc<Packs>,

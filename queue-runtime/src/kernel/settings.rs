@@ -287,7 +287,7 @@ fn timeout(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Option<
         let (min, max) = (SHORTEST_TIMEOUT, longest);
         tracing::warn!(
             %queue, metadata = DEFAULT_TIMEOUT, value = text, ?min, ?max,
-            "ignored a queue's metadata: neither a duration in the allowed range, such as `90s`, nor a number of seconds"
+            "ignored a queue's metadata: neither a duration such as `90s` nor a number of seconds, in the allowed range"
         );
     }
     timeout

@@ -51,7 +51,7 @@ pub struct QueueService {
     pub(crate) context: Arc<Context>,
     pub(super) running: Arc<Running>,
     pub(crate) replies: Arc<Replies>,
-    /// The store of payloads, if there is one beside the storage.
+    /// The payload store, if there is one beside the storage.
     payloads: Option<Arc<PayloadPlace>>,
 }
 
@@ -399,7 +399,7 @@ impl QueueService {
         &self.context.backend
     }
 
-    /// Returns the store of payloads, if the service has [one](crate::service::ServiceBuilder::payloads).
+    /// Returns the payload store, if the service has [one](crate::service::ServiceBuilder::payloads).
     #[must_use]
     pub fn payloads(&self) -> Option<Payloads> {
         let Context { backend, clock, .. } = &*self.context;

@@ -1,4 +1,4 @@
-//! Blob storage: the library's own store of payloads, which is a folder, memory or a container of an Azure Storage account.
+//! Blob storage: the library's own payload store, which is a folder, memory or a container of an Azure Storage account.
 
 use std::future::Future;
 use std::io::ErrorKind;

@@ -141,8 +141,8 @@ pub enum OnceErrorKind<T, E> {
     /// The work failed. Nothing was recorded.
     #[error("{0}")]
     Work(E),
-    /// The store is not available. The work was not done.
-    #[error("the store failed, and the work was not done")]
+    /// The store is not available. This call did not begin the work.
+    #[error("the store failed, and the work was not begun")]
     Store(#[source] Error),
     /// Another process is still doing the work after the maximum [wait](Once::wait). The work was not done here.
     #[error("the work is still in flight elsewhere")]
@@ -174,10 +174,10 @@ queue_core::debug_as_text!(OnceErrorKind<T, E>, T, E: fmt::Display);
 queue_core::error_around!(kind in OnceError<T, E>, T, E: fmt::Display; |error, f| {
     write!(f, "failed to do `{}` once: {}", error.key, error.kind)
 };
-    /// Whether the work may have been done, here or elsewhere. Of work that failed, its own error knows.
+    /// Whether this call may have done the work. Work that failed may have been done in part.
     outcome: match &error.kind {
-        OnceErrorKind::Work(_) | OnceErrorKind::Store(_) => Outcome::NotDone,
-        _ => Outcome::Unknown,
+        OnceErrorKind::Store(_) | OnceErrorKind::InFlight | OnceErrorKind::Result(_) => Outcome::NotDone,
+        OnceErrorKind::Work(_) | OnceErrorKind::Lost | OnceErrorKind::NotRecorded { .. } => Outcome::Unknown,
     }
 );
 

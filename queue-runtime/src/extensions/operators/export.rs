@@ -398,7 +398,8 @@ impl ExportedMessage {
         let attachment = self.attachment_of(&body, refused)?;
         if attachment.is_some() && capabilities.attachments == Attachments::Unsupported {
             let error = Error::new(ErrorKind::Unsupported, Operation::Put).unsent();
-            let detail = "it has data that does not fit a message, and this service has no store of payloads";
+            let detail =
+                "it has data that does not fit a message, and this service has no payload store";
             return Err(error.with_detail(detail));
         }
         let delay = Duration::from_millis(self.delay_ms);
@@ -439,7 +440,7 @@ impl ExportedMessage {
             Body::Event(event) => match &event.payload {
                 Payload::Attached(attached) if attached.stored().is_none() => true,
                 Payload::Attached(_) => {
-                    let detail = "its data is said to be in a store of payloads, which only its own message may refer to";
+                    let detail = "its data is said to be in a payload store, which only its own message may refer to";
                     return Err(refused(detail));
                 }
                 _ => false,

@@ -1,4 +1,4 @@
-//! A backend whose attachments are in a store of payloads.
+//! A backend whose attachments are in a payload store.
 //!
 //! A message is put before its payload is stored: invisible, as a *pending* message. It is submitted by the update to its
 //! own body. So at any time a payload has a message that refers to it, or a mark, or a pending message that will be
@@ -25,7 +25,7 @@ use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 use super::place::PayloadPlace;
 use super::submit::failed;
 
-/// A backend whose attachments are in a store of payloads.
+/// A backend whose attachments are in a payload store.
 #[derive(Debug)]
 pub(crate) struct WithPayloads {
     pub(super) inner: Arc<dyn Backend>,
@@ -210,7 +210,7 @@ impl Backend for WithPayloads {
         {
             let refused = Error::new(ErrorKind::Unsupported, Operation::Put).with_queue(queue);
             return Err(refused.unsent().with_detail(
-                "a message that depends on a condition cannot have a payload in a store of payloads",
+                "a message that depends on a condition cannot have a payload in a payload store",
             ));
         }
         Ok(match self.inner.put_if(queue, message, swap).await? {

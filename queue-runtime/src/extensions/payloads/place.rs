@@ -1,4 +1,4 @@
-//! What lies in a store of payloads, under which names:
+//! What lies in a payload store, under which names:
 //!
 //! | name | is |
 //! |---|---|
@@ -35,7 +35,7 @@ pub(super) const KEPT: &str = "kept/";
 const DONE_MARK: &[u8] = b"done";
 const KEPT_MARK: &[u8] = b"kept";
 
-/// A store of payloads, and what identifies it.
+/// A payload store, and what identifies it.
 ///
 /// The identity is read again after each error of the store, and when it is no longer [believed](BELIEVED). A process that
 /// has seen one never gives the store another: without its own, it is not the store, but what has taken its place.

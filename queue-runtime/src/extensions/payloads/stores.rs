@@ -1,4 +1,4 @@
-//! The stores of payloads that come with the library: in memory, and over an `object_store`.
+//! The payload stores that come with the library: in memory, and over an `object_store`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use queue_core::internal::LockExt as _;
 use queue_core::payload_store::{ObjectPage, PayloadStore, StoredObject};
 use queue_core::{Result, Timestamp};
 
-/// A store of payloads in memory, for tests. All clones share the store, which is gone with the last clone.
+/// A payload store in memory, for tests. All clones share the store, which is gone with the last clone.
 pub struct MemoryPayloads {
     clock: Arc<dyn Clock>,
     objects: Mutex<BTreeMap<String, Object>>,

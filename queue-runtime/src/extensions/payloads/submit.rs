@@ -95,7 +95,7 @@ impl WithPayloads {
         let name = &payload.name;
         let Some(data) = data else {
             let limits = self.capabilities.limits(Operation::Put, queue);
-            let detail = format!("its payload `{name}` is not in the store of payloads");
+            let detail = format!("its payload `{name}` is not in the payload store");
             return Err(limits.invalid(detail));
         };
         if let Body::Event(event) = &body
@@ -261,7 +261,7 @@ pub(super) fn failed(error: &Error, operation: Operation, queue: &QueueName) -> 
     Error::new(kind, operation)
         .with_queue(queue)
         .with_retry(error.retry())
-        .with_detail("its payload is in a store of payloads")
+        .with_detail("its payload is in a payload store")
         .with_source(error.clone())
 }
 

@@ -65,7 +65,7 @@ pub struct Sweep {
     observer: Option<Observer>,
 }
 
-/// The store of payloads of a service, from [`QueueService::payloads`](crate::QueueService::payloads).
+/// The payload store of a service, from [`QueueService::payloads`](crate::QueueService::payloads).
 #[derive(Debug, Clone)]
 pub struct Payloads {
     place: Arc<PayloadPlace>,

@@ -370,7 +370,7 @@ impl QueueService {
     ///
     /// # Errors
     /// The backend's error: if the queues cannot be listed, or else the first one of a queue that cannot be read or deleted.
-    /// Such a queue is logged and left alone, and the others are cleaned all the same.
+    /// Such a queue is logged and left alone, and the others are swept all the same.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, some of the queues may have been deleted.

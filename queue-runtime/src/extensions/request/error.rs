@@ -197,9 +197,10 @@ queue_core::error_around!(kind in RequestError<M>, M; |error, f| {
     error.kind.fmt(f)
 };
     /// Whether the message may have been submitted. If not, it is [returned](Self::message).
-    outcome: match &error.message {
-        Some(_) => Outcome::NotDone,
-        None => Outcome::Unknown,
+    outcome: match &error.kind {
+        RequestErrorKind::Submit(kind) => kind.outcome(),
+        RequestErrorKind::NotAnEvent { .. } => Outcome::NotDone,
+        _ => Outcome::Unknown,
     }
 );
 

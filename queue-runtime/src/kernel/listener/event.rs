@@ -219,7 +219,7 @@ pub enum ListenerEventKind {
         /// The delay before the next try.
         after: Duration,
     },
-    /// The data of messages is not in their bodies, and the storage or the [store of payloads](crate::payloads) that has it
+    /// The data of messages is not in their bodies, and the storage or the [payload store](crate::payloads) that has it
     /// cannot be read now. Messages with such data wait, and are not handled before the data can be read.
     DataUnavailable {
         /// The error.

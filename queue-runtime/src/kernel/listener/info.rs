@@ -155,7 +155,8 @@ queue_core::error_around!(kind in ReceiveError; |error, f| match (&error.queue, 
     /// Whether messages may have been received that are not handled here. They become visible again when their lease ends.
     outcome: match &error.kind {
         ReceiveErrorKind::Storage(error) => error.outcome(),
-        _ => Outcome::NotDone,
+        ReceiveErrorKind::Panicked(_) => Outcome::Unknown,
+        ReceiveErrorKind::NoThread(_) | ReceiveErrorKind::NotReady(_) => Outcome::NotDone,
     }
 );
 
@@ -468,7 +469,7 @@ impl ListenerHealth {
         });
         let shards = self.shards.iter().map(|error| {
             let error = error_chain(error);
-            format!("failed to receive from a shard: {error}")
+            format!("a shard cannot be received from: {error}")
         });
         let problems = [failure, paused, stuck, circuit, objective];
         problems.into_iter().flatten().chain(shards)

@@ -138,8 +138,8 @@ impl<M: Message> Route<M> {
     /// Limits how many messages of this type are handled at a time, so that a slow type leaves room for the others. The
     /// default is no limit but that of the listener.
     ///
-    /// Further messages of this type wait, leased, in half of the listener's room. Further ones, and those that have
-    /// waited for a visibility timeout, are put back for up to 30 s without counting the attempt. Messages that cannot
+    /// Further messages of this type wait, leased, in half of the listener's room. Messages beyond that room, and those that
+    /// have waited for a visibility timeout, are put back for up to 30 s without counting the attempt. Messages that cannot
     /// be put back so, such as bare bodies, wait in place, and take room in flight from the other types.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.options.config.max_in_flight = Some(messages);

@@ -100,7 +100,7 @@ const EMPTY_BEFORE_END: u32 = 3;
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///
 /// The delay begins with a minimum, to which each empty receive adds a step that doubles each time, up to a cap. The
-/// pause is then multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
+/// delay is then multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
 ///
 /// ```
 /// use std::time::Duration;

@@ -357,7 +357,7 @@ queue_core::error_around!(kind in SettleError<M>, M; |error, f| {
 pub struct CompleteAllError<M> {
     /// The number of messages that were completed.
     pub completed: usize,
-    /// The messages that were not completed, in the order in which they were given. There is at least one.
+    /// The messages that are not known to be completed, in the order in which they were given. There is at least one.
     pub failed: Vec<SettleError<M>>,
     /// What is wrong with the first of them.
     pub kind: SettleErrorKind,

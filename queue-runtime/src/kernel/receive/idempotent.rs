@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::idempotency::{ClaimOutcome, Owner, WorkKey};
 use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Operation};
+use queue_core::{Error, ErrorKind, Operation, Outcome};
 
 use super::admission::{Refusal, postponed};
 use super::consumer::{Consumer, Idempotency};
@@ -157,5 +157,7 @@ async fn begin(
         })
     };
     let begun = context.background.finish(begin).await;
-    begun.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, Operation::Results)))
+    begun.unwrap_or_else(|| {
+        Err(Error::new(ErrorKind::Closed, Operation::Results).with_outcome(Outcome::Unknown))
+    })
 }

@@ -99,7 +99,8 @@ impl Checkpoints {
             Some(Err(error)) if error.is_lease_gone() => Err(CheckpointErrorKind::LeaseLost(error)),
             Some(Err(error)) => Err(CheckpointErrorKind::Storage(error)),
             None => {
-                let closed = Error::new(ErrorKind::Closed, Operation::Update);
+                let closed =
+                    Error::new(ErrorKind::Closed, Operation::Update).with_outcome(Outcome::Unknown);
                 Err(CheckpointErrorKind::Storage(closed))
             }
         }
@@ -163,7 +164,7 @@ pub enum CheckpointErrorKind {
     Encode(#[source] serde_json::Error),
     /// The encoded state is too large.
     #[error(
-        "it has {size} bytes, and {limit} are allowed; write the state elsewhere and its name here"
+        "the checkpoint has {size} bytes, and {limit} are allowed; write the state elsewhere, and its name in the checkpoint"
     )]
     TooLarge {
         /// The size in bytes, with the escapes that it needs inside the message.
@@ -172,7 +173,7 @@ pub enum CheckpointErrorKind {
         limit: usize,
     },
     /// The message has no room for the checkpoint. A message that was submitted by this library always has.
-    #[error("with its {size} bytes, the message would exceed {limit} bytes")]
+    #[error("with the {size} bytes of the checkpoint, the message would exceed {limit} bytes")]
     NoRoom {
         /// The size of the checkpoint in bytes.
         size: usize,
@@ -180,7 +181,7 @@ pub enum CheckpointErrorKind {
         limit: usize,
     },
     /// The message is a bare body, which belongs to its producer and is never rewritten.
-    #[error("a bare body has no room for one")]
+    #[error("a bare body has no room for a checkpoint")]
     Bare,
     /// The lease has ended, or the message is settled. The checkpoint was not written.
     #[error("the lease was lost")]
@@ -198,7 +199,7 @@ queue_core::error_around!(kind in CheckpointError; |error, f| {
 };
     /// Whether the checkpoint may have been written.
     outcome: match &error.kind {
-        CheckpointErrorKind::Storage(error) => error.outcome(),
+        CheckpointErrorKind::LeaseLost(error) | CheckpointErrorKind::Storage(error) => error.outcome(),
         _ => Outcome::NotDone,
     }
 );

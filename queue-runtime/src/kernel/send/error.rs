@@ -114,7 +114,7 @@ impl<M> SubmitError<M> {
 }
 
 impl SubmitErrorKind {
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Storage(error) => error.outcome(),
             _ => Outcome::NotDone,

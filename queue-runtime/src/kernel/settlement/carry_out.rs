@@ -236,7 +236,7 @@ impl<'a> Settling<'a> {
             }
             End::Released | End::LeaseLost => {}
             end => {
-                tracing::warn!(target: LOG, %queue, %id, ?end, "a transaction has completed a message; what its handler returned has no effect");
+                tracing::warn!(target: LOG, %queue, %id, ?end, "a transaction has completed a message; how its handler ended after that has no effect");
             }
         }
     }

@@ -184,7 +184,7 @@ pub enum Settled {
     Poisoned(PoisonReason),
 }
 
-/// The cause of a [`SettleError`](crate::receive::SettleError): why a message was not settled, or may not have been.
+/// Why a message was not settled, or may not have been. In a [`SettleError`](crate::receive::SettleError).
 ///
 /// ```
 /// # use queue_runtime::testing::{self, Fault};

@@ -300,7 +300,7 @@ async fn a_line_that_no_export_holds_is_refused_and_those_before_it_are_imported
     for (line, problem) in [
         (with("text", json!("x")), "just one of"),
         (with("event", json!({ "id": 7 })), "not a CloudEvent"),
-        (with("event", elsewhere), "store of payloads"),
+        (with("event", elsewhere), "payload store"),
         (with("attachment", json!("AAAA")), "does not say so"),
     ] {
         let read: ExportedMessage = serde_json::from_value(line).expect("of the right form");

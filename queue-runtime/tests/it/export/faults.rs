@@ -125,7 +125,7 @@ async fn what_this_service_cannot_read_is_left_and_hides_no_other() {
     let page = queue.export(None, 10).await.expect("copied");
     assert_eq!((page.messages.len(), page.left.len()), (2, 1));
     let problem = &page.left[0].problem;
-    assert!(problem.contains("store of payloads"), "{problem}");
+    assert!(problem.contains("payload store"), "{problem}");
     let taken = taken(&queue).await;
     assert_eq!((taken.messages.len(), taken.left.len()), (2, 1));
     taken.delete().await.expect("deleted");

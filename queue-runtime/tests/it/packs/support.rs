@@ -79,7 +79,7 @@ impl World {
             .clock(Arc::clone(&self.clock))
             .storage_retry(StorageRetry::never())
             .on_current_runtime();
-        // A storage beside which there is a store of payloads is not atomic.
+        // A storage beside which there is a payload store is not atomic.
         if self.marks == Marks::InHeader {
             service = service.payloads(Arc::clone(&self.payloads));
         }

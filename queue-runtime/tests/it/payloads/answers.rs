@@ -137,7 +137,7 @@ async fn an_identity_that_is_cut_or_a_page_is_never_believed() {
             .await
             .expect_err("no identity");
         assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
-        assert!(error.to_string().contains("store of payloads"), "{error}");
+        assert!(error.to_string().contains("payload store"), "{error}");
         service.submit(film("third")).await.expect("submitted");
         let another = world.process(&Life::endless()).await;
         for title in ["film", "third"] {
@@ -164,7 +164,7 @@ async fn a_store_that_lost_its_identity_takes_no_submission() {
     for _ in 0..2 {
         let error = service.submit(film("lost")).await.expect_err("no identity");
         assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
-        assert!(error.to_string().contains("store of payloads"), "{error}");
+        assert!(error.to_string().contains("payload store"), "{error}");
     }
     let swept = service.payloads().expect("a store").sweep().run().await;
     swept.expect_err("it is not the store");

@@ -96,7 +96,7 @@ async fn a_payload_that_nobody_stored_is_missing() {
     for change in changes {
         let (reason, error) = poisoned(change).await;
         assert_eq!(reason, PoisonReason::Undecodable);
-        assert!(error.contains("is not in the store of payloads"), "{error}");
+        assert!(error.contains("is not in the payload store"), "{error}");
     }
 }
 

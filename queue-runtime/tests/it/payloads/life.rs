@@ -180,7 +180,7 @@ impl Backend for Mortal {
     }
 }
 
-/// A store of payloads, as one process sees it.
+/// A payload store, as one process sees it.
 #[derive(Debug)]
 pub(crate) struct MortalStore {
     pub(crate) inner: Arc<dyn PayloadStore>,

@@ -98,7 +98,7 @@ async fn a_message_whose_payload_cannot_be_stored_is_not_submitted() {
         .expect_err("no store");
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
     let told = error.to_string();
-    assert!(told.contains("store of payloads"), "{told}");
+    assert!(told.contains("payload store"), "{told}");
     assert_eq!(error.message.title, "not stored");
     store.is_down.store(false, SeqCst);
     let delivery = accepted::<Film>(&service).await;

@@ -1,4 +1,4 @@
-//! The stores of payloads under their conformance suite.
+//! The payload stores under their conformance suite.
 
 use std::sync::Arc;
 

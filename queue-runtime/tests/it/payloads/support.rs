@@ -87,7 +87,7 @@ pub(crate) async fn goes_through_all(service: &QueueService, length: usize) {
     assert!(stopped.graceful);
 }
 
-/// A storage and a store of payloads, and what was handled.
+/// A storage and a payload store, and what was handled.
 pub(crate) struct World {
     pub(crate) storage: Arc<dyn Backend>,
     pub(crate) store: Arc<dyn PayloadStore>,

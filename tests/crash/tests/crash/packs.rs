@@ -32,7 +32,7 @@ const LINES: usize = 200;
 fn payloads(marks: Marks) -> Payloads {
     match marks {
         Marks::Beside => Payloads::InFile,
-        // A storage with a store of payloads beside it is not atomic.
+        // A storage with a payload store beside it is not atomic.
         Marks::InHeader => Payloads::InFolder,
     }
 }

@@ -15,7 +15,7 @@ use crate::session::Session;
 pub(crate) struct Pause {
     queue: String,
 
-    /// The reason, which `stat`, `ls` and health checks show.
+    /// The reason, which `properties`, `list` and health checks show.
     #[arg(long)]
     reason: Option<String>,
 }

@@ -34,7 +34,7 @@ pub(crate) struct SweepArguments {
 pub(crate) async fn run(payloads: Payloads, session: &Session) -> Result<()> {
     let Payloads::Sweep(arguments) = payloads;
     let store = session.service.payloads().ok_or_else(|| {
-        Failure::new(Exit::Unsupported, "no store of payloads is named").with_help(
+        Failure::new(Exit::Unsupported, "no payload store is named").with_help(
             "give --payload-container or --payload-folder; without a store, in memory and on SQLite, payloads are deleted with their messages",
         )
     })?;

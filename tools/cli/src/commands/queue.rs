@@ -29,7 +29,7 @@ pub(crate) struct Delete {
 
 /// Delete all messages of a queue, in any state. The queue stays.
 ///
-/// `export` keeps a copy. Payloads that are not in the messages stay until `payloads sweep --cleared`. A purge frees
+/// `export` keeps a copy. Payloads that are not in the messages stay until `payloads sweep --cleared`. Clearing frees
 /// keys that are unique until their message is settled. A key that is unique for a time (`unique_for`) stays for that
 /// time, so that a submission of the key puts nothing.
 #[derive(Debug, Args)]

@@ -20,7 +20,7 @@ pub(crate) struct Schedules {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the schedules, running or not. `ls` is the default.
+    /// List the schedules, running or not. `list` is the default.
     List,
     /// Let a schedule begin anew now, because its last tick was recorded by a clock that was ahead.
     Reset { name: String },

@@ -478,7 +478,7 @@ fn what_only_some_storage_has_is_unsupported_elsewhere() {
     let on_memory = |arguments: &[&str]| storage.run(&[&memory[..], arguments].concat());
     on_memory(&["check"]).failed(4, "only a SQLite file");
     on_memory(&["backup", "x.db"]).failed(4, "only a SQLite file");
-    on_memory(&["payloads", "sweep"]).failed(4, "no store of payloads");
+    on_memory(&["payloads", "sweep"]).failed(4, "no payload store");
     on_memory(&["list"])
         .code
         .eq(&0)

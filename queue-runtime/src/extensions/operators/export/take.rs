@@ -60,7 +60,7 @@ pub struct TakenOff {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct DeleteError {
-    /// The messages that were deleted in spite of the error.
+    /// The counts of messages that were deleted, or lost, in spite of the error.
     pub so_far: TakenOff,
     /// Messages of which it is not known whether they were deleted.
     pub unknown: u64,

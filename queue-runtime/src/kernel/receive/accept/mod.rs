@@ -146,7 +146,7 @@ impl<M> Accept<M> {
 impl<M, Out> Accept<M, Out> {
     /// Waits for a message for up to `wait`. The default is not to wait.
     ///
-    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Messages of other processes
+    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Messages that nobody announces
     /// are found by polling, with the pauses of the [idle policy](Self::idle). By default these are ten seconds at
     /// least while the queue is empty and a notifier announces all that is put on it.
     ///
@@ -318,7 +318,7 @@ pub enum AcceptErrorKind {
     /// The [result store](crate::receive::Accept::idempotent) failed. The message was handed back.
     #[error(transparent)]
     Idempotency(queue_core::Error),
-    /// The data of a message is not in its body, and the storage or the [store of payloads](crate::payloads) that has it
+    /// The data of a message is not in its body, and the storage or the [payload store](crate::payloads) that has it
     /// cannot be read now. The message was handed back.
     #[error(transparent)]
     Data(queue_core::Error),
@@ -343,8 +343,8 @@ queue_core::error_around!(kind in AcceptError; |error, f| match (&error.queue, &
     (_, AcceptErrorKind::KindMismatch(error)) => write!(f, "failed to accept a message: {error}"),
     (queue, kind) => write!(f, "failed to accept from queue `{queue}`: {kind}"),
 };
-    /// Whether a message may have been received or settled that was not returned. One that was only received becomes
-    /// visible again when its lease ends.
+    /// Whether the operation that failed may have been carried out all the same: the last receive, or the settlement of a
+    /// message that cannot be handled. A message that was received becomes visible again when its lease ends.
     outcome: match &error.kind {
         AcceptErrorKind::Storage(error) => error.outcome(),
         AcceptErrorKind::Settle(kind) => kind.outcome(),

@@ -157,7 +157,7 @@ pub fn batch<F>(function: F) -> Batching<F> {
 /// A handler of several messages at a time, created by [`batch`].
 ///
 /// Each message is leased, counted and settled by itself. The result of the function settles all messages, or each
-/// message ([`IntoBatchDisposition`]). If it fails as a whole, because it returns an error, panics or exceeds the
+/// message ([`IntoBatchDisposition`]). If the function fails as a whole, because it returns an error, panics or exceeds the
 /// handler timeout, that counts against no message: the two halves of the batch are handled again, side by side, until
 /// a message that fails does so alone. A failure that [postpones](crate::Failure::postpone) postpones all.
 ///
