@@ -84,16 +84,18 @@ impl Library {
         Ok((Self { tiles, fingerprint }, skipped))
     }
 
-    /// Writes the tiles as one PNG: a column of all pictures, with their names in a text field.
+    /// Writes the tiles as one PNG: a column of all pictures, with the fingerprint and the names in a text field.
     pub fn to_png(&self) -> Vec<u8> {
         let mut png = Vec::new();
         let mut encoder = png_encoder(&mut png, (TILE_SIDE, TILE_SIDE * self.tiles.len() as u32));
-        let names: Vec<&str> = self.tiles.iter().map(|tile| &*tile.name).collect();
+        let fingerprint = self.fingerprint.to_string();
+        let names = self.tiles.iter().map(|tile| &*tile.name);
+        let lines: Vec<&str> = std::iter::once(&*fingerprint).chain(names).collect();
         let pixels: Vec<u8> = (self.tiles.iter())
             .flat_map(|tile| tile.picture.as_raw().iter().copied())
             .collect();
         let written = encoder
-            .add_itxt_chunk(NAMES.to_owned(), names.join("\n"))
+            .add_itxt_chunk(NAMES.to_owned(), lines.join("\n"))
             .and_then(|()| {
                 let mut writer = encoder.write_header()?;
                 writer.write_image_data(&pixels)?;
@@ -107,7 +109,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// [`PictureError`] if it is damaged.
+    /// [`PictureError`] if it is damaged, or of another library.
     pub fn from_png(bytes: &[u8], fingerprint: Fingerprint) -> Result<Self, PictureError> {
         let damaged = |error| Problem::DamagedLibrary(Some(error));
         let mut reader = png::Decoder::new(Cursor::new(bytes))
@@ -122,7 +124,11 @@ impl Library {
             .ok_or(Problem::DamagedLibrary(None))?
             .get_text()
             .map_err(damaged)?;
-        let names: Vec<&str> = names.split('\n').collect();
+        let mut lines = names.split('\n');
+        if lines.next() != Some(&*fingerprint.to_string()) {
+            return Err(Problem::DamagedLibrary(None).into());
+        }
+        let names: Vec<&str> = lines.collect();
         let size = (reader.info().width, reader.info().height as usize);
         if size != (TILE_SIDE, TILE_SIDE as usize * names.len()) || names.len() > MAX_FILES {
             return Err(Problem::DamagedLibrary(None).into());

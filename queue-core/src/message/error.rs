@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::error::Category;
@@ -18,8 +19,7 @@ use serde_json::error::Category;
 /// # let error = EncodeError::key("order", "number", "it holds a float");
 /// # assert!(explain(&error).contains("number"));
 /// ```
-#[derive(Clone, thiserror::Error)]
-#[error("{}", .kind.text(message_kind))]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct EncodeError {
     /// The kind of the message.
@@ -55,8 +55,7 @@ pub enum EncodeErrorKind {
 /// }
 /// # assert!(!is_rolling_deployment(&DecodeError::payload("order", 1, "not a number")));
 /// ```
-#[derive(Clone, thiserror::Error)]
-#[error("{}", .kind.text(message_kind))]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct DecodeError {
     /// The kind of message that was expected.
@@ -102,8 +101,27 @@ pub enum DecodeErrorKind {
     },
 }
 
-crate::debug_as_text!(EncodeError);
-crate::debug_as_text!(DecodeError);
+macro_rules! error_about_a_message {
+    ($error:ty) => {
+        crate::debug_as_text!($error);
+
+        impl fmt::Display for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.kind.text(self.message_kind))
+            }
+        }
+
+        impl StdError for $error {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                // The error itself, not the pointer, so that it can be downcast.
+                self.source.as_deref().map(|source| source as _)
+            }
+        }
+    };
+}
+
+error_about_a_message!(EncodeError);
+error_about_a_message!(DecodeError);
 
 impl EncodeError {
     /// Returns the error for a payload that could not be serialized because of `source`.

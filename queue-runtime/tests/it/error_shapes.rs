@@ -144,6 +144,8 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     seen.failed(&refused(often.start()));
     seen.failed(&refused(QueueService::connect("amqp://localhost").await));
 
+    let submitted = service.submit_all([order(), order()]).await;
+    submitted.expect("submitted");
     let mut accepted = service.accept_many::<Order>(2).await.expect("accepted");
     let one = accepted.pop().expect("one of two");
     seen.failed(&refused(one.checkpoint(&"x".repeat(5000)).await));
@@ -170,8 +172,9 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     seen.failed(&error);
 
     let poison = service.any_queue("order-poison").expect("a name");
-    refuse(Operation::Apply);
+    faults.fail_every(Operation::Apply, Fault::Refused(ErrorKind::Denied));
     let error = refused(poison.redrive().run().await);
+    faults.heal();
     assert_eq!(
         (error.error.kind(), error.outcome()),
         (ErrorKind::Denied, Outcome::NotDone)

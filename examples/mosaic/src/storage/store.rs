@@ -159,12 +159,14 @@ impl Store {
         }
         let reads = found.into_iter().map(|blob| async move {
             let read = self.contents(&blob.name, blob.size).await?;
-            Ok((blob.name, read.unwrap_or_default().to_vec()))
+            Ok(read.map(|read| (blob.name, read.to_vec())))
         });
-        stream::iter(reads)
+        let found: Vec<_> = stream::iter(reads)
             .buffered(CONCURRENCY)
             .try_collect()
-            .await
+            .await?;
+        // A picture that was removed meanwhile is none.
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// Reads the object of this name, or more than its first `max` bytes.
