@@ -8,11 +8,17 @@ pub(crate) fn command() -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let mut command = Command::new(program());
     command.current_dir(root.expect("this package is below the root of the workspace"));
-    if crate::test::is_set("CI") {
+    if is_set("CI") {
         // Nothing is built twice there.
         command.env("CARGO_INCREMENTAL", "0");
     }
     command
+}
+
+/// Returns whether a variable is set, and neither empty, `0` nor `false`.
+pub(crate) fn is_set(name: &str) -> bool {
+    let value = std::env::var_os(name).unwrap_or_default();
+    !(value.is_empty() || value == "0" || value == "false")
 }
 
 /// The cargo that runs this program.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::built::{Built, Program};
+use crate::cargo::is_set;
 use crate::program::{Ended, Kept, measure};
 use crate::step::{Run, Step};
 use crate::steps::TEST;
@@ -219,12 +220,6 @@ fn outcome(ended: &std::io::Result<Ended>) -> (Outcome, Duration) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns whether a variable is set, and neither empty, `0` nor `false`.
-pub(crate) fn is_set(name: &str) -> bool {
-    let value = std::env::var_os(name).unwrap_or_default();
-    !(value.is_empty() || value == "0" || value == "false")
 }
 
 #[cfg(test)]

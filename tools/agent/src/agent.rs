@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Unit, describe_gauge};
-use queue_runtime::name::InvalidName;
 use queue_runtime::{AnyQueue, QueueName, Timestamp};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -13,6 +12,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::control::Control;
+use crate::error::{AgentError, AgentErrorKind};
 use crate::instances::{Advised, Ended, Instance, Instances};
 use crate::policy::{FleetLoad, InstancePolicy, Wanted};
 use crate::run::{Run, Timing, WANTED};
@@ -67,41 +67,6 @@ pub struct AgentBuilder {
     steady: Duration,
     longest_pause: Duration,
 }
-
-/// An error of starting an agent.
-#[non_exhaustive]
-pub struct AgentError {
-    /// The agent's queue.
-    pub queue: QueueName,
-    /// What is wrong.
-    pub kind: AgentErrorKind,
-}
-
-/// Why an agent was not started. In an [`AgentError`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AgentErrorKind {
-    /// A setting is out of its bounds.
-    #[error("the {setting} is {value}; allowed is {allowed}")]
-    Setting {
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: String,
-        /// The bounds.
-        allowed: String,
-    },
-    /// The name of the queue leaves no room for that of its agents' lock.
-    #[error(transparent)]
-    Name(#[from] InvalidName),
-    /// There is no current Tokio runtime.
-    #[error("there is no current Tokio runtime")]
-    NoRuntime(#[source] tokio::runtime::TryCurrentError),
-}
-
-queue_core::error_around!(kind in AgentError; |error, f| {
-    write!(f, "failed to start an agent of queue `{}`: {}", error.queue, error.kind)
-});
 
 impl AgentBuilder {
     /// Creates an agent of a queue with a policy: an [`InstanceTarget`](crate::InstanceTarget), or your own.

@@ -12,6 +12,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `agent` | the builder, the handle, the events |
+//! | `error` | why an agent is not started |
 //! | `policy` | how many instances should run |
 //! | `run` | the task: looks, decides and acts |
 //! | `control` | the decisions, without storage, processes or clock |
@@ -25,16 +26,15 @@
 mod agent;
 mod attach;
 mod control;
+mod error;
 mod instances;
 mod keeper;
 mod measure;
 mod policy;
 mod run;
 
-pub use agent::{
-    AgentBuilder, AgentError, AgentErrorKind, AgentEvent, AgentEventKind, AgentHandle, AgentInfo,
-    AgentState,
-};
+pub use agent::{AgentBuilder, AgentEvent, AgentEventKind, AgentHandle, AgentInfo, AgentState};
 pub use attach::{Attached, attach};
+pub use error::{AgentError, AgentErrorKind};
 pub use instances::{Ended, Instance, Instances, Processes, Report};
 pub use policy::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};

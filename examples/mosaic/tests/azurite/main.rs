@@ -5,6 +5,7 @@ mod kill;
 mod secrets;
 mod server;
 #[path = "../it/processes/support.rs"]
+#[expect(dead_code, reason = "the suite of processes uses all of it")]
 mod support;
 
 use std::fs;
