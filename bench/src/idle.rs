@@ -66,7 +66,7 @@ pub(crate) async fn wait(
 ) -> Outcome<[f64; 3]> {
     let mut running = Vec::new();
     for number in 0..listeners {
-        let queue = service.queue_named::<Parcel>(&format!("idle-{number}"))?;
+        let queue = service.queue_named::<Parcel>(format!("idle-{number}"))?;
         let listener = queue.listener(async |_: Received<Parcel>| {});
         let listener = listener.tasks(1..=16).create_queue().start()?;
         running.push(listener.stop_on_drop());

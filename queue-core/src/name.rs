@@ -1,6 +1,7 @@
 //! Queue names, by Azure Queue Storage's rules on every backend.
 
 use std::cmp::Ordering;
+use std::convert::Infallible;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
@@ -26,6 +27,23 @@ pub const REPLY_PREFIX: &str = "queue-replies-";
 /// assert_eq!(name.poison()?.as_str(), "slice-request-poison");
 /// assert!("Slice--Request".parse::<QueueName>().is_err());
 /// # Ok::<(), queue_core::InvalidName>(())
+/// ```
+///
+/// Methods that take a queue's name from a program take `impl TryInto<QueueName, Error: Into<InvalidName>>`: a
+/// [`QueueName`], a `&QueueName`, a `&str` or a `String`. They return [`InvalidName`] for a name that breaks a rule, so
+/// that the mistake is reported where the name is written.
+///
+/// ```
+/// use queue_core::{InvalidName, QueueName};
+///
+/// fn poison_of(queue: impl TryInto<QueueName, Error: Into<InvalidName>>) -> Result<QueueName, InvalidName> {
+///     queue.try_into().map_err(Into::into)?.poison()
+/// }
+///
+/// let orders = QueueName::from_static("orders");
+/// assert_eq!(poison_of("orders")?, poison_of(&orders)?);
+/// assert!(poison_of("Orders").is_err());
+/// # Ok::<(), InvalidName>(())
 /// ```
 ///
 /// A static name is checked at compile time:
@@ -225,9 +243,59 @@ impl FromStr for QueueName {
     }
 }
 
+impl TryFrom<&str> for QueueName {
+    type Error = InvalidName;
+
+    fn try_from(name: &str) -> Result<Self, InvalidName> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&String> for QueueName {
+    type Error = InvalidName;
+
+    fn try_from(name: &String) -> Result<Self, InvalidName> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for QueueName {
+    type Error = InvalidName;
+
+    fn try_from(name: String) -> Result<Self, InvalidName> {
+        Self::new(&name)
+    }
+}
+
+impl From<&QueueName> for QueueName {
+    fn from(name: &QueueName) -> Self {
+        name.clone()
+    }
+}
+
+/// For [`QueueName`] as an argument of the methods that take any name.
+impl From<Infallible> for InvalidName {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
 impl AsRef<str> for QueueName {
     fn as_ref(&self) -> &str {
         self.as_str()
+    }
+}
+
+impl serde::Serialize for QueueName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for QueueName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::new(&name).map_err(serde::de::Error::custom)
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::encoder::Encoded;
 use crate::message::{DecodeError, DecodeErrorKind, EncodeError, Message, MessageType};
-use crate::name::QueueName;
+use crate::name::{InvalidName, QueueName};
 
 /// A message to submit together with the completion of the message that caused it.
 ///
@@ -86,15 +86,21 @@ impl FollowUp {
     ///
     /// const BULK: QueueName = QueueName::from_static("resize-bulk");
     ///
-    /// let resize = FollowUp::new(&Resize).with_queue(BULK);
+    /// let resize = FollowUp::new(&Resize).with_queue(BULK)?;
     /// assert_eq!(resize.queue(), Some(&BULK));
     /// let disposition = Disposition::complete().then_follow_up(resize);
     /// # drop(disposition);
+    /// # Ok::<(), queue_core::InvalidName>(())
     /// ```
-    #[must_use]
-    pub fn with_queue(mut self, queue: QueueName) -> Self {
-        self.queue = Some(queue);
-        self
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn with_queue(
+        mut self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Self, InvalidName> {
+        self.queue = Some(queue.try_into().map_err(Into::into)?);
+        Ok(self)
     }
 
     /// Sets how long the follow-up stays invisible.

@@ -120,7 +120,7 @@ impl<M: Message> Queue<M> {
         ListenerBuilder::new(
             context,
             listeners,
-            Ok(self.name.clone()),
+            self.name.clone(),
             self.missing,
             Some(handler),
         )

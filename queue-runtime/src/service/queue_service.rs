@@ -222,16 +222,23 @@ impl QueueService {
     ///
     /// The queue is created if it does not exist and is the own queue of one of the types, or
     /// [`create_queue`](Router::create_queue) says so.
-    pub fn router(&self, queue: &str) -> Router {
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn router(
+        &self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Router, InvalidName> {
         let (context, listeners) = (&self.context, &self.running.listeners);
         let (context, listeners) = (Arc::clone(context), Arc::clone(listeners));
-        Router::new(
+        let queue = queue.try_into().map_err(Into::into)?;
+        Ok(Router::new(
             context,
             listeners,
-            queue.parse(),
+            queue,
             MissingQueue::Report,
             None,
-        )
+        ))
     }
 
     /// Returns handles to the listeners of this service and its clones that have not stopped, in the order in which they
@@ -284,15 +291,19 @@ impl QueueService {
     /// Consumers of a named queue do not create the queue unless [`Accept::create_queue`](crate::receive::Accept::create_queue)
     /// or [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so: otherwise a listener with a
     /// misspelled name would wait on an empty queue. To have the type's own queue not created either, name it:
-    /// `queue_named(Order::TYPE.queue().as_str())`.
+    /// `queue_named(Order::TYPE.queue())`.
     ///
     /// If the type sets its `poison_queue`, that is the poison queue of this queue too. A consumer of that very
     /// queue must set another one.
     ///
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.
-    pub fn queue_named<M: Message>(&self, name: &str) -> Result<Queue<M>, InvalidName> {
-        Ok(self.queue_of(name.parse()?, MissingQueue::Report))
+    pub fn queue_named<M: Message>(
+        &self,
+        name: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Queue<M>, InvalidName> {
+        let name = name.try_into().map_err(Into::into)?;
+        Ok(self.queue_of(name, MissingQueue::Report))
     }
 
     fn queue_of<M: Message>(&self, name: QueueName, missing: MissingQueue) -> Queue<M> {
@@ -302,14 +313,24 @@ impl QueueService {
 
     /// Returns an untyped handle to a queue, for counting, peeking, clearing and redriving.
     ///
-    /// `uri` is a queue name, or a URI from an envelope. Only the name at its end is used, because a queue
-    /// may have moved to another account.
+    /// # Errors
+    /// [`InvalidName`] if `name` is not a valid queue name.
+    pub fn any_queue(
+        &self,
+        name: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<AnyQueue, InvalidName> {
+        let name = name.try_into().map_err(Into::into)?;
+        Ok(AnyQueue::new(Arc::clone(&self.context), name))
+    }
+
+    /// Returns an untyped handle to the queue that a URI from an envelope names, such as
+    /// [`PoisonRecord::queue`](queue_core::envelope::PoisonRecord). Only the name at the end of the URI is used, because a
+    /// queue may have moved to another account.
     ///
     /// # Errors
     /// [`InvalidName`] if the part after the last `#` or `/` is not a valid queue name.
-    pub fn any_queue(&self, uri: &str) -> Result<AnyQueue, InvalidName> {
-        let name = uri.rsplit(['#', '/']).next().unwrap_or(uri);
-        Ok(AnyQueue::new(Arc::clone(&self.context), name.parse()?))
+    pub fn any_queue_at(&self, uri: &str) -> Result<AnyQueue, InvalidName> {
+        self.any_queue(uri.rsplit(['#', '/']).next().unwrap_or(uri))
     }
 
     /// Returns the names of all queues of the account, sorted. A failed list is tried again according to the

@@ -163,7 +163,10 @@ fn a_forged_poison_record_sends_nothing_to_another_queue() {
             let queue = record.map(|record| record.queue.as_str());
             assert_eq!(queue, is_recorded.then_some("forged-returns"));
 
-            let redrive = poison.redrive().unrecorded_to(returns.any().name().clone());
+            let redrive = poison
+                .redrive()
+                .unrecorded_to(returns.any().name())
+                .expect("a name");
             let redriven = redrive.run().await.expect("redriven");
             assert_eq!((redriven.redriven, redriven.not_allowed), (1, 0));
             let queues = service.queues().await.expect("list");

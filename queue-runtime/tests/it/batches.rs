@@ -328,6 +328,7 @@ async fn a_router_can_have_batches_of_a_type() {
     let handler = batch(handle).max_wait(SECOND);
     let router = service
         .router("orders")
+        .expect("a name")
         .route(Route::with((log.clone(), Mood::Good), handler))
         .handle(async |_: Received<Note>| ());
     let listener = router.start().expect("starts");
@@ -389,7 +390,11 @@ async fn a_batch_that_does_not_fit_its_room_is_refused() {
     let error = lanes.expect_err("refused").to_string();
     assert!(error.contains("allowed is 100 to"), "{error}");
     let route = Route::new(batch(none).size(100)).max_in_flight(10);
-    let router = service.router("orders").route(route).start();
+    let router = service
+        .router("orders")
+        .expect("a name")
+        .route(route)
+        .start();
     let error = router.expect_err("refused").to_string();
     assert!(error.contains("allowed is 100 to"), "{error}");
 }

@@ -259,7 +259,10 @@ async fn a_forged_poison_record_sends_nothing_to_another_queue() {
             let planned = poison.redrive().dry_run().await.expect("planned");
             let counts = (planned.redriven, planned.without_record);
             assert_eq!(counts, if room { (1, 0) } else { (0, 1) });
-            let redrive = poison.redrive().unrecorded_to(orders.name().clone());
+            let redrive = poison
+                .redrive()
+                .unrecorded_to(orders.name())
+                .expect("a name");
             assert_eq!(redrive.run().await.expect("redriven").redriven, 1);
             let queues = service.queues().await.expect("listed");
             assert!(!queues.contains(&"payments".parse().expect("a name")));

@@ -295,9 +295,7 @@ async fn idempotent_lanes_share_their_keys() {
     let submit = async |orders: std::ops::Range<u32>| {
         for queue in QUEUES {
             let charges = orders.clone().map(|order| Charge { order });
-            let submitted = service
-                .submit_all(charges)
-                .to(queue.parse().expect("a name"));
+            let submitted = service.submit_all(charges).to(queue).expect("a name");
             submitted.await.expect("submitted");
         }
     };

@@ -165,6 +165,7 @@ async fn a_slow_type_leaves_room_for_the_others() {
     let (slow_ones, fast_ones) = (Starts::new(), Starts::new());
     let router = service
         .router("tasks")
+        .expect("a name")
         .route(Route::with(slow_ones.clone(), slow).max_in_flight(2))
         .handle_with(fast_ones.clone(), fast)
         .max_in_flight(16);
@@ -201,6 +202,7 @@ async fn each_type_has_its_rate() {
     let rate = Rate::per_minute(60).burst(1);
     let router = service
         .router("tasks")
+        .expect("a name")
         .route(Route::with(slow_ones.clone(), slow).rate(rate))
         .handle_with(fast_ones.clone(), fast);
     let listener = router.start().expect("starts");
@@ -217,13 +219,17 @@ async fn each_type_has_its_rate() {
 async fn what_cannot_record_that_it_was_put_back_waits_in_place() {
     let service = testing::service().await;
     for number in 0..8 {
-        let submit = service.submit(Bare { number }).to(TASKS);
+        let submit = service.submit(Bare { number }).to(TASKS).expect("a name");
         submit.await.expect("submitted");
     }
     let starts = Starts::new();
     let run = async |starts: Starts, message: Received<Bare>| starts.run(message, 60).await;
     let route = Route::with(starts.clone(), run).max_in_flight(1);
-    let listener = service.router("tasks").route(route).start();
+    let listener = service
+        .router("tasks")
+        .expect("a name")
+        .route(route)
+        .start();
     let listener = listener.expect("starts");
     let drained = testing::drain([&listener]).await.expect("drained");
     assert_eq!((drained.completed(), drained.poisoned()), (8, 0));
@@ -237,7 +243,7 @@ async fn what_waits_is_handed_back_when_the_listener_stops() {
     let messages = (0..5).map(|number| Slow { number });
     service.submit_all(messages).await.expect("submitted");
     let route = Route::with(Starts::new(), slow).max_in_flight(1);
-    let router = service.router("tasks").route(route);
+    let router = service.router("tasks").expect("a name").route(route);
     let listener = router.start().expect("starts");
     sleep(SECOND).await;
     assert_eq!(listener.info().parked, 4);
@@ -253,7 +259,13 @@ async fn what_waits_is_handed_back_when_the_listener_stops() {
 async fn limits_are_checked() {
     let service = testing::service().await;
     let listener = |rate| service.listener_with(Starts::new(), fast).rate(rate);
-    let route = |route: Route<Fast>| service.router("tasks").route(route).start();
+    let route = |route: Route<Fast>| {
+        service
+            .router("tasks")
+            .expect("a name")
+            .route(route)
+            .start()
+    };
     let fast = || Route::with(Starts::new(), fast);
     let none = Duration::ZERO;
     for (started, expected) in [
@@ -299,12 +311,13 @@ async fn a_full_parking_room_holds_up_only_what_has_to_wait() {
     });
     service.submit_all(large).await.expect("submitted");
     for number in 0..10 {
-        let undecodable = service.submit(Bare { number }).to(TASKS);
+        let undecodable = service.submit(Bare { number }).to(TASKS).expect("a name");
         undecodable.await.expect("submitted");
     }
     let gated = Route::new(async |_: Received<Fast>| sleep(60 * SECOND).await);
     let router = service
         .router("tasks")
+        .expect("a name")
         .route(gated.max_in_flight(1))
         .handle(async |_: Received<Large>| ())
         .max_in_flight(8);
@@ -334,7 +347,7 @@ async fn what_is_out_of_attempts_waits_for_nothing() {
     service.submit_all(busy).await.expect("submitted");
     let route = Route::new(async |_: Received<Slow>| sleep(40 * SECOND).await);
     let route = route.max_in_flight(1).poison_threshold(2);
-    let router = service.router("tasks").route(route);
+    let router = service.router("tasks").expect("a name").route(route);
     let listener = router.max_in_flight(2).start().expect("starts");
     let drained = testing::drain([&listener]).await.expect("drained");
     assert_eq!((drained.completed(), drained.poisoned()), (19, 1));

@@ -271,7 +271,7 @@ async fn one_handler_of_a_queue_takes_bodies_in_lines() {
     }
 
     let service = testing::service().await;
-    let router = || service.router("slices");
+    let router = || service.router("slices").expect("a name");
     let both = router()
         .handle(async |_: Received<Slice>| ())
         .handle(async |_: Received<Hook>| ());

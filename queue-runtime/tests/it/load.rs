@@ -121,7 +121,7 @@ async fn ten_thousand_idle_queues_cost_what_their_policy_says_and_leave_nothing(
     let before = alive_tasks();
     let mut listeners = Vec::with_capacity(QUEUES);
     for number in 0..QUEUES {
-        let queue = service.queue_named::<Job>(&format!("jobs-{number}"));
+        let queue = service.queue_named::<Job>(format!("jobs-{number}"));
         let listener = queue
             .expect("a name")
             .listener(async |_: Received<Job>| ())

@@ -137,6 +137,7 @@ async fn layers_are_around_the_handler_and_around_those_of_earlier_calls() {
     let orders = Route::with(log.clone(), handler);
     let router = service
         .router("orders")
+        .expect("a name")
         .route(orders.layer(noting("1")).layer(noting("2")))
         .handle(async |_: Received<Note>| ())
         .layer(noting("3"))
@@ -224,6 +225,7 @@ async fn messages_of_a_type_wait_until_its_layers_are_ready() {
     let orders = Route::with(peak.clone(), work);
     let router = service
         .router("orders")
+        .expect("a name")
         .route(orders.layer(ConcurrencyLimitLayer::new(2)))
         .handle(async |_: Received<Note>| ());
     let listener = router.start().expect("starts");
@@ -323,7 +325,11 @@ async fn a_layer_that_fails_to_become_ready_is_reported_and_counts_against_no_me
     let service = with_orders(0..1).await;
     let moody = Moody(Arc::new(AtomicUsize::new(3)));
     let route = Route::new(async |_: Received<Order>| ()).layer(moody);
-    let router = service.router("orders").route(route).poison_threshold(1);
+    let router = service
+        .router("orders")
+        .expect("a name")
+        .route(route)
+        .poison_threshold(1);
     let mut events = router.events();
     let listener = router.start().expect("starts");
     let drained = testing::drain([&listener]).await.expect("drained");
@@ -343,6 +349,7 @@ async fn layers_around_what_is_no_async_handler_are_refused() {
         service.listener(batches()).layer(limit()).start(),
         service
             .router("orders")
+            .expect("a name")
             .route(Route::new(blocks()).layer(limit()))
             .start(),
     ] {
@@ -378,6 +385,7 @@ async fn parked_messages_do_not_keep_what_others_are_ready_for() {
     service.submit_all(notes).await.expect("submitted");
     let router = service
         .router("orders")
+        .expect("a name")
         .route(Route::with(peak.clone(), work).max_in_flight(1))
         .handle(async |_: Received<Note>| ())
         .layer(ConcurrencyLimitLayer::new(4));
@@ -401,6 +409,7 @@ async fn only_the_blocking_types_of_a_router_use_threads() {
     let (sender, threads) = std::sync::mpsc::channel();
     let router = service
         .router("orders")
+        .expect("a name")
         .handle(async |_: Received<Order>| ())
         .route(
             Route::new(blocking(move |_: Received<Note>| {
@@ -458,6 +467,7 @@ async fn a_message_that_has_waited_its_turn_waits_for_the_common_layers_in_its_p
     service.submit_all(notes).await.expect("submitted");
     let router = service
         .router("orders")
+        .expect("a name")
         .route(Route::with(peak.clone(), work).max_in_flight(1))
         .handle(async |_: Received<Note>| sleep(SECOND).await)
         .max_in_flight(8)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::name::InvalidNameKind;
 use queue_runtime::{
     Delivery, Disposition, FollowUp, ListenerEventKind, Message, MessageId, QueueName,
     QueueService, Received, testing,
@@ -24,7 +25,7 @@ struct Receipt {
 }
 
 async fn accept<M: Message>(service: &QueueService, queue: &QueueName) -> Delivery<M> {
-    let queue = service.queue_named::<M>(queue.as_str()).expect("a name");
+    let queue = service.queue_named::<M>(queue).expect("a name");
     let accepted = queue.accept().await.expect("no error");
     accepted.expect("a message")
 }
@@ -43,12 +44,17 @@ async fn ids(service: &QueueService, queue: &str) -> Vec<MessageId> {
 #[tokio::test(start_paused = true)]
 async fn a_message_is_handled_and_becomes_poison_by_the_queue_that_it_was_put_on() {
     let service = testing::service().await;
-    let submitted = service.submit(order(1)).to(BULK).await.expect("submitted");
+    let submitted = service
+        .submit(order(1))
+        .to(BULK)
+        .expect("a name")
+        .await
+        .expect("submitted");
     assert_eq!(submitted.queue, BULK);
     service.submit(order(2)).await.expect("submitted");
 
     let bulk = service
-        .queue_named::<Order>(BULK.as_str())
+        .queue_named::<Order>(BULK)
         .expect("a name")
         .listener(async |order: Received<Order>| {
             let uri = order.envelope().queue_uri.clone().expect("ours");
@@ -81,7 +87,7 @@ async fn the_id_of_a_follow_up_depends_on_a_queue_that_is_not_its_types() {
         // At once, in an attempt that is given up, and with the completion of the next one.
         let parent = accept::<Receipt>(&service, &receipts).await;
         for queue in &queues {
-            let submit = parent.submit(order(7)).to(queue.clone());
+            let submit = parent.submit(order(7)).to(queue.clone()).expect("a name");
             submit.await.expect("submitted");
         }
         drop(parent);
@@ -90,8 +96,8 @@ async fn the_id_of_a_follow_up_depends_on_a_queue_that_is_not_its_types() {
         let [bulk, urgent, _] = queues;
         let follow_up = FollowUp::new(&order(7));
         let disposition = Disposition::complete()
-            .then_follow_up(follow_up.clone().with_queue(bulk))
-            .then_follow_up(follow_up.clone().with_queue(urgent))
+            .then_follow_up(follow_up.clone().with_queue(bulk).expect("a name"))
+            .then_follow_up(follow_up.clone().with_queue(urgent).expect("a name"))
             .then_follow_up(follow_up);
         parent.settle(disposition).await.expect("completed");
 
@@ -113,13 +119,18 @@ async fn several_messages_go_to_one_queue() {
     let submitted = service
         .submit_all(orders)
         .to(BULK)
+        .expect("a name")
         .await
         .expect("submitted");
     assert!(submitted.iter().all(|one| one.queue == BULK));
     assert_eq!(count(&service, "orders-bulk").await, 3);
     let parent = accept::<Order>(&service, &BULK).await;
     let follow_ups = parent.submit_all([Receipt { order: 1 }, Receipt { order: 1 }]);
-    let submitted = follow_ups.to(URGENT).await.expect("submitted");
+    let submitted = follow_ups
+        .to(URGENT)
+        .expect("a name")
+        .await
+        .expect("submitted");
     assert_ne!(submitted[0].id, submitted[1].id);
     assert_eq!(count(&service, "orders-urgent").await, 2);
 }
@@ -133,11 +144,50 @@ async fn a_message_of_another_kind_becomes_poison_of_that_queue() {
     let mut seen = orders.events();
     let orders = orders.start().expect("starts");
     let queue: QueueName = "orders".parse().expect("a name");
-    let receipt = service.submit(Receipt { order: 1 }).to(queue);
+    let receipt = service
+        .submit(Receipt { order: 1 })
+        .to(queue)
+        .expect("a name");
     receipt.await.expect("its consumers may run elsewhere");
     let poisoned = |event: &ListenerEventKind| matches!(event, ListenerEventKind::Poisoned { .. });
     events(&mut seen, 1, poisoned).await;
     stop(orders).await;
     let record = poison(&service, "orders-poison").await.remove(0).0;
     assert_eq!(record.reason, PoisonReason::Undecodable);
+}
+
+/// Wherever a program writes a queue's name, the error comes from that call.
+#[tokio::test]
+async fn a_queue_name_is_refused_where_it_is_written() {
+    let service = testing::service().await;
+    let queue = service.queue::<Order>().any();
+    let handler = async |_: Received<Order>| ();
+    for refused in [
+        service.submit(order(1)).to("No").err(),
+        service.submit_all([order(1)]).to("No".to_owned()).err(),
+        service.request(order(1)).to("No").err(),
+        FollowUp::new(&order(1)).with_queue("No").err(),
+        service.accept::<Order>().poison_queue("No").err(),
+        service.listener(handler).poison_queue("No").err(),
+        service.router("No").err(),
+        service.queue_named::<Order>("No").err(),
+        service.any_queue("No").err(),
+        service.any_queue_at("sqlite:No.db#No").err(),
+        queue.redrive().unrecorded_to("No").err(),
+        queue.redrive().allow(["orders", "No"]).err(),
+        service.meter().queue("No").err(),
+    ] {
+        let error = refused.expect("an error");
+        assert_eq!(error.kind(), InvalidNameKind::Length(2), "{error}");
+    }
+    let name = QueueName::from_static("elsewhere");
+    for handle in [
+        service.any_queue(&name),
+        service.any_queue(name.clone()),
+        service.any_queue(name.to_string()),
+        service.any_queue(&name.to_string()),
+        service.any_queue_at("https://host.example/account/elsewhere"),
+    ] {
+        assert_eq!(*handle.expect("a name").name(), name);
+    }
 }

@@ -177,6 +177,7 @@ async fn routes_with_equal_keys_share_their_turns_unless_the_key_names_the_type(
         let withdrawals = Route::with(accounts.clone(), withdraw);
         let listener = service
             .router("bank")
+            .expect("a name")
             .route(deposits.one_at_a_time_by(|message| (0, message.account)))
             .route(withdrawals.one_at_a_time_by(move |message| (u32::from(apart), message.account)))
             .start()
@@ -194,7 +195,11 @@ async fn turns_and_places_do_not_wait_for_each_other() {
     let route = Route::with(accounts.clone(), deposit)
         .max_in_flight(1)
         .one_at_a_time_by(|deposit| deposit.account);
-    let listener = service.router("bank").route(route).max_in_flight(64);
+    let listener = service
+        .router("bank")
+        .expect("a name")
+        .route(route)
+        .max_in_flight(64);
     let listener = listener.start().expect("starts");
     let drained = testing::drain([&listener]).await.expect("drained");
     assert_eq!(drained.completed(), 24);

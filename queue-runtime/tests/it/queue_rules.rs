@@ -43,14 +43,22 @@ async fn accept_from(service: &QueueService, queue: &str) -> Option<Delivery<Ord
 async fn no_queue_is_its_own_poison_queue() {
     let service = testing::service().await;
     let handler = async |_: Received<Order>| ();
-    let started = service.listener(handler).poison_queue("orders").start();
+    let started = service
+        .listener(handler)
+        .poison_queue("orders")
+        .expect("a name")
+        .start();
     let error = started.expect_err("its own").to_string();
     assert_eq!(
         error,
         "failed to start a listener on queue `orders`: the poison queue is `orders`, the queue itself; allowed is another queue; set one with \
          `poison_queue`, such as `orders-poison`"
     );
-    let accepted = service.accept::<Order>().poison_queue("orders").await;
+    let accepted = service
+        .accept::<Order>()
+        .poison_queue("orders")
+        .expect("a name")
+        .await;
     let error = accepted.expect_err("its own").to_string();
     assert!(
         error.starts_with("failed to accept from queue `orders`: the poison queue is `orders`"),
@@ -62,7 +70,11 @@ async fn no_queue_is_its_own_poison_queue() {
     let error = error.expect_err("its own").to_string();
     assert!(error.contains("such as `broken-poison`"), "{error}");
     broken.accept().await.expect_err("its own");
-    let accept = broken.accept().create_queue().poison_queue("broken-twice");
+    let accept = broken
+        .accept()
+        .create_queue()
+        .poison_queue("broken-twice")
+        .expect("a name");
     assert!(accept.await.expect("another one").is_none());
 }
 
@@ -318,7 +330,7 @@ async fn a_queue_name_without_room_for_the_suffix_needs_a_poison_queue() {
     long.accept().create_queue().await.expect_err("too long");
 
     long.submit(order(1)).await.expect("submitted");
-    let accept = long.accept().poison_queue("others-poison");
+    let accept = long.accept().poison_queue("others-poison").expect("a name");
     let delivery = accept.await.expect("no error").expect("a message");
     delivery.reject("no").await.expect("moved");
     assert_eq!(count(&service, "others-poison").await, 1);

@@ -82,12 +82,15 @@ async fn hook(log: Log, hook: Received<Hook>) {
 }
 
 fn router(service: &TestService, log: &Log) -> Router {
-    let router = service.router("tasks").handle_with(log.clone(), resize);
+    let router = service
+        .router("tasks")
+        .expect("a name")
+        .handle_with(log.clone(), resize);
     router.handle_with(log.clone(), mail)
 }
 
 async fn submit<M: Message + Send + 'static>(service: &TestService, message: M) {
-    let submit = service.submit(message).to(TASKS);
+    let submit = service.submit(message).to(TASKS).expect("a name");
     assert!(submit.await.is_ok(), "it is stored");
 }
 
@@ -116,7 +119,10 @@ async fn a_router_creates_the_own_queue_of_a_type_and_no_other() {
     let service = testing::service().await;
     let log = Log::default();
     let own = router(&service, &log).start().expect("starts");
-    let other = service.router("chores").handle_with(log.clone(), mail);
+    let other = service
+        .router("chores")
+        .expect("a name")
+        .handle_with(log.clone(), mail);
     let other = other.start().expect("starts");
     tokio::time::sleep(SECOND).await;
     assert_eq!(service.queues().await.expect("listed"), [TASKS]);
@@ -150,6 +156,7 @@ async fn each_type_has_its_threshold_and_retries_in_its_way() {
         }
         let mut router = service
             .router("tasks")
+            .expect("a name")
             .handle(move |_: Received<Resize>| resize())
             .route(mail)
             .retry(RetryPolicy::fixed(SECOND));
@@ -186,6 +193,7 @@ async fn each_type_has_its_timeout_its_classifier_and_its_store() {
     let mail = Route::new(async |_: Received<Mail>| std::future::pending::<()>().await);
     let router = service
         .router("tasks")
+        .expect("a name")
         .route(resize.idempotent(store))
         .route(mail.handler_timeout(SECOND).poison_threshold(1))
         .classify(|_: &NoPicture| OnError::Reject)
@@ -211,7 +219,7 @@ async fn on_poison_is_called_for_the_messages_of_its_type_only() {
         log.add(format!("resize {number:?}"));
         None
     });
-    let router = service.router("tasks").route(resize);
+    let router = service.router("tasks").expect("a name").route(resize);
     let router = router.handle(async |_: Received<Mail>| Disposition::reject("no"));
     let listener = router.start().expect("starts");
     let drained = testing::drain([&listener]).await.expect("drained");
@@ -235,7 +243,10 @@ async fn messages_are_leased_for_as_long_as_the_longest_type_needs() {
 async fn a_kind_that_nobody_handles_waits_for_a_newer_program() {
     let (service, log) = (testing::service().await, Log::default());
     submit(&service, Mail { number: 1 }).await;
-    let old = service.router("tasks").handle_with(log.clone(), resize);
+    let old = service
+        .router("tasks")
+        .expect("a name")
+        .handle_with(log.clone(), resize);
     let old = old.start().expect("starts");
     tokio::time::sleep(3600 * SECOND).await;
     let info = old.info();
@@ -256,7 +267,10 @@ async fn a_kind_that_nobody_handles_in_time_is_poison_and_can_be_redriven() {
     let (service, log) = (testing::service().await, Log::default());
     submit(&service, Mail { number: 1 }).await;
     let start = Instant::now();
-    let old = service.router("tasks").handle_with(log.clone(), resize);
+    let old = service
+        .router("tasks")
+        .expect("a name")
+        .handle_with(log.clone(), resize);
     let old = old.version_patience(PATIENCE).start().expect("starts");
     testing::drain([&old]).await.expect("drained");
     let waited = start.elapsed();
@@ -283,7 +297,10 @@ async fn a_listener_of_one_type_takes_another_kind_for_poison_and_a_router_does_
     for is_router in [false, true] {
         let (service, log) = (with_both().await, Log::default());
         let listener = if is_router {
-            let router = service.router("tasks").handle_with(log.clone(), resize);
+            let router = service
+                .router("tasks")
+                .expect("a name")
+                .handle_with(log.clone(), resize);
             router.start()
         } else {
             service.listener_with(log.clone(), resize).start()
@@ -312,7 +329,10 @@ async fn two_handlers_of_the_same_messages_are_refused() {
     let (service, log) = (testing::service().await, Log::default());
     let twice = router(&service, &log).handle_with(log.clone(), mail);
     let alias = router(&service, &log).handle(async |_: Received<Letter>| ());
-    let bare = service.router("tasks").handle_with(log.clone(), hook);
+    let bare = service
+        .router("tasks")
+        .expect("a name")
+        .handle_with(log.clone(), hook);
     let bare = bare.handle(async |_: Received<Call>| ());
     for (router, expected) in [
         (
@@ -335,18 +355,29 @@ async fn two_handlers_of_the_same_messages_are_refused() {
         );
         assert!(error.to_string().ends_with(expected), "{error}");
     }
-    let error = service.router("tasks").start().expect_err("refused");
+    let error = service
+        .router("tasks")
+        .expect("a name")
+        .start()
+        .expect_err("refused");
     assert!(matches!(error.kind, StartErrorKind::NoHandler), "{error}");
-    let unnamed = service.router("No Name").handle_with(log, mail);
-    let error = unnamed.start().expect_err("refused");
-    assert!(matches!(error.kind, StartErrorKind::Queue(_)), "{error}");
+    let error = service.router("No Name").map(drop).expect_err("refused");
+    assert_eq!(
+        error.kind(),
+        queue_runtime::name::InvalidNameKind::Character('N', 0)
+    );
 }
 
 /// The table in the guide to listeners.
 #[tokio::test(start_paused = true)]
 async fn consumers_of_one_queue_take_the_same_kinds() {
     let (service, log) = (testing::service().await, Log::default());
-    let one = || service.router("tasks").handle_with(log.clone(), resize);
+    let one = || {
+        service
+            .router("tasks")
+            .expect("a name")
+            .handle_with(log.clone(), resize)
+    };
     let both = || router(&service, &log);
     let listener = || service.listener_with(log.clone(), resize);
     let accept = async || service.accept::<Resize>().await;
@@ -405,19 +436,23 @@ async fn consumers_of_one_queue_take_the_same_kinds() {
 async fn lanes_blocking_handlers_and_until_empty_work_with_routers() {
     let (service, log) = (with_both().await, Log::default());
     let blocks = log.clone();
-    let urgent = service.router("urgent").handle(blocking({
+    let urgent = service.router("urgent").expect("a name").handle(blocking({
         let log = log.clone();
         move |mail: Received<Mail>| log.add(format!("urgent mail {}", mail.number))
     }));
     let urgent = urgent.handle_with(log.clone(), resize).create_queue();
-    let bulk = service
-        .router("tasks")
-        .handle(blocking(move |mail: Received<Mail>| {
-            blocks.add(format!("bulk mail {}", mail.number));
-        }));
+    let bulk =
+        service
+            .router("tasks")
+            .expect("a name")
+            .handle(blocking(move |mail: Received<Mail>| {
+                blocks.add(format!("bulk mail {}", mail.number));
+            }));
     let bulk = bulk.handle_with(log.clone(), resize).until_empty();
     let to_urgent = service.submit(Mail { number: 2 });
-    let to_urgent = to_urgent.to(QueueName::from_static("urgent"));
+    let to_urgent = to_urgent
+        .to(QueueName::from_static("urgent"))
+        .expect("a name");
     to_urgent.await.expect("submitted");
     let lanes = Lanes::new(4).lane(3, urgent.until_empty()).lane(1, bulk);
     let lanes = lanes.start().expect("starts");

@@ -185,7 +185,11 @@ async fn poisoned_released_and_redriven_messages_wake_their_consumers() {
     let mut handled = Handled::none();
     let listeners = listen(&service, &handled);
     let poison = service.queue_named::<Step>("steps-poison").expect("a name");
-    let waiting = poison.accept().poison_queue("worse").wait(HOUR);
+    let waiting = poison
+        .accept()
+        .poison_queue("worse")
+        .expect("a name")
+        .wait(HOUR);
     let waiting = tokio::spawn(waiting.into_future());
     sleep(SECOND).await;
 
@@ -196,7 +200,11 @@ async fn poisoned_released_and_redriven_messages_wake_their_consumers() {
     let poisoned = poisoned.expect("no error").expect("a poison message");
     assert_eq!(started.elapsed(), Duration::ZERO);
 
-    let waiting = poison.accept().poison_queue("worse").wait(HOUR);
+    let waiting = poison
+        .accept()
+        .poison_queue("worse")
+        .expect("a name")
+        .wait(HOUR);
     let waiting = tokio::spawn(waiting.into_future());
     sleep(SECOND).await;
     let started = Instant::now();

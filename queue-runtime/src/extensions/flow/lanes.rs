@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_core::{InvalidName, QueueName};
 use tokio::sync::Semaphore;
 
 use crate::extensions::flow::shared_room::SharedRoom;
@@ -48,11 +49,11 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// let service = testing::service().await;
 /// let orders = Lanes::new(32)
 ///     .lane(9, service.listener(ship))
-///     .lane(1, service.queue_named(BULK.as_str())?.listener(ship).create_queue())
+///     .lane(1, service.queue_named(BULK)?.listener(ship).create_queue())
 ///     .start()?;
 ///
 /// service.submit(Order { number: 1 }).await?;
-/// service.submit_all((2..100).map(|number| Order { number })).to(BULK).await?;
+/// service.submit_all((2..100).map(|number| Order { number })).to(BULK)?.await?;
 /// # testing::drain(orders.listeners()).await?;
 /// # assert_eq!(orders.listeners()[1].info().completed, 98);
 /// orders.shutdown(Duration::from_secs(30)).await;
@@ -96,10 +97,7 @@ impl<M> Lanes<M> {
         self.check()
             .map_err(|kind| StartError { queue: None, kind })?;
         // The same one in all processes, in whichever order they add the lanes.
-        let queues = self
-            .lanes
-            .iter()
-            .filter_map(|(_, listener)| listener.queue.as_ref().ok());
+        let queues = self.lanes.iter().map(|(_, listener)| &listener.queue);
         let first = queues.min().cloned();
         for (_, listener) in &mut self.lanes {
             let parts = listener.parts.iter_mut().map(|part| &mut part.options);
@@ -142,10 +140,7 @@ impl<M> Lanes<M> {
                 other.queue == listener.queue && Arc::ptr_eq(&other.context, &listener.context)
             };
             if self.lanes[..at].iter().any(same) {
-                return Err(match &listener.queue {
-                    Ok(queue) => StartErrorKind::SameQueue(queue.clone()),
-                    Err(invalid) => StartErrorKind::Queue(invalid.clone()),
-                });
+                return Err(StartErrorKind::SameQueue(listener.queue.clone()));
             }
         }
         Ok(())
@@ -184,7 +179,7 @@ impl<M> fmt::Debug for Lanes<M> {
 /// for lane in lanes.listeners() {
 ///     println!("{}: {} in flight", lane.queue(), lane.info().in_flight);
 /// }
-/// let bulk = lanes.listener("order-bulk").expect("it is one of them");
+/// let bulk = lanes.listener("order-bulk")?.expect("it is one of them");
 /// bulk.pause(); // for the night
 ///
 /// for report in lanes.shutdown(Duration::from_secs(30)).await {
@@ -204,11 +199,17 @@ impl LanesHandle {
         &self.listeners
     }
 
-    /// Returns the listener of this queue.
-    #[must_use]
-    pub fn listener(&self, queue: &str) -> Option<&ListenerHandle> {
+    /// Returns the listener of this queue, if one of the lanes is for the queue.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn listener(
+        &self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Option<&ListenerHandle>, InvalidName> {
+        let queue = queue.try_into().map_err(Into::into)?;
         let mut listeners = self.listeners.iter();
-        listeners.find(|listener| listener.queue().as_str() == queue)
+        Ok(listeners.find(|listener| *listener.queue() == queue))
     }
 
     /// Stops all lanes side by side, as [`ListenerHandle::shutdown`] does, and returns their reports in the order in

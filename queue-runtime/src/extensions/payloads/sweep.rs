@@ -8,7 +8,7 @@ use queue_core::clock::Clock;
 use queue_core::internal::debug_fields;
 use queue_core::payload_store::StoredObject;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
+use queue_core::{Error, ErrorKind, InvalidName, Operation, QueueName, Result, Timestamp};
 
 use super::place::{DATA, DONE, IDENTITY, KEPT, PayloadPlace};
 use crate::kernel::clock::Pace;
@@ -107,9 +107,17 @@ impl Sweep {
     ///
     /// The queues are read twice, in this order, with a minute in between. The sweep fails if a cleared queue has a
     /// message, visible or not. A payload is deleted if it was there for an hour before the first read.
-    pub fn cleared(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
-        self.cleared.extend(queues);
-        self
+    ///
+    /// # Errors
+    /// [`InvalidName`] for the first of `queues` that is not a valid queue name.
+    pub fn cleared(
+        mut self,
+        queues: impl IntoIterator<Item: TryInto<QueueName, Error: Into<InvalidName>>>,
+    ) -> Result<Self, InvalidName> {
+        for queue in queues {
+            self.cleared.push(queue.try_into().map_err(Into::into)?);
+        }
+        Ok(self)
     }
 
     /// Sets for how long marks are kept. The default is 30 days. A copy of a message that comes after that, as by a redrive

@@ -9,7 +9,7 @@ use queue_core::backend::ConditionalPuts;
 use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
-use queue_core::{Message, QueueName};
+use queue_core::{InvalidName, Message, QueueName};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -85,9 +85,15 @@ impl<M: Message> Schedule<M> {
     }
 
     /// Sets the queue of the messages. The default is that of the type.
-    pub fn to(mut self, queue: QueueName) -> Self {
-        self.queue = queue;
-        self
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn to(
+        mut self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Self, InvalidName> {
+        self.queue = queue.try_into().map_err(Into::into)?;
+        Ok(self)
     }
 
     /// Sets what is done about missed ticks. The default is [`Missed::Once`].

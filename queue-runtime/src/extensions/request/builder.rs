@@ -9,7 +9,8 @@ use queue_core::envelope::TraceContext;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
 use queue_core::{
-    Envelope, InvalidId, Message, MessageId, MessageType, Outcome, QueueName, RequestId,
+    Envelope, InvalidId, InvalidName, Message, MessageId, MessageType, Outcome, QueueName,
+    RequestId,
 };
 
 use super::error::{RequestError, RequestErrorKind};
@@ -178,9 +179,15 @@ impl<M, R> Request<M, R> {
     }
 
     /// Sets the queue of the message, as [`Submit::to`] does.
-    pub fn to(mut self, queue: QueueName) -> Self {
-        self.submit = self.submit.to(queue);
-        self
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn to(
+        mut self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Self, InvalidName> {
+        self.submit = self.submit.to(queue)?;
+        Ok(self)
     }
 
     /// Sets the request id. The default is a new UUID of version 7.

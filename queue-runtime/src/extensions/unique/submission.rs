@@ -154,7 +154,7 @@ impl<M> Submit<M> {
     /// let day = Duration::from_secs(24 * 60 * 60);
     /// let submit = || service.submit(Reminder { customer: 7 }).unique_for(day).unique_scope("reminders");
     /// let first = submit().await?;
-    /// let second = submit().to(BULK).await?;
+    /// let second = submit().to(BULK)?.await?;
     /// assert!(second.duplicate && second.queue == first.queue);
     /// # Ok(())
     /// # }

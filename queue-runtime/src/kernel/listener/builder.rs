@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::idempotency::ResultStore;
-use queue_core::{InvalidName, Message, MessageType, QueueName};
+use queue_core::{Message, MessageType, QueueName};
 use tokio::sync::broadcast;
 
 use super::capacity::threads::{self, StartThread};
@@ -50,7 +50,7 @@ pub struct ListenerBuilder<M> {
     pub(crate) parts: Vec<Part>,
     /// Whether events of other kinds are left to newer programs.
     pub(super) is_router: bool,
-    pub(crate) queue: Result<QueueName, InvalidName>,
+    pub(crate) queue: QueueName,
     pub(crate) options: Options,
     /// Around all handlers, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
@@ -97,7 +97,7 @@ impl<M> ListenerBuilder<M> {
     pub(crate) fn new(
         context: Arc<Context>,
         listeners: Arc<Listeners>,
-        queue: Result<QueueName, InvalidName>,
+        queue: QueueName,
         missing: MissingQueue,
         handler: Option<ErasedHandler>,
     ) -> Self {

@@ -53,7 +53,7 @@ use crate::kernel::receive::{
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
 /// let listener = service
-///     .router("tasks")
+///     .router("tasks")?
 ///     .handle(resize)
 ///     .route(Route::new(send_mail).retry(RetryPolicy::fixed(Duration::from_secs(60))))
 ///     .max_in_flight(64)
@@ -91,7 +91,7 @@ pub enum Several {}
 ///     .poison_threshold(10)
 ///     .retry(RetryPolicy::fixed(Duration::from_secs(5)))
 ///     .handler_timeout(Duration::from_secs(60));
-/// let listener = service.router("order").route(orders).start()?;
+/// let listener = service.router("order")?.route(orders).start()?;
 /// # listener.shutdown(Duration::ZERO).await;
 /// # Ok(())
 /// # }
@@ -223,7 +223,7 @@ impl ListenerBuilder<Several> {
             key,
             ..
         } = route;
-        if self.queue.as_ref() == Ok(&M::TYPE.queue()) {
+        if self.queue == M::TYPE.queue() {
             self.options.missing_queue = MissingQueue::Create;
         }
         let part = Part::new(handler, options, layers);

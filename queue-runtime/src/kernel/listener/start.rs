@@ -32,17 +32,20 @@ impl<M> ListenerBuilder<M> {
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
     /// listener of this service handles messages of other kinds on the queue and has not stopped, the service was
-    /// shut down, or there is no current Tokio runtime with a timer. Of a [`Router`](super::Router) also if the name of the
-    /// queue is invalid, there is no handler, or two take the same messages.
+    /// shut down, or there is no current Tokio runtime with a timer. Of a [`Router`](super::Router) also if there is no
+    /// handler, or two take the same messages.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         self.start_in(None)
     }
 
     /// Starts the listener, which shares its room in flight if it has a lane.
     pub(crate) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
-        let queue = self.queue.clone().ok();
+        let queue = self.queue.clone();
         let started = self.try_start(lane);
-        started.map_err(|kind| StartError { queue, kind })
+        started.map_err(|kind| StartError {
+            queue: Some(queue),
+            kind,
+        })
     }
 
     fn try_start(self, lane: Option<Lane>) -> Result<ListenerHandle, StartErrorKind> {
@@ -59,7 +62,7 @@ impl<M> ListenerBuilder<M> {
         if !has_timer(&*self.context.clock) {
             return Err(StartErrorKind::NoTimer);
         }
-        let queue = self.queue.map_err(StartErrorKind::Queue)?;
+        let queue = self.queue;
         let routing = Routing {
             context: &self.context,
             queue: &queue,
@@ -295,17 +298,17 @@ fn check(types: &[MessageType]) -> Result<(), StartErrorKind> {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = QueueService::connect("memory:").await?;
-/// match service.listener(ship).poison_queue("Order_Poison").start() {
-///     Err(StartError { kind: StartErrorKind::PoisonQueue(invalid), .. }) => eprintln!("{invalid}"),
+/// match service.listener(ship).poison_threshold(0).start() {
+///     Err(StartError { kind: StartErrorKind::Setting(invalid), .. }) => eprintln!("{invalid}"),
 ///     Err(error) => return Err(error.into()),
-///     Ok(listener) => unreachable!("{listener:?} has an invalid poison queue"),
+///     Ok(listener) => unreachable!("{listener:?} has an invalid poison threshold"),
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[non_exhaustive]
 pub struct StartError {
-    /// The queue. `None` if its name is invalid, or what is wrong is with the [lanes](crate::listener::Lanes).
+    /// The queue. `None` if what is wrong is with the [lanes](crate::listener::Lanes).
     pub queue: Option<QueueName>,
     /// What is wrong.
     pub kind: StartErrorKind,
@@ -315,15 +318,12 @@ pub struct StartError {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartErrorKind {
-    /// The name of the poison queue is invalid.
+    /// The name of the queue leaves no room for the suffix of the poison queue's name, and no other poison queue is set.
     #[error(transparent)]
     PoisonQueue(#[from] InvalidName),
     /// A setting is outside its allowed range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
-    /// The name of the queue of a [`Router`](super::Router) is invalid.
-    #[error(transparent)]
-    Queue(InvalidName),
     /// A [`Router`](super::Router) has no handler.
     #[error("the router has no handler; add one with `handle`")]
     NoHandler,

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use queue_core::QueueName;
+use queue_core::{InvalidName, QueueName};
 use serde::{Deserialize, Serialize};
 
 /// The kind of a storage transaction. The name of a kind in configuration files and metrics is in snake case:
@@ -237,12 +237,16 @@ impl MeterReading {
     }
 
     /// Returns the transactions on a queue. All zero if the queue is not [listed](Self::queues).
-    #[must_use]
-    pub fn queue(&self, name: &str) -> TransactionCounts {
-        let named = self.queues.iter().find(|(queue, _)| queue.as_str() == name);
-        named
-            .map(|(_, transactions)| *transactions)
-            .unwrap_or_default()
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `name` is not a valid queue name.
+    pub fn queue(
+        &self,
+        name: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<TransactionCounts, InvalidName> {
+        let name = name.try_into().map_err(Into::into)?;
+        let transactions = self.queues.get(&name).copied();
+        Ok(transactions.unwrap_or_default())
     }
 
     /// Returns the queues with their transactions, sorted by name.

@@ -140,11 +140,13 @@ impl Options {
     ) -> Result<Consumer, E> {
         self.config.check(capabilities)?;
         let poison_queue = match (&self.config.poison_queue, serves.poison_queue()) {
-            (Some(name), _) => name.parse().map(Some),
-            (None, Some(name)) => Ok(Some(name)),
-            (None, None) => queue.check_poison().map(|()| None),
+            (Some(name), _) => Some(name.clone()),
+            (None, Some(name)) => Some(name),
+            (None, None) => {
+                queue.check_poison()?;
+                None
+            }
         };
-        let poison_queue = poison_queue?;
         if let Some(poison_queue) = &poison_queue {
             InvalidSetting::poison_queue_of(&queue, poison_queue)?;
         }
@@ -269,9 +271,15 @@ macro_rules! consumer_setters {
         }
 
         /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
-        pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
-            self.options.config.poison_queue = Some(name.into());
-            self
+        ///
+        /// # Errors
+        /// [`InvalidName`](queue_core::InvalidName) if `name` is not a valid queue name.
+        pub fn poison_queue(
+            mut self,
+            name: impl TryInto<queue_core::QueueName, Error: Into<queue_core::InvalidName>>,
+        ) -> Result<Self, queue_core::InvalidName> {
+            self.options.config.poison_queue = Some(name.try_into().map_err(Into::into)?);
+            Ok(self)
         }
 
         /// Creates the queue if it does not exist, instead of waiting for it or failing. The default for a type's own

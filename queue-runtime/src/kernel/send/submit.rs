@@ -12,7 +12,8 @@ use queue_core::envelope::TraceContext;
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::debug_fields;
 use queue_core::{
-    ClientId, EncodeError, Error, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
+    ClientId, EncodeError, Error, InvalidId, InvalidName, Message, MessageId, Outcome, QueueName,
+    RequestId,
 };
 use tracing::{Instrument as _, Span};
 
@@ -167,6 +168,11 @@ impl<M> Submit<M> {
     }
 
     /// Asks for a reply on this queue.
+    pub(crate) fn on(mut self, queue: QueueName) -> Self {
+        self.queue = queue;
+        self
+    }
+
     pub(crate) fn replying_to(mut self, queue: QueueName) -> Self {
         self.chosen().reply_to = Some(queue);
         self
@@ -209,17 +215,22 @@ impl<M> Submit<M> {
     /// const BULK: QueueName = QueueName::from_static("orders-bulk"); // checked when it is compiled
     ///
     /// let service = testing::service().await;
-    /// let submitted = service.submit(Order { number: 7 }).to(BULK).await?;
+    /// let submitted = service.submit(Order { number: 7 }).to(BULK)?.await?;
     /// assert_eq!(submitted.queue, BULK);
     ///
-    /// let region: QueueName = "orders-europe".parse()?; // checked here
-    /// service.submit(Order { number: 8 }).to(region).await?;
+    /// service.submit(Order { number: 8 }).to("orders-europe")?.await?; // checked by `to`
     /// # Ok(())
     /// # }
     /// ```
-    pub fn to(mut self, queue: QueueName) -> Self {
-        self.queue = queue;
-        self
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn to(
+        mut self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Self, InvalidName> {
+        self.queue = queue.try_into().map_err(Into::into)?;
+        Ok(self)
     }
 
     /// Sets the message id. The default is a new UUID of version 7.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use queue_core::backend::OpOutcome;
 use queue_core::clock::BoxFuture;
-use queue_core::{Error, ErrorKind, Message, MessageType, Operation, Outcome, QueueName};
+use queue_core::{
+    Error, ErrorKind, InvalidName, Message, MessageType, Operation, Outcome, QueueName,
+};
 use tracing::Instrument as _;
 
 use super::error::{SubmitAllError, SubmitErrorKind};
@@ -77,8 +79,15 @@ impl<M> SubmitAll<M> {
     }
 
     /// Sets the queue of all the messages, as [`Submit::to`] does.
-    pub fn to(self, queue: QueueName) -> Self {
-        self.each(|submission| submission.to(queue.clone()))
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn to(
+        self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Self, InvalidName> {
+        let queue = queue.try_into().map_err(Into::into)?;
+        Ok(self.each(|submission| submission.on(queue.clone())))
     }
 
     /// Sets the request id of all the messages. By default each has a different one.

@@ -107,7 +107,7 @@ config! {
         /// See [`ListenerBuilder::poison_threshold`](crate::ListenerBuilder::poison_threshold).
         pub poison_threshold: Option<u32>,
         /// See [`ListenerBuilder::poison_queue`](crate::ListenerBuilder::poison_queue).
-        pub poison_queue: Option<String>,
+        pub poison_queue: Option<QueueName>,
         /// See [`ListenerBuilder::version_patience`](crate::ListenerBuilder::version_patience).
         #[serde(with = "friendly::optional")]
         pub version_patience: Option<Duration>,

@@ -86,7 +86,12 @@ async fn nobody_else_creates_a_reply_queue() {
     let mut bank = Bank::open().await;
     let name = format!("queue-replies-{}", "0".repeat(32));
     let queue: QueueName = name.parse().expect("a name");
-    let submit = || bank.service.submit(notice("lost")).to(queue.clone());
+    let submit = || {
+        bank.service
+            .submit(notice("lost"))
+            .to(queue.clone())
+            .expect("a name")
+    };
     let (outside, inside) = (submit(), submit());
     let refused = outside.encode_for_outbox().expect_err("a reply queue");
     let SubmitErrorKind::Storage(error) = refused.kind else {

@@ -113,9 +113,7 @@ async fn a_lease_that_was_lost_costs_only_its_message() {
 async fn what_cannot_be_handled_is_put_aside_and_the_others_are_accepted() {
     let service = with_orders(0..3).await;
     let job = service.submit(Job { mood: Mood::Good });
-    job.to("orders".parse().expect("a name"))
-        .await
-        .expect("submitted");
+    job.to("orders").expect("a name").await.expect("submitted");
     let orders = service.accept_many::<Order>(8).await.expect("accepted");
     assert_eq!(numbers(&orders), [0, 1, 2]);
     let aside = poison(&service, "orders-poison").await;
@@ -130,7 +128,7 @@ async fn what_cannot_be_settled_is_an_error_only_if_there_is_nothing_else() {
         let (service, faults) = testing::service_with_faults().await;
         let job = service.submit(Job { mood: Mood::Good });
         let queue: QueueName = "orders".parse().expect("a name");
-        job.to(queue).await.expect("submitted");
+        job.to(queue).expect("a name").await.expect("submitted");
         if orders > 0 {
             let submitted = service.submit_all((0..orders).map(order)).await;
             submitted.expect("submitted");

@@ -265,7 +265,10 @@ async fn the_retry_policy_of_an_accept_decides_the_delay_after_a_failure() {
 async fn the_poison_queue_of_an_accept_gets_its_rejected_messages() {
     let service = testing::service().await;
     service.submit(order(1)).await.expect("submitted");
-    let accept = service.accept::<Order>().poison_queue("broken-orders");
+    let accept = service
+        .accept::<Order>()
+        .poison_queue("broken-orders")
+        .expect("a name");
     let delivery = accept.await.expect("no error").expect("a message");
     delivery.reject("out of stock").await.expect("settled");
     let poisoned = poison(&service, "broken-orders").await;

@@ -212,12 +212,17 @@ async fn messages_of_a_router_are_counted_by_kind() {
     let orders = (0..3).map(|number| Order { number });
     service.submit_all(orders).await.expect("submitted");
     let bills = (0..2).map(|order| Bill { order });
-    let submitted = service.submit_all(bills).to(queue.clone()).await;
+    let submitted = service
+        .submit_all(bills)
+        .to(queue.clone())
+        .expect("a name")
+        .await;
     submitted.expect("submitted");
-    let report = service.submit(Report {}).to(queue);
+    let report = service.submit(Report {}).to(queue).expect("a name");
     report.await.expect("submitted");
     let router = service
         .router("orders")
+        .expect("a name")
         .handle(async |_: Received<Order>| ())
         .handle(async |_: Received<Bill>| Disposition::reject("no"));
     let listener = router.start().expect("starts");

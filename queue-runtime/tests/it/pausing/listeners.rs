@@ -147,6 +147,7 @@ async fn every_kind_of_listener_obeys() {
         ("a router", |service| {
             let router = service
                 .router("jobs")
+                .expect("a name")
                 .route(Route::new(async |_: Received<Job>| ()));
             router.start().expect("starts")
         }),

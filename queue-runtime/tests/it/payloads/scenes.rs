@@ -89,7 +89,11 @@ fn submit<'a>(world: &'a World, service: &'a QueueService) -> Step<'a> {
 
 fn submit_elsewhere<'a>(world: &'a World, service: &'a QueueService) -> Step<'a> {
     Box::pin(async move {
-        service.submit(film(FILM)).to(POISON).await?;
+        service
+            .submit(film(FILM))
+            .to(POISON)
+            .expect("a name")
+            .await?;
         world.acknowledge(FILM);
         Ok(())
     })
@@ -149,7 +153,7 @@ fn redrive<'a>(_: &'a World, service: &'a QueueService) -> Step<'a> {
 fn redrive_elsewhere<'a>(_: &'a World, service: &'a QueueService) -> Step<'a> {
     Box::pin(async move {
         let poisoned = service.queue::<Film>().poison()?;
-        poisoned.redrive().unrecorded_to(FILMS).run().await?;
+        poisoned.redrive().unrecorded_to(FILMS)?.run().await?;
         Ok(())
     })
 }

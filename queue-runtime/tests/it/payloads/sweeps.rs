@@ -73,7 +73,7 @@ async fn payloads_of_a_cleared_queue_are_deleted_when_it_is_empty() {
     }
     service.submit(film("cleared")).await.expect("submitted");
     tokio::time::sleep(2 * HOUR).await;
-    let cleared = || sweep(&service).cleared([FILMS, POISON]);
+    let cleared = || sweep(&service).cleared([FILMS, POISON]).expect("names");
     let error = cleared().run().await.expect_err("it has a message").error;
     assert!(
         error.to_string().contains("number of messages: 1"),
@@ -104,7 +104,12 @@ async fn what_others_put_there_is_left_and_counted() {
         .await
         .expect("created");
     tokio::time::sleep(40 * DAY).await;
-    let swept = sweep(&service).cleared([]).run().await.expect("swept");
+    let swept = sweep(&service)
+        .cleared([QueueName::from_static("none"); 0])
+        .expect("none")
+        .run()
+        .await
+        .expect("swept");
     assert_eq!((swept.examined, swept.unknown, swept.payloads), (1, 1, 0));
     assert!(world.objects().await.contains(&"data/notes.txt".to_owned()));
 }

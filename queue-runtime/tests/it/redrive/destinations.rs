@@ -24,7 +24,7 @@ async fn a_redrive_sends_only_to_its_own_queue_and_those_that_are_allowed() {
         ("slices-poison", |queue| queue.redrive(), &["slices"]),
         (
             "slices-poison",
-            |queue| queue.redrive().allow([QueueName::from_static("payments")]),
+            |queue| queue.redrive().allow(["payments"]).expect("a name"),
             &["payments", "slices"],
         ),
         ("slices", |queue| queue.redrive(), &[]),
@@ -34,7 +34,8 @@ async fn a_redrive_sends_only_to_its_own_queue_and_those_that_are_allowed() {
             |queue| {
                 queue
                     .redrive()
-                    .allow(["slices", "payments"].map(QueueName::from_static))
+                    .allow(["slices", "payments"])
+                    .expect("names")
             },
             &["payments", "slices"],
         ),
@@ -127,7 +128,7 @@ async fn nothing_is_put_on_a_reply_queue() {
                 let put = backend.put(queue.name(), NewMessage::new(body)).await;
                 put.expect("put");
             }
-            let redrive = queue.redrive().unrecorded_to(replies.clone());
+            let redrive = queue.redrive().unrecorded_to(&replies).expect("a name");
             let planned = redrive.dry_run().await.expect("planned");
             assert_eq!((planned.redriven, planned.refused), (1, 2));
             assert_eq!(redrive.run().await.expect("redriven"), planned);
@@ -162,7 +163,12 @@ async fn what_has_no_record_is_put_where_it_is_told_to() {
 
         let left = poison(&service).redrive().run().await.expect("redriven");
         assert_eq!((left.redriven, left.without_record), (0, 2));
-        let told = || poison(&service).redrive().unrecorded_to(orders.clone());
+        let told = || {
+            poison(&service)
+                .redrive()
+                .unrecorded_to(&orders)
+                .expect("a name")
+        };
         let filtered = told().error_contains("").run().await.expect("redriven");
         assert_eq!((filtered.redriven, filtered.without_record), (0, 2));
         let redriven = told().run().await.expect("redriven");

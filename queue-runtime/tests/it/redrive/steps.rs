@@ -148,7 +148,11 @@ async fn what_is_left_has_all_its_attempts() {
             .expect("a name");
         let mut deliveries = Vec::new();
         for _ in 0..3 {
-            let accept = repair.accept().poison_threshold(2).poison_queue("hopeless");
+            let accept = repair
+                .accept()
+                .poison_threshold(2)
+                .poison_queue("hopeless")
+                .expect("a name");
             deliveries.push(accept.await.expect("no error").expect("an order"));
         }
         for delivery in deliveries {
@@ -223,12 +227,16 @@ async fn what_its_own_queue_refuses_stays_and_stops_nothing() {
         let steps = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&steps);
         let others = QueueName::from_static("others");
-        let redrive = queue.redrive().allow([others]).each(move |step| {
-            let id = step.envelope.map(|envelope| envelope.id.to_string());
-            seen.lock()
-                .expect("no panic")
-                .push((id, step.outcome.clone()));
-        });
+        let redrive = queue
+            .redrive()
+            .allow([others])
+            .expect("a name")
+            .each(move |step| {
+                let id = step.envelope.map(|envelope| envelope.id.to_string());
+                seen.lock()
+                    .expect("no panic")
+                    .push((id, step.outcome.clone()));
+            });
         let redriven = redrive.run().await.expect("redriven");
         assert_eq!((redriven.redriven, redriven.refused), (2, 2));
         assert_eq!(count(&service, "orders-poison").await, 2);

@@ -182,7 +182,11 @@ async fn a_reply_to_an_instance_that_is_gone_is_dropped() {
 async fn nobody_creates_a_reply_queue_for_another() {
     let service = testing::service().await;
     let queue = QueueName::random_reply_queue();
-    let submitted = service.submit(Answer { number: 1 }).to(queue).await;
+    let submitted = service
+        .submit(Answer { number: 1 })
+        .to(queue)
+        .expect("a name")
+        .await;
     let error = submitted.expect_err("it does not exist");
     let missing = |error: &queue_runtime::Error| error.kind() == ErrorKind::QueueNotFound;
     assert!(matches!(&error.kind, SubmitErrorKind::Storage(error) if missing(error)));

@@ -252,9 +252,7 @@ async fn a_shutdown_of_the_service_stops_its_schedules() {
     let hourly = service.schedule("hourly", every(HOUR), |at| Tick { at });
     hourly.start().expect("starts");
     let busy = service.schedule("busy", every(HOUR), |at| Tick { at });
-    busy.to("busy".parse().expect("a name"))
-        .start()
-        .expect("starts");
+    busy.to("busy").expect("a name").start().expect("starts");
     sleep(SECOND).await;
     // The submissions under way last longer than the grace period.
     faults.fail_every(Operation::Put, Fault::Stalled);
@@ -349,7 +347,8 @@ async fn what_cannot_be_scheduled_is_refused() {
     let queue: QueueName = "elsewhere".parse().expect("a name");
     let schedule = service
         .schedule("report", every(HOUR), |at| Tick { at })
-        .to(queue.clone());
+        .to(queue.clone())
+        .expect("a name");
     let schedule = schedule.start().expect("starts");
     sleep(HOUR + MINUTE).await;
     assert_eq!(service.submitted::<Tick>()[0].queue(), &queue);

@@ -90,7 +90,9 @@ async fn an_unanswered_completion_is_not_reported_as_one_with_other_follow_ups()
     let other = Disposition::complete().then(&Invoice { parcel: 2 });
     let later = FollowUp::new(&Invoice { parcel: 1 }).with_delay(LEASE);
     let elsewhere = "invoices-bulk".parse().expect("a name");
-    let elsewhere = FollowUp::new(&Invoice { parcel: 1 }).with_queue(elsewhere);
+    let elsewhere = FollowUp::new(&Invoice { parcel: 1 })
+        .with_queue(elsewhere)
+        .expect("a name");
     let [later, elsewhere] =
         [later, elsewhere].map(|one| Disposition::complete().then_follow_up(one));
     for second in [other, later, elsewhere] {

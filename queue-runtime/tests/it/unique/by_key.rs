@@ -59,11 +59,19 @@ async fn the_second_of_a_key_returns_the_receipt_of_the_first() {
     assert!(
         !submit(1)
             .to(ELSEWHERE)
+            .expect("a name")
             .await
             .expect("another queue")
             .duplicate
     );
-    assert!(submit(1).to(ELSEWHERE).await.expect("answered").duplicate);
+    assert!(
+        submit(1)
+            .to(ELSEWHERE)
+            .expect("a name")
+            .await
+            .expect("answered")
+            .duplicate
+    );
     service.submit(order(1)).await.expect("unconditional");
     assert_eq!(
         (
@@ -180,7 +188,12 @@ async fn a_follow_up_that_a_handler_submits_is_unique_too() {
             number: 7,
             note: String::new(),
         };
-        let submitted = received.submit(next).to(ELSEWHERE).unique_for(HOUR).await;
+        let submitted = received
+            .submit(next)
+            .to(ELSEWHERE)
+            .expect("a name")
+            .unique_for(HOUR)
+            .await;
         submitted.expect("submitted");
     }
     let service = testing::service().await;
@@ -293,7 +306,11 @@ async fn a_released_key_is_submitted_again() {
     assert!(!second.duplicate && second.id != first.id);
     assert_eq!(count(&service, "orders").await, 2, "the first stays");
 
-    let elsewhere = service.submit(order(1)).to(ELSEWHERE).release_unique();
+    let elsewhere = service
+        .submit(order(1))
+        .to(ELSEWHERE)
+        .expect("a name")
+        .release_unique();
     assert!(!elsewhere.await.expect("answered"), "another queue");
     let scope = service.submit(order(1)).unique_scope("orders");
     assert!(
@@ -343,13 +360,17 @@ async fn a_scope_spans_queues_and_is_independent_of_them() {
     let recorded = || service.submit(order(2)).unique_in(&store, HOUR);
     for submit in [&exact as &dyn Fn() -> _, &recorded] {
         let first = submit().unique_scope("orders").await.expect("submitted");
-        let second = submit().unique_scope("orders").to(ELSEWHERE).await;
+        let second = submit()
+            .unique_scope("orders")
+            .to(ELSEWHERE)
+            .expect("a name")
+            .await;
         let second = second.expect("answered");
         assert!(second.duplicate);
         assert_eq!((second.id, second.queue), (first.id, first.queue));
         for other in [
             submit(),
-            submit().to(ELSEWHERE),
+            submit().to(ELSEWHERE).expect("a name"),
             submit().unique_scope("others"),
         ] {
             assert!(!other.await.expect("submitted").duplicate);
@@ -357,7 +378,11 @@ async fn a_scope_spans_queues_and_is_independent_of_them() {
     }
     let released = exact().unique_scope("orders").release_unique();
     assert!(released.await.expect("answered"));
-    let submitted = exact().unique_scope("orders").to(ELSEWHERE).await;
+    let submitted = exact()
+        .unique_scope("orders")
+        .to(ELSEWHERE)
+        .expect("a name")
+        .await;
     assert!(!submitted.expect("submitted").duplicate);
 
     let aimless = service.submit(order(3)).unique_scope("orders");

@@ -354,7 +354,11 @@ async fn a_key_does_not_outlive_its_message() {
         // And one of another queue of the scope.
         let lanes = || unique(&service, 2).unique_scope("lanes");
         let lane = QueueName::from_static("orders-bulk");
-        let first = lanes().to(lane.clone()).await.expect("submitted");
+        let first = lanes()
+            .to(lane.clone())
+            .expect("a name")
+            .await
+            .expect("submitted");
         assert!(lanes().await.expect("answered").duplicate);
         let bulk = service.any_queue(lane.as_str()).expect("a name");
         bulk.delete().await.expect("deleted");

@@ -38,11 +38,11 @@ pub(crate) async fn run(payloads: Payloads, session: &Session) -> Result<()> {
             "give --payload-container or --payload-folder; without a store, in memory and on SQLite, payloads are deleted with their messages",
         )
     })?;
-    let sweep = || -> Sweep {
-        let sweep = store.sweep().cleared(arguments.cleared.iter().cloned());
-        sweep.mark_retention(arguments.mark_retention)
+    let sweep = || -> Result<Sweep> {
+        let sweep = store.sweep().cleared(&arguments.cleared)?;
+        Ok(sweep.mark_retention(arguments.mark_retention))
     };
-    let wanted = sweep().dry_run().await;
+    let wanted = sweep()?.dry_run().await;
     let wanted = wanted.map_err(|error| Failure::new(Exit::Failed, format!("{error:?}")))?;
     let described = in_words(&wanted);
     if arguments.dry_run {
@@ -56,7 +56,7 @@ pub(crate) async fn run(payloads: Payloads, session: &Session) -> Result<()> {
     session.confirm(&format!("Delete {described}?"))?;
     let bar = Bar::new("sweeping", Some(total));
     let handle = bar.handle();
-    let swept = sweep().each(move |_| handle.inc(1)).run().await;
+    let swept = sweep()?.each(move |_| handle.inc(1)).run().await;
     drop(bar);
     let swept = swept.map_err(|error| Failure::new(Exit::Partial, format!("{error:?}")))?;
     let sentence = format!("deleted {}", in_words(&swept));

@@ -110,7 +110,7 @@ impl From<Reason> for PoisonReason {
 impl Redrive {
     fn redrive(&self, session: &Session) -> Result<redrive::Redrive> {
         let redrive = session.queue(&self.queue)?.redrive();
-        let mut redrive = redrive.allow(self.allow.iter().cloned());
+        let mut redrive = redrive.allow(&self.allow)?;
         for id in &self.id {
             redrive = redrive.id(id);
         }
@@ -130,7 +130,7 @@ impl Redrive {
             redrive = redrive.younger_than(age);
         }
         if let Some(queue) = &self.unrecorded_to {
-            redrive = redrive.unrecorded_to(queue.clone());
+            redrive = redrive.unrecorded_to(queue)?;
         }
         if let Some(rate) = self.rate {
             redrive = redrive.interval(Duration::from_secs(1) / rate);

@@ -18,7 +18,7 @@ use queue_core::backend::{Atomicity, Browsing};
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::{between, debug_fields};
 use queue_core::wire::{Body, Event, RAW_KIND};
-use queue_core::{QueueName, Timestamp};
+use queue_core::{InvalidName, QueueName, Timestamp};
 
 use crate::kernel::context::Context;
 use crate::service::AnyQueue;
@@ -110,7 +110,7 @@ impl Redrive {
     /// messages on.
     ///
     /// ```
-    /// use queue_runtime::{Message, QueueName, testing};
+    /// use queue_runtime::{Message, testing};
     /// # use serde::{Deserialize, Serialize};
     /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -122,20 +122,28 @@ impl Redrive {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = testing::service().await;
     /// service.submit(Order { number: 7 }).await?;
-    /// let order = service.accept::<Order>().poison_queue("broken").await?.expect("just submitted");
+    /// let order = service.accept::<Order>().poison_queue("broken")?.await?.expect("just submitted");
     /// order.reject("the warehouse is closed").await?;
     ///
     /// let broken = service.any_queue("broken")?; // does not say whose poison queue it is
     /// let left = broken.redrive().run().await?;
     /// assert_eq!((left.redriven, left.not_allowed), (0, 1));
-    /// let allowed = [QueueName::new("order")?];
-    /// assert_eq!(broken.redrive().allow(allowed).run().await?.redriven, 1);
+    /// assert_eq!(broken.redrive().allow(["order"])?.run().await?.redriven, 1);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn allow(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
-        self.destinations.extend(queues);
-        self
+    ///
+    /// # Errors
+    /// [`InvalidName`] for the first of `queues` that is not a valid queue name.
+    pub fn allow(
+        mut self,
+        queues: impl IntoIterator<Item: TryInto<QueueName, Error: Into<InvalidName>>>,
+    ) -> Result<Self, InvalidName> {
+        for queue in queues {
+            self.destinations
+                .push(queue.try_into().map_err(Into::into)?);
+        }
+        Ok(self)
     }
 
     /// Redrives only the message with this [message id](queue_core::MessageId), and its copies. Repeat the call for several ids.
@@ -209,14 +217,20 @@ impl Redrive {
     /// poison.submit(Order { number: 7 }).await?; // not moved here by a consumer
     ///
     /// let orders = service.queue::<Order>().any();
-    /// poison.any().redrive().unrecorded_to(orders.name().clone()).run().await?;
+    /// poison.any().redrive().unrecorded_to(orders.name())?.run().await?;
     /// assert!(service.accept::<Order>().await?.is_some());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn unrecorded_to(mut self, queue: QueueName) -> Self {
-        self.unrecorded_to = Some(queue);
-        self
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `queue` is not a valid queue name.
+    pub fn unrecorded_to(
+        mut self,
+        queue: impl TryInto<QueueName, Error: Into<InvalidName>>,
+    ) -> Result<Self, InvalidName> {
+        self.unrecorded_to = Some(queue.try_into().map_err(Into::into)?);
+        Ok(self)
     }
 
     /// Sets the minimum time between two moves, so that their consumers are not overwhelmed: 10 ms

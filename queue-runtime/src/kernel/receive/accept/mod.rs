@@ -300,7 +300,7 @@ pub struct AcceptError {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptErrorKind {
-    /// The name of the poison queue is invalid.
+    /// The name of the queue leaves no room for the suffix of the poison queue's name, and no other poison queue is set.
     #[error(transparent)]
     PoisonQueue(#[from] InvalidName),
     /// A setting is outside its allowed range.

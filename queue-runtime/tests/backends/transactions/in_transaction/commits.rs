@@ -267,7 +267,7 @@ async fn a_router_has_transactions_beside_other_handlers() {
     let bank = Bank::in_real_time().await;
     bank.submit(1).await;
     let notices = async |_: Received<Notice>| {};
-    let router = bank.service.router("deposits");
+    let router = bank.service.router("deposits").expect("a name");
     let router = router.route(Route::new(in_transaction(deposit)).handler_timeout(GUARD));
     let listener = router.handle(notices).until_empty().start();
     let report = listener.expect("it starts").drained().await;
