@@ -88,7 +88,7 @@ async fn run(url: &str, size: u32) -> Outcome<(f64, f64)> {
     let started = Instant::now();
     for _ in 0..COUNTS {
         let count = queue.properties().await?.approximate_count;
-        if count < u64::from(size) {
+        if count < size as usize {
             return Err(format!("{count} of {size} messages are counted").into());
         }
     }

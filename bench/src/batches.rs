@@ -65,7 +65,7 @@ async fn handle(url: &str, messages: u32, in_batches: bool) -> Outcome<f64> {
         .lock()
         .map_err(|_| "a handler has panicked")?
         .query_row(count, [], |row| row.get(0))?;
-    if rows == messages && report.info.completed == u64::from(messages) {
+    if rows == messages && report.info.completed == messages as usize {
         Ok(rate)
     } else {
         Err(format!("{rows} rows of {messages}: {report:?}").into())

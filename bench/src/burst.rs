@@ -154,7 +154,7 @@ async fn burst(path: &Path, of: Listener, messages: u32, together: u32) -> Outco
     let course = watched.map_err(|_| format!("the burst is not over after {PATIENCE:?}"))??;
     submitting.await??;
     let report = listener.shutdown(Duration::from_secs(60)).await;
-    if report.info.completed == u64::from(messages) {
+    if report.info.completed == messages as usize {
         Ok(course)
     } else {
         Err(format!("not all messages were handled: {report:?}").into())

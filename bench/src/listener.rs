@@ -137,7 +137,7 @@ async fn wait(handlers: u32) -> Outcome<(Duration, Option<u32>)> {
     all_done.notified().await;
     let took = started.elapsed();
     let report = listener.shutdown(Duration::from_secs(60)).await;
-    if report.info.completed == u64::from(handlers) {
+    if report.info.completed == handlers as usize {
         Ok((took, threads))
     } else {
         Err(format!("not all messages were handled: {report:?}").into())

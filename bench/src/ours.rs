@@ -62,7 +62,7 @@ pub(crate) async fn accept_many(
     let take = move || {
         let service = service.clone();
         async move {
-            let deliveries = service.accept_many::<Parcel>(max).await?;
+            let deliveries = service.accept_many::<Parcel>(max as usize).await?;
             let taken = deliveries.len();
             Delivery::complete_all(deliveries).await?;
             Ok(u32::try_from(taken)?)

@@ -83,7 +83,7 @@ async fn listen(service: &QueueService, messages: u32) -> Outcome<f64> {
     let report = listener.shutdown(Duration::from_secs(60)).await;
     let rate = rate(messages, started);
     let completed = report.info.completed;
-    if completed != u64::from(messages) {
+    if completed != messages as usize {
         return Err(format!("{completed} of {messages} messages were handled").into());
     }
     Ok(rate)

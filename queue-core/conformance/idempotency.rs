@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// Sweeps until there is nothing to remove, and returns how much was removed.
-    async fn sweep(&self) -> u64 {
+    async fn sweep(&self) -> usize {
         let mut removed = 0;
         for _ in 0..100 {
             let swept = self.0.sweep().await.expect("sweep");

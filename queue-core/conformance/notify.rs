@@ -83,14 +83,14 @@ struct Fixture {
 struct Told {
     account: String,
     queue: QueueName,
-    messages: u64,
+    messages: usize,
     bytes: u64,
     visible_in: Duration,
 }
 
 /// Takes this many messages of each notification, and records it.
 struct Recorder {
-    takes: u64,
+    takes: usize,
     told: Mutex<Vec<Told>>,
 }
 
@@ -109,14 +109,14 @@ impl Fixture {
         Notification::new(&self.account, &ORDERS)
     }
 
-    fn subscribe(&self, takes: u64) -> (Arc<Recorder>, Box<dyn Subscription>) {
+    fn subscribe(&self, takes: usize) -> (Arc<Recorder>, Box<dyn Subscription>) {
         self.subscribe_at(&*self.client, takes)
     }
 
     fn subscribe_at(
         &self,
         client: &dyn Notifier,
-        takes: u64,
+        takes: usize,
     ) -> (Arc<Recorder>, Box<dyn Subscription>) {
         let told = Mutex::default();
         let recorder = Arc::new(Recorder { takes, told });
@@ -165,8 +165,8 @@ impl Recorder {
 }
 
 impl Subscriber for Recorder {
-    fn notified(&self, notification: &Notification<'_>) -> u64 {
-        if notification.messages != u64::MAX {
+    fn notified(&self, notification: &Notification<'_>) -> usize {
+        if notification.messages != usize::MAX {
             self.told.lock().expect("no panic").push(Told {
                 account: notification.account.to_owned(),
                 queue: notification.queue.clone(),

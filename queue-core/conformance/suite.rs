@@ -93,7 +93,7 @@ pub(super) async fn harness_itself<H: ?Sized>(harness: &H) -> &H {
 }
 
 /// How often a test is run at most.
-const MOST_RUNS: u32 = 3;
+const MOST_RUNS: usize = 3;
 
 /// Runs a test, and again if it fails while the storage stalled: leases ended meanwhile, so that the failure proves
 /// nothing.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     /// Returns how often a test is run that fails this often, and whether it failed in the end.
-    fn runs(failures: u32, stalled: bool) -> (u32, bool) {
+    fn runs(failures: usize, stalled: bool) -> (usize, bool) {
         let count = Cell::new(0);
         let test = || {
             count.set(count.get() + 1);

@@ -85,7 +85,7 @@ struct Completing {
     queue: QueueName,
     id: StorageId,
     receipt: PopReceipt,
-    dequeue_count: u32,
+    dequeue_count: usize,
     visibility: Duration,
     token: Token,
     finish: Option<Finish>,
@@ -242,12 +242,12 @@ impl Fixture {
         error
     }
 
-    async fn count(&self, queue: &QueueName) -> u64 {
+    async fn count(&self, queue: &QueueName) -> usize {
         let properties = self.backend.properties(queue).await;
         properties.expect("properties").approximate_count
     }
 
-    async fn assert_counts(&self, orders: u64, bills: u64) {
+    async fn assert_counts(&self, orders: usize, bills: usize) {
         let counts = (self.count(&ORDERS).await, self.count(&BILLS).await);
         assert_eq!(counts, (orders, bills), "orders and bills");
     }

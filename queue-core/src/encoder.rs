@@ -235,7 +235,7 @@ impl Encoder {
     /// [earlier](AttemptRecord::earlier) attempts then, because the new message's dequeue count does not know them, and
     /// `more` are added. A body that is not an event, or has no room for a record, stays as it is.
     #[must_use]
-    pub fn unpacked(self, item: &Bytes, more: u32) -> Bytes {
+    pub fn unpacked(self, item: &Bytes, more: usize) -> Bytes {
         let Body::Event(event) = Body::read(item, usize::MAX) else {
             return self.stored(item.to_vec());
         };

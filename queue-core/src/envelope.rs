@@ -89,9 +89,9 @@ crate::debug_fields!(Envelope {
 #[non_exhaustive]
 pub struct AttemptRecord {
     /// Attempts that ended in an error, a panic or a timeout.
-    pub failures: u32,
+    pub failures: usize,
     /// Receives that do not count as attempts: released at shutdown, or postponed.
-    pub forgiven: u32,
+    pub forgiven: usize,
     /// The error of the last failure.
     pub last_error: Option<String>,
     /// Whether this is the extra attempt that a message gets if earlier ones ended without a record, as when a process
@@ -105,7 +105,7 @@ pub struct AttemptRecord {
     pub progress: Option<String>,
     /// Attempts before a redrive that kept the counts. Unrecorded attempts count, but the message gets at least one
     /// further attempt.
-    pub earlier: u32,
+    pub earlier: usize,
 }
 
 /// Why a message was moved to the poison queue, and where it came from.
@@ -117,7 +117,7 @@ pub struct PoisonRecord {
     /// The error and its causes as one text, outermost first.
     pub error: Option<String>,
     /// The number of attempts made.
-    pub attempts: u32,
+    pub attempts: usize,
     /// When the message was put on its queue.
     pub first: Timestamp,
     /// When it was moved to the poison queue.

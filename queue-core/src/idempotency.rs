@@ -210,7 +210,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
         &self,
         scope: Option<&str>,
         from: Option<&PageMark>,
-        max: u32,
+        max: usize,
     ) -> Result<RecordedPage> {
         let _ = (scope, from, max);
         Err(unsupported())
@@ -282,7 +282,7 @@ impl<S: ResultStore + ?Sized> ResultStore for Arc<S> {
         &self,
         scope: Option<&str>,
         from: Option<&PageMark>,
-        max: u32,
+        max: usize,
     ) -> Result<RecordedPage> {
         (**self).list(scope, from, max).await
     }
@@ -357,7 +357,7 @@ pub enum ClaimStatus {
 #[non_exhaustive]
 pub struct Swept {
     /// The number of keys that were removed.
-    pub removed: u64,
+    pub removed: usize,
     /// Whether there may be more to remove.
     pub more: bool,
 }
@@ -468,7 +468,7 @@ impl Claim {
 impl Swept {
     /// Creates the report of a sweep.
     #[must_use]
-    pub fn new(removed: u64, more: bool) -> Self {
+    pub fn new(removed: usize, more: bool) -> Self {
         Self { removed, more }
     }
 }

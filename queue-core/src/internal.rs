@@ -194,6 +194,24 @@ pub fn json_error(error: &serde_json::Error) -> JsonError {
     JsonError::new(error)
 }
 
+/// Returns a number that was stored with its width as a count: the largest count if it is larger.
+#[must_use]
+pub fn as_count(number: impl TryInto<usize>) -> usize {
+    number.try_into().unwrap_or(usize::MAX)
+}
+
+/// Returns a count as 64 bits: the largest number if it is larger.
+#[must_use]
+pub fn as_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Returns a count as 32 bits: the largest number if it is larger.
+#[must_use]
+pub fn as_u32(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// Returns who may use a file, to follow its name in the error of a process that may not. Empty for any other error.
 #[must_use]
 pub fn file_access(path: &Path, error: &io::Error) -> String {

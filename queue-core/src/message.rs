@@ -129,7 +129,7 @@ pub struct MessageType {
     wire: Wire,
     visibility_timeout: Option<Duration>,
     time_to_live: Option<Duration>,
-    poison_threshold: Option<u32>,
+    poison_threshold: Option<usize>,
     poison_queue: Option<&'static str>,
     key_scope: KeyScope,
     compresses: bool,
@@ -301,7 +301,7 @@ impl MessageType {
     /// If it is 0.
     #[must_use]
     #[track_caller]
-    pub const fn with_poison_threshold(mut self, attempts: u32) -> Self {
+    pub const fn with_poison_threshold(mut self, attempts: usize) -> Self {
         assert!(attempts >= 1, "a poison threshold must be at least 1");
         self.poison_threshold = Some(attempts);
         self
@@ -390,7 +390,7 @@ impl MessageType {
 
     /// The number of attempts after which the message is poison.
     #[must_use]
-    pub const fn poison_threshold(&self) -> Option<u32> {
+    pub const fn poison_threshold(&self) -> Option<usize> {
         self.poison_threshold
     }
 

@@ -36,7 +36,7 @@ pub struct Notification<'a> {
     /// The queue.
     pub queue: &'a QueueName,
     /// The number of messages.
-    pub messages: u64,
+    pub messages: usize,
     /// The size of their bodies, in bytes. Zero if the sender does not know it.
     pub bytes: u64,
     /// How long after the notification the messages become visible. The delay is a duration because the clocks of
@@ -59,7 +59,7 @@ impl<'a> Notification<'a> {
 
     /// Returns a copy for this number of messages with bodies of this many bytes.
     #[must_use]
-    pub fn with_messages(mut self, messages: u64, bytes: u64) -> Self {
+    pub fn with_messages(mut self, messages: usize, bytes: u64) -> Self {
         self.messages = messages;
         self.bytes = bytes;
         self
@@ -100,7 +100,7 @@ pub trait Subscriber: Send + Sync + 'static {
     ///
     /// Returns the number of messages that the consumers woken by this can receive at once: zero if none of them
     /// was waiting. A notifier may leave out further subscribers of this process once all messages have a consumer.
-    fn notified(&self, notification: &Notification<'_>) -> u64;
+    fn notified(&self, notification: &Notification<'_>) -> usize;
 }
 
 /// A subscription to the messages of a queue. Dropping it ends it.
@@ -125,7 +125,7 @@ pub struct Pending<K>(BTreeMap<K, Count>);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// The number of messages.
-    pub messages: u64,
+    pub messages: usize,
     /// The size of their bodies, in bytes.
     pub bytes: u64,
 }

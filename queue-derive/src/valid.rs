@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) wire: Wire,
     pub(crate) visibility_timeout: Option<Duration>,
     pub(crate) time_to_live: Option<Duration>,
-    pub(crate) poison_threshold: Option<u32>,
+    pub(crate) poison_threshold: Option<usize>,
     pub(crate) poison_queue: Option<String>,
     pub(crate) key_scope: KeyScope,
     pub(crate) compress: bool,
@@ -108,6 +108,7 @@ impl Settings {
             u32::MAX,
             problems,
         );
+        let poison_threshold = poison_threshold.and_then(|attempts| usize::try_from(attempts).ok());
         let packed = attributes.packed.given().is_some();
         if packed && wire != Wire::Event {
             problems.push(&input.original.ident, Problem::PackedOf(wire.as_str()));

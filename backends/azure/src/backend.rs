@@ -300,7 +300,7 @@ impl Backend for AzureBackend {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let limits = self.limits(Operation::Receive, queue);
@@ -319,7 +319,7 @@ impl Backend for AzureBackend {
         self.call(limits, None, receive, read).await
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         let limits = self.limits(Operation::Peek, queue);
         limits.check_max(max)?;
         let peek = |client: QueueClient, method_options| async move {

@@ -206,7 +206,7 @@ impl<'a> Fields<'a> {
             .map(|text| Bytes::from(text.into_owned()))
     }
 
-    fn count(&mut self) -> Result<u32> {
+    fn count(&mut self) -> Result<usize> {
         let count = self.text("DequeueCount")?;
         count
             .parse()

@@ -9,7 +9,7 @@ use async_nats::{Client, ConnectOptions, Event};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use queue_core::QueueName;
-use queue_core::internal::LockExt as _;
+use queue_core::internal::{LockExt as _, as_count, as_u64};
 use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription,
 };
@@ -190,7 +190,7 @@ impl Shared {
             for ((account, queue, visible_in), count) in pending {
                 let millis = visible_in.as_nanos().div_ceil(1_000_000);
                 let payload = Payload {
-                    messages: count.messages,
+                    messages: as_u64(count.messages),
                     bytes: count.bytes,
                     visible_in_ms: u64::try_from(millis).unwrap_or(u64::MAX),
                 };
@@ -227,7 +227,7 @@ impl Shared {
         self.confirmed.store(losses + 1, Ordering::Release);
         let subjects: Vec<_> = self.subjects.hold().keys().cloned().collect();
         for (account, queue) in subjects {
-            let unknown = Notification::new(&account, &queue).with_messages(u64::MAX, 0);
+            let unknown = Notification::new(&account, &queue).with_messages(usize::MAX, 0);
             self.local.publish(&unknown);
         }
     }
@@ -257,7 +257,7 @@ async fn receive(
         match serde_json::from_slice::<Payload>(&message.payload) {
             Ok(payload) => {
                 let notification = Notification::new(&account, &queue)
-                    .with_messages(payload.messages, payload.bytes)
+                    .with_messages(as_count(payload.messages), payload.bytes)
                     .with_visible_in(Duration::from_millis(payload.visible_in_ms));
                 shared.local.publish(&notification);
             }
@@ -315,10 +315,10 @@ mod tests {
 
     #[test]
     fn when_something_may_have_been_missed_all_look_and_no_number_is_believed() {
-        struct Consumer(Mutex<Vec<u64>>);
+        struct Consumer(Mutex<Vec<usize>>);
 
         impl Subscriber for Consumer {
-            fn notified(&self, notification: &Notification<'_>) -> u64 {
+            fn notified(&self, notification: &Notification<'_>) -> usize {
                 self.0.hold().push(notification.messages);
                 32
             }
@@ -335,7 +335,7 @@ mod tests {
         });
         shared.confirm(0);
         for consumer in &consumers {
-            assert_eq!(*consumer.0.hold(), [u64::MAX]);
+            assert_eq!(*consumer.0.hold(), [usize::MAX]);
         }
     }
 

@@ -295,13 +295,13 @@ impl Backend for ShardedBackend {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         self.receive_from_shards(queue, max, visibility).await
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         self.capabilities
             .limits(Operation::Peek, queue)
             .check_max(max)?;
@@ -327,7 +327,7 @@ impl Backend for ShardedBackend {
         }
     }
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         self.capabilities
             .limits(Operation::Browse, queue)
             .check_max(max)?;
@@ -338,7 +338,7 @@ impl Backend for ShardedBackend {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         self.capabilities
             .limits(Operation::Browse, queue)

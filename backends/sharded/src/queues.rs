@@ -179,7 +179,7 @@ impl ShardedBackend {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         let descriptor = self.topology.for_receives().await;
         let shards = self.all_shards(&descriptor, queue, Operation::Browse)?;
@@ -199,16 +199,20 @@ impl ShardedBackend {
                 message
             }));
         }
-        messages.truncate(max as usize);
+        messages.truncate(max);
         Ok(messages)
     }
 
-    pub(crate) async fn peek_all(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    pub(crate) async fn peek_all(
+        &self,
+        queue: &QueueName,
+        max: usize,
+    ) -> Result<Vec<PeekedMessage>> {
         let descriptor = self.topology.for_receives().await;
         let shards = self.all_shards(&descriptor, queue, Operation::Peek)?;
         let mut messages = Vec::new();
         for (number, shard) in (0..).zip(&shards) {
-            let room = max.saturating_sub(messages.len() as u32);
+            let room = max.saturating_sub(messages.len());
             if room == 0 && number > 0 {
                 break;
             }
@@ -229,7 +233,7 @@ impl ShardedBackend {
         &self,
         queue: &QueueName,
         from: Option<&PageMark>,
-        max: u32,
+        max: usize,
     ) -> Result<Page> {
         let descriptor = self.topology.for_receives().await;
         let limits = self.capabilities.limits(Operation::Browse, queue);

@@ -35,7 +35,7 @@ const LEAST_WAIT: Duration = Duration::from_secs(10);
 struct Receive<'a> {
     queue: &'a QueueName,
     descriptor: &'a Descriptor,
-    max: u32,
+    max: usize,
     visibility: Duration,
 }
 
@@ -52,7 +52,7 @@ impl ShardedBackend {
     pub(crate) async fn receive_from_shards(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         self.capabilities
@@ -62,7 +62,7 @@ impl ShardedBackend {
         let known = self.rounds.of(queue);
         let late = |known: &Known| {
             let now = self.clock.monotonic();
-            known.round.hold().take_late(now, max as usize)
+            known.round.hold().take_late(now, max)
         };
         let found = late(&known);
         if !found.is_empty() {
@@ -131,16 +131,16 @@ impl ShardedBackend {
         let all = receive.descriptor.all();
         let Plan { warm, cold } = asked.known.round.hold().plan(now, all, without);
         let patience = Wait::ForAll(self.patience.unwrap_or(PATIENCE));
-        let room = |found: &[ReceivedMessage]| receive.max.saturating_sub(found.len() as u32);
+        let room = |found: &[ReceivedMessage]| receive.max.saturating_sub(found.len());
         // The first by itself, because it may have as many as there is room for.
         let (mut rest, mut group) = (&*warm, 1);
         while !rest.is_empty() && room(found) > 0 {
             let (some, more) = rest.split_at(group.min(rest.len()));
             self.ask_all(receive, asked, some, room(found))?;
             self.wait(asked, patience, found).await?;
-            (rest, group) = (more, room(found) as usize);
+            (rest, group) = (more, room(found));
         }
-        for some in cold.chunks(receive.max as usize) {
+        for some in cold.chunks(receive.max) {
             if found.is_empty() {
                 self.ask_all(receive, asked, some, receive.max)?;
                 self.wait(asked, patience, found).await?;
@@ -155,11 +155,11 @@ impl ShardedBackend {
         receive: &Receive<'_>,
         asked: &mut Asked,
         shards: &[u32],
-        max: u32,
+        max: usize,
     ) -> Result<()> {
-        let all = shards.len() as u32;
+        let all = shards.len();
         for (shard, position) in shards.iter().zip(0..) {
-            let share = max / all + u32::from(position < max % all);
+            let share = max / all + usize::from(position < max % all);
             asked.push(*shard, self.ask(receive, *shard, share)?);
         }
         Ok(())
@@ -169,7 +169,7 @@ impl ShardedBackend {
         &self,
         receive: &Receive<'_>,
         shard: u32,
-        max: u32,
+        max: usize,
     ) -> Result<BoxFuture<'static, Answer>> {
         let (queue, visibility) = (receive.queue, receive.visibility);
         let shard_of_queue = self.shard(receive.descriptor, queue, shard, Operation::Receive)?;

@@ -120,7 +120,7 @@ pub struct RetiredShard {
     /// The URI of the account that has the shard.
     pub account: String,
     /// The approximate number of messages on the shard, invisible messages included, at the last look.
-    pub messages: u64,
+    pub messages: usize,
     /// Whether the shard was empty at each look for longer than any program may put messages on it, so that the shard
     /// can be deleted.
     pub is_drained: bool,

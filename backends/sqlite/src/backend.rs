@@ -337,7 +337,7 @@ impl Backend for SqliteBackend {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         self.limits(Operation::Receive, queue)
@@ -355,7 +355,7 @@ impl Backend for SqliteBackend {
         }
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         self.limits(Operation::Peek, queue).check_max(max)?;
         let name = queue.clone();
         let peek = move |reader: &Reader| reader.peek(&name, max);
@@ -375,7 +375,7 @@ impl Backend for SqliteBackend {
         Ok(part.map_or(AttachmentPart::Missing, AttachmentPart::Data))
     }
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         let limits = self.limits(Operation::Browse, queue);
         limits.check_max(max)?;
         let parse = |mark: &PageMark| {
@@ -390,7 +390,7 @@ impl Backend for SqliteBackend {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         let limits = self.limits(Operation::Browse, queue);
         limits.check_max(max)?;
@@ -407,8 +407,8 @@ impl Backend for SqliteBackend {
                 }
             }
             after = end;
-            if after.is_none() || found.len() >= max as usize {
-                found.truncate(max as usize);
+            if after.is_none() || found.len() >= max {
+                found.truncate(max);
                 return Ok(found);
             }
         }

@@ -179,7 +179,7 @@ impl Request {
     /// Returns the maximum that it writes.
     fn weight(&self) -> Weight {
         let (messages, bytes) = match self {
-            Self::Receive { max, .. } => (*max as usize, 0),
+            Self::Receive { max, .. } => (*max, 0),
             Self::Step(step) => (1, step.bytes()),
             Self::Stage(Staging::Part { data, .. }) => (1, data.len()),
             Self::Apply(steps) => (steps.len(), steps.iter().map(Step::bytes).sum()),
@@ -372,7 +372,7 @@ impl Tables<'_> {
             }
             let waiting = Waiting {
                 index,
-                max: *max as usize,
+                max: *max,
                 until: after(now, *visibility),
             };
             match by_queue.iter_mut().find(|(name, _)| *name == queue) {

@@ -40,7 +40,7 @@ pub(super) enum Request {
     },
     Receive {
         queue: QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     },
     Step(Step),

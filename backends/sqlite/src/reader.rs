@@ -108,7 +108,7 @@ impl Reader {
         });
         let found = found.optional()?.ok_or(Failure::QueueNotFound)?;
         let (metadata, count, put): (String, i64, i64) = found;
-        let unsigned = |number| u64::try_from(number).unwrap_or(0);
+        let unsigned = |number| usize::try_from(number).unwrap_or(0);
         let totals = QueueTotals::new(unsigned(put), unsigned(put - count));
         let properties = QueueProperties::new(parse_metadata(&metadata)?, unsigned(count));
         Ok(properties.with_totals(totals))
@@ -130,9 +130,9 @@ impl Reader {
     }
 
     /// Returns the first visible messages.
-    pub(super) fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    pub(super) fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         let now = self.store_clock.now();
-        let found = self.messages(queue, START, now, i64::from(max), now)?;
+        let found = self.messages(queue, START, now, rows_of(max), now)?;
         Ok(found
             .into_iter()
             .map(|stored| stored.into_received().into())
@@ -144,13 +144,14 @@ impl Reader {
         &self,
         queue: &QueueName,
         after: Option<(i64, i64)>,
-        max: u32,
+        max: usize,
     ) -> Result<Page> {
         let (after, now) = (after.unwrap_or(START), self.store_clock.now());
         // One more than wanted shows whether there is another page.
-        let mut found = self.messages(queue, after, i64::MAX, i64::from(max) + 1, now)?;
-        let is_last = found.len() <= max as usize;
-        found.truncate(max as usize);
+        let mut found =
+            self.messages(queue, after, i64::MAX, rows_of(max).saturating_add(1), now)?;
+        let is_last = found.len() <= max;
+        found.truncate(max);
         let end = found.last().filter(|_| !is_last).map(Stored::position);
         let messages = found
             .into_iter()
@@ -226,6 +227,11 @@ impl Reader {
         let id = find.query_row([queue.as_str()], |row| row.get(0));
         id.optional()?.ok_or(Failure::QueueNotFound)
     }
+}
+
+/// Returns the number of rows of a statement: the largest of an integer of SQLite if `max` is larger.
+fn rows_of(max: usize) -> i64 {
+    i64::try_from(max).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

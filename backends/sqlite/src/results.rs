@@ -143,13 +143,13 @@ impl ResultStore for SqliteResults {
         &self,
         scope: Option<&str>,
         from: Option<&PageMark>,
-        max: u32,
+        max: usize,
     ) -> Result<RecordedPage> {
         let start = Start {
             from: record_start(scope, from)?,
             scope: scope.map(str::to_owned),
         };
-        let max = max.clamp(1, MAX_RECORDS) as usize;
+        let max = max.clamp(1, MAX_RECORDS);
         self.read(move |connection, now| list(connection, &start, max, now))
             .await
     }

@@ -181,7 +181,7 @@ pub(super) async fn a_refused_argument_spoils_an_atomic_apply(f: Fixture) {
         .expect_err("the delay is too long");
     assert_eq!(refused.index, 1);
     assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
-    assert_eq!(f.count().await, refused.completed.len() as u64);
+    assert_eq!(f.count().await, refused.completed.len());
     if f.backend.capabilities().atomicity == Atomicity::Atomic {
         assert_eq!(refused.completed, []);
     }

@@ -25,7 +25,7 @@ pub(super) async fn browsable(harness: &dyn Harness) -> Option<Fixture> {
 }
 
 /// Browses all pages of this size.
-async fn browse(f: &Fixture, size: u32) -> Vec<BrowsedMessage> {
+async fn browse(f: &Fixture, size: usize) -> Vec<BrowsedMessage> {
     let (mut messages, mut from) = (Vec::new(), None);
     loop {
         let page = f.backend.browse(&f.queue, from.as_ref(), size).await;

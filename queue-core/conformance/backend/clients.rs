@@ -242,7 +242,7 @@ impl Worker {
     }
 
     async fn consume(&self) {
-        let max = self.backend.capabilities().max_receive.min(WINDOW as u32);
+        let max = self.backend.capabilities().max_receive.min(WINDOW);
         while self.ledger.done.load(SeqCst) < self.total {
             let received = self.backend.receive(&self.queue, max, LONG).await;
             let received = received.expect("receive");

@@ -192,11 +192,11 @@ impl Fixture {
     }
 
     /// Receives up to `max` messages for one lease.
-    pub(super) async fn receive(&self, max: u32) -> Vec<ReceivedMessage> {
+    pub(super) async fn receive(&self, max: usize) -> Vec<ReceivedMessage> {
         self.receive_for(max, self.lease).await
     }
 
-    pub(super) async fn receive_for(&self, max: u32, lease: Duration) -> Vec<ReceivedMessage> {
+    pub(super) async fn receive_for(&self, max: usize, lease: Duration) -> Vec<ReceivedMessage> {
         let received = self.backend.receive(&self.queue, max, lease).await;
         received.expect("receive")
     }
@@ -261,7 +261,7 @@ impl Fixture {
         self.backend.delete(&self.queue, id, receipt).await
     }
 
-    pub(super) async fn count(&self) -> u64 {
+    pub(super) async fn count(&self) -> usize {
         let properties = self.backend.properties(&self.queue).await;
         properties.expect("properties").approximate_count
     }

@@ -85,7 +85,7 @@ pub(super) async fn metadata_at_the_limit(f: Fixture) {
 pub(super) async fn how_many_a_receive_may_ask_for(f: Fixture) {
     let most = f.backend.capabilities().max_receive;
     f.put("one").await;
-    for refused in [0, most + 1, u32::MAX] {
+    for refused in [0, most + 1, usize::MAX] {
         let received = f.backend.receive(&f.queue, refused, f.lease).await;
         assert_refused(received, ErrorKind::InvalidInput);
         let peeked = f.backend.peek(&f.queue, refused).await;

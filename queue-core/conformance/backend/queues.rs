@@ -220,7 +220,7 @@ pub(super) async fn counting(harness: &dyn Harness) -> Option<Fixture> {
 }
 
 #[track_caller]
-fn assert_totals(totals: QueueTotals, put: u64, deleted: u64) {
+fn assert_totals(totals: QueueTotals, put: usize, deleted: usize) {
     assert_eq!((totals.put, totals.deleted), (put, deleted));
 }
 

@@ -121,16 +121,16 @@ impl Fixture {
         false
     }
 
-    async fn list(&self, scope: Option<&str>, from: Option<&PageMark>, max: u32) -> RecordedPage {
+    async fn list(&self, scope: Option<&str>, from: Option<&PageMark>, max: usize) -> RecordedPage {
         self.client.0.list(scope, from, max).await.expect("a page")
     }
 
     /// Returns the keys of all pages, of up to `max` records each.
-    async fn keys(&self, scope: Option<&str>, max: u32) -> Vec<WorkKey> {
+    async fn keys(&self, scope: Option<&str>, max: usize) -> Vec<WorkKey> {
         let (mut keys, mut from) = (Vec::new(), None);
         for _ in 0..1000 {
             let page = self.list(scope, from.as_ref(), max).await;
-            assert!(page.records.len() <= max as usize, "{page:?}");
+            assert!(page.records.len() <= max, "{page:?}");
             keys.extend(page.records.into_iter().map(|recorded| recorded.key));
             from = page.next;
             if from.is_none() {
@@ -173,7 +173,7 @@ pub(super) async fn records_are_listed_by_scope_and_key_page_by_page(f: Fixture)
     for key in all.iter().rev() {
         f.done(key, b"done", LONG).await;
     }
-    for max in [1, 2, 7, 1000, u32::MAX] {
+    for max in [1, 2, 7, 1000, usize::MAX] {
         assert_eq!(f.keys(None, max).await, all, "{max} a page");
         for scope in scopes {
             assert_eq!(f.keys(Some(scope), max).await, each(scope), "{max} a page");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Arming, BILLS, Fixture, ORDERS};
+use crate::internal::as_u64;
 use crate::notify::Notification;
 
 pub(super) async fn a_notification_tells_messages_and_bytes(f: Fixture) {
@@ -14,7 +15,7 @@ pub(super) async fn a_notification_tells_messages_and_bytes(f: Fixture) {
     for told in recorder.told() {
         assert_eq!((&*told.account, &told.queue), (&*f.account, &ORDERS));
         assert_eq!(told.messages % 3, 0, "{told:?}");
-        assert_eq!(told.bytes, told.messages * 400, "{told:?}");
+        assert_eq!(told.bytes, as_u64(told.messages) * 400, "{told:?}");
         assert_eq!(told.visible_in, Duration::ZERO);
     }
 }
@@ -27,12 +28,12 @@ pub(super) async fn another_client_is_reached(f: Fixture) {
     for told in recorder.told() {
         assert_eq!((&*told.account, &told.queue), (&*f.account, &ORDERS));
         assert_eq!(told.messages % 3, 0, "{told:?}");
-        assert_eq!(told.bytes, told.messages * 400, "{told:?}");
+        assert_eq!(told.bytes, as_u64(told.messages) * 400, "{told:?}");
     }
 }
 
 pub(super) async fn other_queues_and_accounts_are_told_apart(f: Fixture) {
-    const WRONG: u64 = 1_000_000;
+    const WRONG: usize = 1_000_000;
 
     let (here, _subscription) = f.subscribe(0);
     let (there, _other_subscription) = {
@@ -92,7 +93,7 @@ pub(super) async fn messages_for_several_consumers_reach_several(f: Fixture) {
 
 pub(super) async fn many_notifications_do_no_harm(f: Fixture) {
     let (recorder, _subscription) = f.subscribe(0);
-    for number in 0..10_000_u64 {
+    for number in 0..10_000 {
         let later = Duration::from_millis(number);
         f.client.publish(&f.orders().with_visible_in(later));
     }

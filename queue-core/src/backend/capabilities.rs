@@ -19,7 +19,7 @@ pub struct Capabilities {
     /// The largest metadata of a queue: the total length of names and values, in bytes.
     pub max_metadata: usize,
     /// The maximum number of messages that one receive or peek returns.
-    pub max_receive: u32,
+    pub max_receive: usize,
     /// The shortest visibility timeout of a receive. A backend may round longer ones up, as Azure does to whole
     /// seconds.
     pub min_visibility: Duration,
@@ -287,7 +287,7 @@ impl Limits<'_> {
     ///
     /// # Errors
     /// If one is outside the limits.
-    pub fn check_receive(&self, max: u32, visibility: Duration) -> Result<()> {
+    pub fn check_receive(&self, max: usize, visibility: Duration) -> Result<()> {
         self.check_max(max)?;
         let (shortest, longest) = (
             self.capabilities.min_visibility,
@@ -305,7 +305,7 @@ impl Limits<'_> {
     ///
     /// # Errors
     /// If it is zero or above the limit.
-    pub fn check_max(&self, max: u32) -> Result<()> {
+    pub fn check_max(&self, max: usize) -> Result<()> {
         let most = self.capabilities.max_receive;
         if max == 0 || max > most {
             return Err(self.invalid(format!(

@@ -163,7 +163,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>>;
 
@@ -171,7 +171,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`.
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>>;
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>>;
 
     /// Reads the [attachment](super::Attachment) of a message from this byte on, up to as many bytes as the backend reads
     /// at once: at most 4 MiB. `stored` is [where the message says that it is](StoredPayload::of), if that is in a store
@@ -206,7 +206,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::Unsupported`]; [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`, or a mark that no
     /// page of the queue has returned.
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         let _ = (from, max);
         Err(Error::new(ErrorKind::Unsupported, Operation::Browse)
             .with_queue(queue)
@@ -230,7 +230,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         find_by_browsing(self, queue, id, max).await
     }
@@ -343,7 +343,7 @@ async fn find_by_browsing<B: Backend + ?Sized>(
     backend: &B,
     queue: &QueueName,
     id: &MessageId,
-    max: u32,
+    max: usize,
 ) -> Result<Vec<BrowsedMessage>> {
     let capabilities = backend.capabilities();
     capabilities
@@ -363,8 +363,8 @@ async fn find_by_browsing<B: Backend + ?Sized>(
             }
         }
         from = page.next;
-        if from.is_none() || found.len() >= max as usize {
-            found.truncate(max as usize);
+        if from.is_none() || found.len() >= max {
+            found.truncate(max);
             return Ok(found);
         }
     }

@@ -93,12 +93,12 @@ macro_rules! forward_backend {
     };
     (@receive $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
-            receive<'q>(queue: &'q $crate::QueueName, max: u32, visibility: ::std::time::Duration)
+            receive<'q>(queue: &'q $crate::QueueName, max: usize, visibility: ::std::time::Duration)
                 -> $crate::Result<Vec<$crate::backend::ReceivedMessage>> }
     };
     (@peek $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
-            peek<'q>(queue: &'q $crate::QueueName, max: u32)
+            peek<'q>(queue: &'q $crate::QueueName, max: usize)
                 -> $crate::Result<Vec<$crate::backend::PeekedMessage>> }
     };
     (@browse $self:ident, $inner:expr) => {
@@ -106,12 +106,12 @@ macro_rules! forward_backend {
             browse<'q, 'f>(
                 queue: &'q $crate::QueueName,
                 from: Option<&'f $crate::backend::PageMark>,
-                max: u32
+                max: usize
             ) -> $crate::Result<$crate::backend::Page> }
     };
     (@find $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
-            find<'q, 'i>(queue: &'q $crate::QueueName, id: &'i $crate::MessageId, max: u32)
+            find<'q, 'i>(queue: &'q $crate::QueueName, id: &'i $crate::MessageId, max: usize)
                 -> $crate::Result<Vec<$crate::backend::BrowsedMessage>> }
     };
     (@attachment $self:ident, $inner:expr) => {

@@ -106,7 +106,7 @@ pub struct ReceivedMessage {
     /// The body. On a [`Text`](super::BodyForm::Text) backend it is the literal text.
     pub body: Bytes,
     /// The number of receives of the message, including the current receive.
-    pub dequeue_count: u32,
+    pub dequeue_count: usize,
     /// The time when the message was put.
     pub inserted_at: Timestamp,
     /// The time when the message expires, if ever.
@@ -132,7 +132,7 @@ pub struct PeekedMessage {
     /// The body.
     pub body: Bytes,
     /// The number of receives.
-    pub dequeue_count: u32,
+    pub dequeue_count: usize,
     /// The time when the message was put.
     pub inserted_at: Timestamp,
     /// The time when the message expires, if ever.

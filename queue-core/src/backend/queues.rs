@@ -162,7 +162,7 @@ pub struct QueueProperties {
     /// The metadata of the queue.
     pub metadata: Metadata,
     /// The approximate number of messages, including invisible ones; never below the actual number.
-    pub approximate_count: u64,
+    pub approximate_count: usize,
     /// How many messages have come and gone. `None` if the storage does not count them, as on Azure.
     pub totals: Option<QueueTotals>,
 }
@@ -178,16 +178,16 @@ pub struct QueueProperties {
 #[non_exhaustive]
 pub struct QueueTotals {
     /// The number of messages that were put since the queue was created.
-    pub put: u64,
+    pub put: usize,
     /// The number of messages that are gone: deleted, expired or cleared. An expired message is counted once the
     /// storage has removed it.
-    pub deleted: u64,
+    pub deleted: usize,
 }
 
 impl QueueProperties {
     /// Creates the properties of a queue whose storage has no totals.
     #[must_use]
-    pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
+    pub fn new(metadata: Metadata, approximate_count: usize) -> Self {
         Self {
             metadata,
             approximate_count,
@@ -206,7 +206,7 @@ impl QueueProperties {
 impl QueueTotals {
     /// Creates the totals of a queue on which `put` messages were put, of which `deleted` are gone.
     #[must_use]
-    pub fn new(put: u64, deleted: u64) -> Self {
+    pub fn new(put: usize, deleted: usize) -> Self {
         Self { put, deleted }
     }
 }
@@ -223,7 +223,7 @@ pub struct BrowsedMessage {
     /// The body.
     pub body: Bytes,
     /// The number of receives.
-    pub dequeue_count: u32,
+    pub dequeue_count: usize,
     /// The time when the message was put.
     pub inserted_at: Timestamp,
     /// The storage's time when the message was read.
@@ -292,7 +292,7 @@ impl From<ReceivedMessage> for BrowsedMessage {
 impl MessageState {
     /// Returns the state of a message that becomes visible at `visible_at` and was received `dequeue_count` times.
     #[must_use]
-    pub fn at(now: Timestamp, visible_at: Timestamp, dequeue_count: u32) -> Self {
+    pub fn at(now: Timestamp, visible_at: Timestamp, dequeue_count: usize) -> Self {
         match dequeue_count {
             _ if visible_at <= now => Self::Visible,
             0 => Self::Delayed,

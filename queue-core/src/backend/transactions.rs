@@ -216,7 +216,7 @@ pub struct Completion<'a> {
     pub receipt: PopReceipt,
     /// The dequeue count of the receive. While it is unchanged, nobody else has received the message, so a newer
     /// receipt stems from an update of this consumer whose answer has not arrived.
-    pub dequeue_count: u32,
+    pub dequeue_count: usize,
     /// The longest visibility timeout of such an update.
     pub visibility: Duration,
     /// The token by which [`Transactions::was_committed`] recognises the completion.
@@ -263,7 +263,7 @@ impl<'a> Completion<'a> {
         queue: &'a QueueName,
         id: &'a StorageId,
         receipt: PopReceipt,
-        dequeue_count: u32,
+        dequeue_count: usize,
         token: Token,
     ) -> Self {
         Self {

@@ -304,7 +304,7 @@ impl Encoder {
     /// neither. Returns `None` if the event has no poison record, or does not have the wrapped
     /// bytes as they are.
     #[must_use]
-    pub fn restore(self, event: &Event, earlier: u32) -> Option<Bytes> {
+    pub fn restore(self, event: &Event, earlier: usize) -> Option<Bytes> {
         if event.envelope.poison.as_ref()?.raw {
             return match &event.payload {
                 Payload::Compressed(_) | Payload::Attached(_) => None,

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::wire::encoding::{from_hex, to_hex};
 
 /// The most records that a page of [`list`](super::ResultStore::list) holds.
-pub const MAX_RECORDS: u32 = 1000;
+pub const MAX_RECORDS: usize = 1000;
 
 /// A record of a store, as [`list`](super::ResultStore::list) and [`find`](super::ResultStore::find)
 /// return it.

@@ -23,7 +23,7 @@ use crate::name::QueueName;
 /// struct Printer;
 ///
 /// impl Subscriber for Printer {
-///     fn notified(&self, notification: &Notification<'_>) -> u64 {
+///     fn notified(&self, notification: &Notification<'_>) -> usize {
 ///         println!("{} messages on {}", notification.messages, notification.queue);
 ///         0
 ///     }
@@ -51,7 +51,7 @@ pub struct LocalNotifier {
 /// # struct Consumer;
 /// #
 /// # impl Subscriber for Consumer {
-/// #     fn notified(&self, _: &Notification<'_>) -> u64 {
+/// #     fn notified(&self, _: &Notification<'_>) -> usize {
 /// #         0
 /// #     }
 /// # }
@@ -256,12 +256,12 @@ mod tests {
 
     /// Counts its notifications, and takes this many messages of each.
     struct Counter {
-        takes: u64,
+        takes: usize,
         notified: AtomicUsize,
     }
 
     impl Counter {
-        fn taking(takes: u64) -> Arc<Self> {
+        fn taking(takes: usize) -> Arc<Self> {
             let notified = AtomicUsize::new(0);
             Arc::new(Self { takes, notified })
         }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     impl Subscriber for Counter {
-        fn notified(&self, _: &Notification<'_>) -> u64 {
+        fn notified(&self, _: &Notification<'_>) -> usize {
             self.notified.fetch_add(1, Ordering::Relaxed);
             self.takes
         }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::encoding::parse_time;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, InvalidTrace, PoisonReason, PoisonRecord, TraceContext};
+use crate::internal::as_count;
 use crate::text::{all_bytes, shorten};
 
 /// A member of an event, or its absence.
@@ -127,14 +128,14 @@ impl<'a> Attributes<'a> {
 
     pub(super) fn attempts(&self) -> Result<AttemptRecord, String> {
         Ok(AttemptRecord {
-            failures: self.failures.number()?.unwrap_or(0),
-            forgiven: self.forgiven.number()?.unwrap_or(0),
+            failures: self.failures.count()?,
+            forgiven: self.forgiven.count()?,
             last_error: self.last_error.owned()?,
             last_chance: self.last_chance.flag()?,
             newer_since: self.newer_since.time()?,
             not_before: self.not_before.time()?,
             progress: self.progress.owned()?,
-            earlier: self.earlier_attempts.number()?.unwrap_or(0),
+            earlier: self.earlier_attempts.count()?,
         })
     }
 
@@ -146,7 +147,7 @@ impl<'a> Attributes<'a> {
         Ok(Some(PoisonRecord {
             reason: PoisonReason::parse(&reason),
             error: self.poison_error.owned()?,
-            attempts: self.poison_attempts.number()?.unwrap_or(0),
+            attempts: self.poison_attempts.count()?,
             first,
             last: self.poison_last.time()?.unwrap_or(first),
             queue: self.poison_queue.owned()?.unwrap_or_default(),
@@ -233,6 +234,11 @@ impl<'a> Attribute<'a> {
             Some(time) => Ok(Some(time)),
             None => self.parsed(),
         }
+    }
+
+    /// Returns a count, which has 32 bits on the wire. Zero if it is missing.
+    fn count(&self) -> Result<usize, String> {
+        Ok(self.number()?.map_or(0, as_count))
     }
 
     pub(super) fn number(&self) -> Result<Option<u32>, String> {

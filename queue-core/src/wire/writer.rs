@@ -11,6 +11,7 @@ use super::payloads::{ATTACHED, Compressed, PENDING_KIND, PayloadRef, ZSTD};
 use crate::backend::ItemSet;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
+use crate::internal::as_u32;
 use crate::text::{all_bytes, escape_text};
 
 /// The usual size of an event without its payload, in bytes, rounded up.
@@ -236,10 +237,10 @@ fn write_deleted(object: &mut ObjectWriter, deleted: &ItemSet) {
 
 fn write_attempts(object: &mut ObjectWriter, attempts: &AttemptRecord) {
     if attempts.failures > 0 {
-        object.number(member!("failures"), attempts.failures);
+        object.count(member!("failures"), attempts.failures);
     }
     if attempts.forgiven > 0 {
-        object.number(member!("forgiven"), attempts.forgiven);
+        object.count(member!("forgiven"), attempts.forgiven);
     }
     object.text(member!("lasterror"), attempts.last_error.as_deref());
     if attempts.last_chance {
@@ -253,14 +254,14 @@ fn write_attempts(object: &mut ObjectWriter, attempts: &AttemptRecord) {
     }
     object.text(member!("progress"), attempts.progress.as_deref());
     if attempts.earlier > 0 {
-        object.number(member!("earlierattempts"), attempts.earlier);
+        object.count(member!("earlierattempts"), attempts.earlier);
     }
 }
 
 fn write_poison(object: &mut ObjectWriter, poison: &PoisonRecord) {
     object.string(member!("poisonreason"), poison.reason.as_str());
     object.text(member!("poisonerror"), poison.error.as_deref());
-    object.number(member!("poisonattempts"), poison.attempts);
+    object.count(member!("poisonattempts"), poison.attempts);
     object.time(member!("poisonfirst"), poison.first);
     object.time(member!("poisonlast"), poison.last);
     object.text(member!("poisonqueue"), Some(&poison.queue));
@@ -330,6 +331,11 @@ impl ObjectWriter {
             None | Some("") => {}
             Some(value) => self.string(name, &escape_text(value)),
         }
+    }
+
+    /// Writes a count with the 32 bits that it has on the wire: the largest number if it is larger.
+    fn count(&mut self, name: &'static str, count: usize) {
+        self.number(name, as_u32(count));
     }
 
     fn number(&mut self, name: &'static str, value: u32) {

@@ -144,7 +144,7 @@ impl Context {
     }
 
     /// Subscribes a consumer of a queue, which receives up to `batch` messages at a time.
-    pub(crate) fn wakeups(&self, queue: &QueueName, batch: u32) -> Wakeups {
+    pub(crate) fn wakeups(&self, queue: &QueueName, batch: usize) -> Wakeups {
         Wakeups::subscribe(&self.notifiers, Arc::clone(&self.clock), queue, batch)
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Repeats<'a> {
     /// Whether that is the end of a lease, before which the operation is tried again, however long a pause would be.
     is_leased: bool,
     /// The number of consecutive failures.
-    failures: u32,
+    failures: usize,
     /// Whether a try since the last success may have been carried out.
     unanswered: bool,
     /// How missing queues are created, if they are, and when the present try began.

@@ -6,13 +6,13 @@ mod config;
 mod paused;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use queue_core::backend::{Backend, Capabilities, Metadata};
 use queue_core::clock::Clock;
-use queue_core::internal::LockExt as _;
-use queue_core::internal::parse_duration;
+use queue_core::internal::{LockExt as _, as_count, parse_duration};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use crate::kernel::clock::ready_by;
@@ -30,7 +30,7 @@ pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
-const DEFAULT_ATTEMPTS: u32 = 5;
+const DEFAULT_ATTEMPTS: usize = 5;
 /// How long a result is kept, unless that is set: as long as a message lives on many queues.
 pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The default handler timeout, as a multiple of the visibility timeout.
@@ -54,7 +54,7 @@ pub(crate) fn reads_are_cheap(capabilities: &Capabilities) -> bool {
 pub(crate) struct Settings {
     pub(crate) visibility: Duration,
     /// Unless the type of a message decides.
-    threshold: Option<u32>,
+    threshold: Option<usize>,
     pub(crate) handler_timeout: Duration,
     /// Whether the queue is paused, for listeners.
     pub(crate) is_paused: bool,
@@ -94,7 +94,7 @@ impl Settings {
     }
 
     /// Returns the number of attempts of a message whose type declares this one.
-    pub(crate) fn threshold(&self, declared: Option<u32>) -> u32 {
+    pub(crate) fn threshold(&self, declared: Option<usize>) -> usize {
         self.threshold.or(declared).unwrap_or(DEFAULT_ATTEMPTS)
     }
 }
@@ -118,7 +118,7 @@ struct Cached {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct FromMetadata {
     visibility: Option<Duration>,
-    threshold: Option<u32>,
+    threshold: Option<usize>,
     is_paused: bool,
 }
 
@@ -271,7 +271,7 @@ impl FromMetadata {
     fn read(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Self {
         Self {
             visibility: timeout(queue, metadata, longest),
-            threshold: number(queue, metadata, POISON_THRESHOLD, u32::MAX),
+            threshold: count(queue, metadata, POISON_THRESHOLD),
             is_paused: metadata.find(PAUSED).is_some(),
         }
     }
@@ -293,13 +293,14 @@ fn timeout(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Option<
     timeout
 }
 
-fn number(queue: &QueueName, metadata: &Metadata, name: &str, most: u32) -> Option<u32> {
+/// Returns a count, for which there are 32 bits in the metadata.
+fn count(queue: &QueueName, metadata: &Metadata, name: &str) -> Option<usize> {
     let text = metadata.find(name)?;
-    match text.parse() {
-        Ok(number) if (1..=most).contains(&number) => Some(number),
+    match text.parse::<NonZeroU32>() {
+        Ok(number) => Some(as_count(number.get())),
         _ => {
             tracing::warn!(
-                %queue, metadata = name, value = text, min = 1, max = most,
+                %queue, metadata = name, value = text, min = 1, max = u32::MAX,
                 "ignored a queue's metadata: not an integer in the allowed range"
             );
             None

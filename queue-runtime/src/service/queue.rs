@@ -89,12 +89,12 @@ impl<M: Message> Queue<M> {
     }
 
     /// Accepts up to `max` messages, as [`QueueService::accept_many`](crate::QueueService::accept_many) does.
-    pub fn accept_many(&self, max: u32) -> AcceptMany<M> {
+    pub fn accept_many(&self, max: usize) -> AcceptMany<M> {
         self.accept().many(max)
     }
 
     /// Returns a stream of messages, as [`QueueService::messages`](crate::QueueService::messages) does.
-    pub fn messages(&self, max: u32) -> Messages<M> {
+    pub fn messages(&self, max: usize) -> Messages<M> {
         self.accept_many(max).into_stream()
     }
 
@@ -238,7 +238,7 @@ pub struct Peeked {
     /// The body.
     pub body: Body,
     /// The number of times that the message has been received.
-    pub dequeue_count: u32,
+    pub dequeue_count: usize,
     /// The time when the message was put, by the storage's clock.
     pub inserted_at: Timestamp,
     /// The time when the message expires, by the storage's clock. `None` if never.
@@ -390,7 +390,7 @@ impl AnyQueue {
     /// # Errors
     /// The backend's error, also if `max` is not from 1 to its
     /// [`max_receive`](crate::backend::Capabilities::max_receive).
-    pub async fn peek(&self, max: u32) -> Result<Vec<Peeked>> {
+    pub async fn peek(&self, max: usize) -> Result<Vec<Peeked>> {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_moved_body;
         let peeked = self.context.ask(|| backend.peek(&self.name, max)).await?;

@@ -152,7 +152,7 @@ impl QueueService {
     /// # }
     /// ```
     #[must_use = "nothing is accepted until this is awaited"]
-    pub fn accept_many<M: Message>(&self, max: u32) -> AcceptMany<M> {
+    pub fn accept_many<M: Message>(&self, max: usize) -> AcceptMany<M> {
         self.queue::<M>().accept_many(max)
     }
 
@@ -160,7 +160,7 @@ impl QueueService {
     /// messages are received at once and wait in the stream. See [`Messages`]; for other settings,
     /// [`accept_many`](Self::accept_many) and [`into_stream`](crate::receive::AcceptMany::into_stream).
     #[must_use = "nothing is accepted until the stream is polled"]
-    pub fn messages<M: Message>(&self, max: u32) -> Messages<M> {
+    pub fn messages<M: Message>(&self, max: usize) -> Messages<M> {
         self.queue::<M>().messages(max)
     }
 

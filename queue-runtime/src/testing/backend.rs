@@ -84,7 +84,7 @@ impl Backend for FaultInjector {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let call = Call::begin(self, Operation::Receive, Some(queue));
@@ -94,7 +94,7 @@ impl Backend for FaultInjector {
         Ok(received.map(|one| self.skew().received(one)).collect())
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         let call = Call::begin(self, Operation::Peek, Some(queue));
         let peeked = call.answer(self.inner().peek(queue, max)).await??;
         let peeked = peeked.into_iter();
@@ -113,7 +113,7 @@ impl Backend for FaultInjector {
             .await?
     }
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         let call = Call::begin(self, Operation::Browse, Some(queue));
         let page = call.answer(self.inner().browse(queue, from, max)).await??;
         Ok(self.skew().page(page))
@@ -123,7 +123,7 @@ impl Backend for FaultInjector {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         let call = Call::begin(self, Operation::Browse, Some(queue));
         let found = call.answer(self.inner().find(queue, id, max)).await??;
@@ -281,7 +281,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the number of messages to receive if the call asks for `max`.
-    fn receives(&self, max: u32) -> u32 {
+    fn receives(&self, max: usize) -> usize {
         match self.fault {
             Some(Fault::Surplus(more)) => {
                 self.record();

@@ -209,7 +209,7 @@ pub struct NotEmpty {
     /// The queue.
     pub queue: QueueName,
     /// The number of messages on the queue, or the error of counting them.
-    pub depth: Result<u64, queue_core::Error>,
+    pub depth: Result<usize, queue_core::Error>,
     /// The number of messages that the queue's listener has received and not settled.
     pub in_flight: usize,
     /// The phase of the queue's listener. A paused or stopped listener empties no queue.
@@ -265,7 +265,7 @@ impl Drain<'_> {
     }
 
     /// Returns how many messages the listeners have settled, or given up.
-    fn settled(&self) -> u64 {
+    fn settled(&self) -> usize {
         let settled = |info: ListenerInfo| {
             let moved = info.completed + info.duplicates + info.poisoned;
             moved + info.retried + info.released + info.unsettled
@@ -300,13 +300,13 @@ impl<'l> IntoFuture for Drain<'l> {
 impl Drained {
     /// Returns how many messages the listeners have completed since their start.
     #[must_use]
-    pub fn completed(&self) -> u64 {
+    pub fn completed(&self) -> usize {
         self.listeners.iter().map(|info| info.completed).sum()
     }
 
     /// Returns how many messages the listeners have moved to poison queues since their start.
     #[must_use]
-    pub fn poisoned(&self) -> u64 {
+    pub fn poisoned(&self) -> usize {
         self.listeners.iter().map(|info| info.poisoned).sum()
     }
 }

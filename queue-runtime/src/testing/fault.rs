@@ -51,7 +51,7 @@ pub enum Fault {
     /// by one.
     LeaseLost(Duration),
     /// The storage answers a receive with up to this many messages more than were asked for.
-    Surplus(u32),
+    Surplus(usize),
     /// The call is not carried out: the backend panics.
     Panics,
 }

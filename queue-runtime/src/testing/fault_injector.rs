@@ -98,7 +98,7 @@ impl FaultInjector {
     ///
     /// # Panics
     /// If the fault does not [apply to](Fault::applies_to) the operation.
-    pub fn fail_next(&self, calls: u32, operation: Operation, fault: Fault) {
+    pub fn fail_next(&self, calls: usize, operation: Operation, fault: Fault) {
         check(operation, &fault);
         let mut plan = self.plan();
         let next = plan.next.entry(operation).or_default();
@@ -259,7 +259,7 @@ fn check(operation: Operation, fault: &Fault) {
 struct Plan {
     random: StdRng,
     /// Faults for the next calls, oldest first.
-    next: HashMap<Operation, VecDeque<(u32, Fault)>>,
+    next: HashMap<Operation, VecDeque<(usize, Fault)>>,
     every: HashMap<Operation, Fault>,
     sometimes: Vec<(Operation, f64, Fault)>,
     calls: HashMap<Operation, usize>,

@@ -94,7 +94,7 @@ pub struct ReceivedBuilder<M> {
     id: MessageId,
     client_id: ClientId,
     request_id: RequestId,
-    attempt: u32,
+    attempt: usize,
     progress: Option<String>,
     inserted_at: Timestamp,
     expires_at: Option<Timestamp>,
@@ -149,7 +149,7 @@ impl<M> ReceivedBuilder<M> {
     ///
     /// # Panics
     /// If it is 0.
-    pub fn attempt(mut self, attempt: u32) -> Self {
+    pub fn attempt(mut self, attempt: usize) -> Self {
         assert!(attempt > 0, "attempts are numbered from 1");
         self.attempt = attempt;
         self

@@ -19,7 +19,7 @@ struct Order {
 
 /// The pauses grow from a second to 30, of which a fifth may be taken off: 4 receives in the first 15 seconds at most, and
 /// one in 24 after that.
-const MOST: u64 = 20;
+const MOST: usize = 20;
 
 #[test]
 fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
@@ -33,7 +33,7 @@ fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
         while listener.info().last_success.is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let (before, seen) = (service.meter(), proxy.seen(Call::Receive).len() as u64);
+        let (before, seen) = (service.meter(), proxy.seen(Call::Receive).len());
         tokio::time::sleep(Duration::from_secs(300)).await;
         let used = service.meter().since(&before).total();
         let receives = used.of(TransactionKind::EmptyReceive);
@@ -41,7 +41,7 @@ fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
         assert_eq!(used.total(), receives, "{used}");
         assert!((1..=MOST).contains(&receives), "{used}");
         // One may be under way.
-        let seen = proxy.seen(Call::Receive).len() as u64 - seen;
+        let seen = proxy.seen(Call::Receive).len() - seen;
         assert!(seen.abs_diff(receives) <= 1, "{seen} seen, {used}");
         drop(guard);
     });

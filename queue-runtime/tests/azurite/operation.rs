@@ -226,7 +226,7 @@ pub(crate) async fn check_state(
     let properties = properties.expect("properties");
     assert_eq!(properties.metadata, note(noted), "{call:?}");
     let count = properties.approximate_count;
-    assert_eq!(count, messages.len() as u64, "{call:?}");
+    assert_eq!(count, messages.len(), "{call:?}");
     let mut found = Vec::new();
     while found.len() < messages.len() {
         let received = backend.receive(queue, 32, LEASE).await.expect("receive");

@@ -43,7 +43,7 @@ fn a_packed_message_costs_a_tenth_of_a_request_at_most() {
             .listener(async |_: Received<Order>| ())
             .until_empty();
         let drained = listener.start().expect("starts").drained().await;
-        assert_eq!(drained.info.completed, u64::from(ORDERS));
+        assert_eq!(drained.info.completed, ORDERS as usize);
         let metered = service.meter().queue("packed-orders");
         let mut requests = 0;
         for (call, kinds) in [
@@ -55,8 +55,8 @@ fn a_packed_message_costs_a_tenth_of_a_request_at_most() {
             (Call::Update, &[TransactionKind::Update]),
             (Call::Delete, &[TransactionKind::Delete]),
         ] {
-            let seen = proxy.seen(call).len() as u64;
-            let counted: u64 = kinds.iter().map(|kind| metered.of(*kind)).sum();
+            let seen = proxy.seen(call).len();
+            let counted: usize = kinds.iter().map(|kind| metered.of(*kind)).sum();
             assert_eq!(seen, counted, "{call:?}");
             requests += seen;
         }

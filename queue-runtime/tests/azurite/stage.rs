@@ -61,7 +61,7 @@ impl Stage {
         accepted.expect("accept").expect("a message")
     }
 
-    pub(crate) async fn count(&self) -> u64 {
+    pub(crate) async fn count(&self) -> usize {
         let queue = self.direct.any_queue(self.queue).expect("a name");
         let properties = queue.properties().await.expect("properties");
         properties.approximate_count

@@ -143,7 +143,7 @@ impl Load {
     fn check_tasks(&self) {
         let info = self.listener.info();
         let tasks = (info.tasks, info.started_tasks, info.empty_receives);
-        assert_eq!(tasks, (TASKS, TASKS as u64, 0), "{info:?}");
+        assert_eq!(tasks, (TASKS, TASKS, 0), "{info:?}");
     }
 
     /// Has all messages handled.

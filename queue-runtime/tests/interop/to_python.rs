@@ -188,7 +188,7 @@ impl Taken {
         assert_eq!(self.data, json!({ "order": 7, "text": TEXT }));
     }
 
-    fn is_poison_of(&mut self, queue: &str, reason: &str, attempts: u32) {
+    fn is_poison_of(&mut self, queue: &str, reason: &str, attempts: usize) {
         assert_eq!(self.take("poisonreason"), reason);
         assert_eq!(self.take("poisonqueue"), queue);
         assert_eq!(self.take("poisonattempts"), attempts);

@@ -78,7 +78,7 @@ async fn a_batch_of_another_program_is_handled_once_it_is_announced() {
         let info = listener.info();
         assert_eq!(info.completed, handled, "before {before}, after {after}");
         let empty = info.empty_receives - empty;
-        assert!(empty <= 2 + u64::from(before), "{empty} empty receives");
+        assert!(empty <= 2 + usize::from(before), "{empty} empty receives");
         stop(listener).await;
     }
 }
@@ -100,7 +100,7 @@ async fn announcements_of_one_moment_are_one_wakeup() {
 
 /// Notes what is published.
 #[derive(Debug, Clone, Default)]
-struct Noting(Arc<Mutex<Vec<(String, u64)>>>);
+struct Noting(Arc<Mutex<Vec<(String, usize)>>>);
 
 struct Unarmed;
 

@@ -27,7 +27,7 @@ const BAD: u32 = 13;
 struct Log(Arc<Mutex<Vec<Numbers>>>);
 
 /// The number and the attempt of each order of a batch.
-type Numbers = Vec<(u32, u32)>;
+type Numbers = Vec<(u32, usize)>;
 
 impl Log {
     fn add(&self, orders: &Batch<Order>) {

@@ -1,7 +1,7 @@
 //! Events whose producer wrote the accounting of attempts, which belongs to consumers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
@@ -20,7 +20,7 @@ use crate::support::remote::Remote;
 use crate::support::storage::Storage;
 use crate::support::{count, poison};
 
-const THRESHOLD: u32 = 5;
+const THRESHOLD: usize = 5;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Whether an event leaves room for the accounting of attempts.
@@ -71,7 +71,7 @@ async fn a_message_that_always_crashes_is_poison_whatever_its_producer_wrote() {
         let mut runs = 0;
         while count(&service, "orders").await > 0 {
             let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
-            runs += u32::from(accept.await.expect("no error").is_some());
+            runs += usize::from(accept.await.expect("no error").is_some());
             advance(HOUR).await;
             assert!(runs <= 2 * THRESHOLD + 1, "{extensions}: never poison");
         }
@@ -95,7 +95,7 @@ async fn a_message_that_always_crashes_is_poison_without_room_for_the_mark() {
         let mut runs = 0;
         while count(&service, "orders").await > 0 {
             let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
-            runs += u32::from(accept.await.expect("no error").is_some());
+            runs += usize::from(accept.await.expect("no error").is_some());
             advance(HOUR).await;
             assert!(runs <= 2 * THRESHOLD + 1, "{extensions}: never poison");
         }
@@ -109,7 +109,7 @@ async fn a_message_that_always_crashes_is_poison_without_room_for_the_mark() {
 #[message(queue = "orders", kind = "order")]
 struct Counted;
 
-static DECODED: AtomicU32 = AtomicU32::new(0);
+static DECODED: AtomicUsize = AtomicUsize::new(0);
 
 impl<'de> Deserialize<'de> for Counted {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -125,7 +125,7 @@ async fn ten_thousand_handlers_wait_at_once_and_share_few_threads() {
     assert_few_threads();
     sleep(SECOND).await;
     let info = listener.info();
-    assert_eq!((info.in_flight, info.completed), (0, HANDLERS as u64));
+    assert_eq!((info.in_flight, info.completed), (0, HANDLERS));
     stop(listener).await;
 }
 

@@ -1,7 +1,7 @@
 //! Messages whose work is done once: idempotent listeners and `accept`.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ async fn a_bare_body_waits_in_place() {
     let begun = store.begin(&work, Owner::random(), lease).await;
     assert!(matches!(begun, Ok(ClaimOutcome::Fresh(_))));
     let began = tokio::time::Instant::now();
-    let receives = Arc::new(AtomicU32::new(0));
+    let receives = Arc::new(AtomicUsize::new(0));
     let noted = Arc::clone(&receives);
     let listener = service
         .listener(move |charge: Received<BareCharge>| {

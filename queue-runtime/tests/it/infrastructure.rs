@@ -77,7 +77,7 @@ async fn what_an_accept_gets_beyond_its_message_is_handed_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_listener_hands_back_what_it_has_no_room_for() {
-    const JOBS: u64 = 50;
+    const JOBS: usize = 50;
 
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, JOBS as usize).await;

@@ -82,7 +82,7 @@ async fn the_key_of_a_message_that_may_end_processes_is_computed_when_it_is_mark
             .expect("starts");
         tokio::time::sleep(SECOND).await;
         assert_eq!(*computed.lock().expect("free"), keys, "{killed} {marked}");
-        assert_eq!(listener.info().poisoned, u64::from(marked));
+        assert_eq!(listener.info().poisoned, usize::from(marked));
         stop(listener).await;
     }
 }

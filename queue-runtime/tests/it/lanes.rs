@@ -95,7 +95,7 @@ async fn submit(service: &TestService, queue: &str, orders: usize) {
 }
 
 /// Lanes with room for eight, and a bulk backlog that lasts.
-async fn with_backlog(works: &Works, weight: u32) -> (TestService, LanesHandle) {
+async fn with_backlog(works: &Works, weight: usize) -> (TestService, LanesHandle) {
     let service = testing::service().await;
     let lanes = Lanes::new(8)
         .lane(weight, listener(&service, works, URGENT))
@@ -173,12 +173,12 @@ async fn room_that_an_idle_lane_polls_with_or_a_stopped_one_had_is_used_by_other
     }
     submit(&service, URGENT, 8).await;
     sleep(SECOND).await;
-    let urgent = lanes.listener(URGENT).expect("a lane");
-    assert!(urgent.info().in_flight > 0 && lanes.listener("other").is_none());
+    let urgent = lanes.listener(URGENT).expect("a name").expect("a lane");
+    assert!(urgent.info().in_flight > 0 && lanes.listener("other").expect("a name").is_none());
     urgent.pause();
     submit(&service, URGENT, 8).await;
     sleep(10 * SECOND).await;
-    let bulk = lanes.listener(BULK).expect("a lane");
+    let bulk = lanes.listener(BULK).expect("a name").expect("a lane");
     assert_eq!(bulk.info().in_flight, 8, "a paused lane waits for nothing");
     let reports = lanes.shutdown(10 * SECOND).await;
     let queues = reports
@@ -309,7 +309,7 @@ async fn idempotent_lanes_share_their_keys() {
     submit(3..7).await;
     testing::drain(lanes.listeners()).await.expect("drained");
     let duplicates = lanes.listeners().iter().map(|lane| lane.info().duplicates);
-    assert_eq!(duplicates.sum::<u64>(), 10);
+    assert_eq!(duplicates.sum::<usize>(), 10);
     let sorted = |log: &Mutex<Vec<u32>>| {
         let mut handled = log.lock().expect("free").clone();
         handled.sort_unstable();

@@ -19,7 +19,7 @@ use crate::support::{GUARD, NEVER, count, events, guarded, poison, stop};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 struct Parcel {
-    weight: u32,
+    weight: usize,
 }
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ use crate::support::{NEVER, count, events, guarded, stop};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 struct Parcel {
-    weight: u32,
+    weight: usize,
 }
 
 /// A service with one parcel on its queue.

@@ -42,7 +42,7 @@ struct Starts {
 
 #[derive(Default)]
 struct Seen {
-    starts: Vec<(Duration, u32)>,
+    starts: Vec<(Duration, usize)>,
     running: usize,
     most: usize,
 }

@@ -222,7 +222,13 @@ impl<H: Handler<Job>> Misbehaving<H> {
         }
 
         let begun = Instant::now();
-        while service.meter().queue("reports").of(TransactionKind::Update) == 0 {
+        while service
+            .meter()
+            .queue("reports")
+            .expect("a name")
+            .of(TransactionKind::Update)
+            == 0
+        {
             assert!(begun.elapsed() < GUARD, "the lease is not renewed");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -1,7 +1,7 @@
 //! Listeners with many messages, many queues, many neighbours and many stops.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn ten_thousand_bad_messages_among_as_many_good_ones_are_poison_once_each(
     let bad = submitted.into_iter().skip(1).step_by(2);
     let mut bad: HashSet<_> = bad.map(|submitted| submitted.id).collect();
 
-    let runs = Arc::new(AtomicU64::new(0));
+    let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
     let listener = service
         .listener(move |job: Received<Job>| {
@@ -77,7 +77,7 @@ async fn ten_thousand_bad_messages_among_as_many_good_ones_are_poison_once_each(
     let listener = listener.start().expect("starts");
     sleep(60 * SECOND).await;
     let info = listener.info();
-    let each = EACH as u64;
+    let each = EACH;
     assert_eq!(
         (info.completed, info.retried, info.poisoned, info.unsettled),
         (each, each, each, 0)
@@ -277,7 +277,7 @@ async fn a_stopped_listener_has_no_tasks_although_its_handle_is_kept() {
     assert!(alive_tasks() >= before + JOBS);
     service.shutdown(GUARD).await;
     sleep(SECOND).await;
-    assert_eq!(listener.info().completed, JOBS as u64);
+    assert_eq!(listener.info().completed, JOBS);
     assert_eq!(alive_tasks(), before);
 }
 

@@ -18,11 +18,11 @@ use crate::support::stop;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The kinds that occurred on the queue of jobs, with their numbers.
-fn on_jobs(service: &QueueService) -> Vec<(&'static str, u64)> {
-    kinds(&service.meter().queue("jobs"))
+fn on_jobs(service: &QueueService) -> Vec<(&'static str, usize)> {
+    kinds(&service.meter().queue("jobs").expect("a name"))
 }
 
-fn kinds(transactions: &TransactionCounts) -> Vec<(&'static str, u64)> {
+fn kinds(transactions: &TransactionCounts) -> Vec<(&'static str, usize)> {
     let all = transactions.iter();
     all.map(|(kind, count)| (kind.as_str(), count)).collect()
 }
@@ -77,15 +77,21 @@ async fn each_operation_counts_as_what_it_would_be_on_azure() {
         ("clear", 1),
     ];
     let used = service.meter().since(&before);
-    assert_eq!(kinds(&used.queue("jobs")), expected);
-    assert_eq!(used.total(), used.queue("jobs"));
+    assert_eq!(kinds(&used.queue("jobs").expect("a name")), expected);
+    assert_eq!(used.total(), used.queue("jobs").expect("a name"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn repeats_and_unanswered_calls_count_and_what_was_not_sent_does_not() {
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, 0).await;
-    let puts = || service.meter().queue("jobs").of(TransactionKind::Put);
+    let puts = || {
+        service
+            .meter()
+            .queue("jobs")
+            .expect("a name")
+            .of(TransactionKind::Put)
+    };
     faults.fail_next(2, Operation::Put, Fault::Throttled(None));
     service
         .submit(job())

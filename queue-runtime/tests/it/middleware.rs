@@ -147,7 +147,7 @@ async fn layers_are_around_the_handler_and_around_those_of_earlier_calls() {
     testing::drain([&listener]).await.expect("drained");
     let lines = log.take();
     let of_order: Vec<_> = lines.iter().filter(|line| !line.contains("note")).collect();
-    let once = |attempt: u32| {
+    let once = |attempt: usize| {
         let layers = ["4", "3", "2", "1"].map(|name| format!("{name}: order {attempt}"));
         layers.into_iter().chain(["handler".to_owned()])
     };

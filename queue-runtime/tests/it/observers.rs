@@ -74,15 +74,7 @@ async fn observers_see_each_outcome_and_harm_no_message() {
     let retried = MESSAGES / 10 - poisoned;
     let info = &drained.listeners[0];
     let counts = (info.completed, info.retried, info.poisoned, info.unsettled);
-    assert_eq!(
-        counts,
-        (
-            (MESSAGES - poisoned) as u64,
-            retried as u64,
-            poisoned as u64,
-            0
-        )
-    );
+    assert_eq!(counts, (MESSAGES - poisoned, retried, poisoned, 0));
     stop(listener).await;
 
     let (outcomes, polling) = observer.await.expect("it does not panic");
@@ -199,12 +191,12 @@ async fn each_empty_receive_is_an_event_and_the_first_that_finds_work_again() {
     });
     let rows: Vec<_> = rows.collect();
     assert!(
-        rows.len() > 10 && rows.iter().copied().eq(1..=rows.len() as u32),
+        rows.len() > 10 && rows.iter().copied().eq(1..=rows.len()),
         "{rows:?}"
     );
     let is_empty = |kind: &&ListenerEventKind| matches!(kind, ListenerEventKind::QueueEmpty { .. });
     let empty = kinds.iter().filter(is_empty).count();
-    assert_eq!(empty as u64, empty_receives);
+    assert_eq!(empty, empty_receives);
     // Work is detected once each time, by the first of three receives, and before its messages.
     let others: Vec<_> = kinds.iter().filter(|kind| !is_empty(kind)).collect();
     let (first, second) = others.split_at(4);

@@ -36,7 +36,7 @@ impl Step {
         self.journey % 10 == 9 && self.at == STEPS - 1
     }
 
-    fn handle(&self, attempt: u32) -> Disposition {
+    fn handle(&self, attempt: usize) -> Disposition {
         if self.stumbles() && attempt == 1 {
             return Disposition::retry("stumbled");
         }
@@ -68,7 +68,7 @@ async fn each_message_is_handled_whatever_the_order() {
         submitted.expect("submitted");
     }
 
-    let runs: Arc<Mutex<Vec<(Step, u32)>>> = Arc::default();
+    let runs: Arc<Mutex<Vec<(Step, usize)>>> = Arc::default();
     let recorded = Arc::clone(&runs);
     let listener = service.listener(move |step: Received<Step>| {
         let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,8 +108,8 @@ async fn each_message_is_handled_whatever_the_order() {
     }
     let expected = |journey| {
         let steps = (0..STEPS).map(move |at| Step { journey, at });
-        let runs =
-            steps.flat_map(|step| (1..=1 + u32::from(step.stumbles())).map(move |n| (step.at, n)));
+        let runs = steps
+            .flat_map(|step| (1..=1 + usize::from(step.stumbles())).map(move |n| (step.at, n)));
         runs.collect::<Vec<_>>()
     };
     for journey in 0..JOURNEYS {

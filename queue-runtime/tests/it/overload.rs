@@ -17,7 +17,7 @@ use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{NEVER, count, events, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
-const THRESHOLD: u32 = 3;
+const THRESHOLD: usize = 3;
 
 /// A system that handlers depend on, and the number of runs while it was down.
 #[derive(Clone, Default)]
@@ -62,7 +62,7 @@ impl Downstream {
 }
 
 /// Submits jobs, and completes them despite an outage of an hour that begins with the first.
-async fn survive(jobs: usize) -> (u64, usize) {
+async fn survive(jobs: usize) -> (usize, usize) {
     let service = testing::service().await;
     submit_jobs(&service, jobs).await;
     let downstream = Downstream::default();
@@ -93,16 +93,12 @@ async fn survive(jobs: usize) -> (u64, usize) {
     assert_eq!(listener.info().circuit, Some(CircuitState::Closed));
     sleep(60 * SECOND).await;
     let info = listener.info();
-    assert_eq!(
-        (info.completed as usize, info.poisoned),
-        (jobs, 0),
-        "{info:?}"
-    );
+    assert_eq!((info.completed, info.poisoned), (jobs, 0), "{info:?}");
     stop(listener).await;
     assert_eq!(count(&service, "jobs").await, 0);
     // The first twenty failures open it. After that only probes count, and not all of them.
     assert!(
-        (20..=20 + probes).contains(&(info.retried as usize)),
+        (20..=20 + probes).contains(&info.retried),
         "{info:?}, {probes} probes"
     );
     assert!(downstream.failed.load(Ordering::Relaxed) <= 20 + 32 + probes);
@@ -122,7 +118,7 @@ async fn an_outage_downstream_makes_no_poison_of_a_few_messages() {
     // Each is probed much more often than it has attempts.
     let (counted, probes) = survive(20).await;
     assert!(probes >= 300, "{probes}");
-    assert!(counted <= 20 * u64::from(THRESHOLD - 1) + 20, "{counted}");
+    assert!(counted <= 20 * (THRESHOLD - 1) + 20, "{counted}");
 }
 
 #[tokio::test(start_paused = true)]

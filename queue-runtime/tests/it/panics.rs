@@ -119,7 +119,7 @@ async fn a_dequeue_task_that_panics_starts_again() {
 
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, 1).await;
-    faults.fail_next(PANICS as u32, Operation::Receive, Fault::Panics);
+    faults.fail_next(PANICS, Operation::Receive, Fault::Panics);
     let listener = service.listener(async |job: Received<Job>| assert_eq!(job.attempt(), 1));
     let listener = listener.tasks(2);
     let mut seen = listener.events();

@@ -262,7 +262,7 @@ async fn clearing_goes_on_while_the_service_runs_out_of_time() {
 /// More often than a failure that is not progress is tried again.
 #[tokio::test(start_paused = true)]
 async fn clearing_goes_on_while_its_requests_time_out() {
-    const TIMEOUTS: u32 = 20;
+    const TIMEOUTS: usize = 20;
 
     let (service, faults) = with_queue().await;
     service.submit(Letter { number: 1 }).await.expect("stored");
@@ -270,7 +270,7 @@ async fn clearing_goes_on_while_its_requests_time_out() {
     faults.fail_next(TIMEOUTS, Operation::Clear, timeout);
     let cleared = service.queue::<Letter>().any().clear().await;
     cleared.expect("cleared in the end");
-    assert_eq!(faults.calls(Operation::Clear), TIMEOUTS as usize + 1);
+    assert_eq!(faults.calls(Operation::Clear), TIMEOUTS + 1);
     assert_eq!(count(&service, "letter").await, 0);
 }
 
@@ -297,7 +297,7 @@ async fn a_queue_that_is_missing_after_each_creation_counts_as_empty() {
         let most = most_receives(idle, MINUTE);
         let missing = Fault::Refused(ErrorKind::QueueNotFound);
         // Not every receive, so that a loop without pauses ends.
-        faults.fail_next(10 * most as u32, Operation::Receive, missing);
+        faults.fail_next(10 * most, Operation::Receive, missing);
         if listens {
             let listener = service.listener(async |_: Received<Letter>| ());
             let listener = listener.tasks(1).start().expect("starts");

@@ -308,7 +308,7 @@ async fn a_listener_of_one_type_takes_another_kind_for_poison_and_a_router_does_
         let listener = listener.expect("starts");
         tokio::time::sleep(60 * SECOND).await;
         let info = listener.info();
-        assert_eq!(info.poisoned, u64::from(!is_router), "{is_router}");
+        assert_eq!(info.poisoned, usize::from(!is_router), "{is_router}");
         assert_eq!(log.sorted(), ["resize 1"]);
         stop(listener).await;
     }

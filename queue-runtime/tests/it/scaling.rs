@@ -203,7 +203,7 @@ async fn a_batch_is_the_most_that_one_receive_brings() {
         .expect("starts");
     let report = listener.drained().await;
     assert_eq!(report.info.completed, 60);
-    let receives = faults.calls(Operation::Receive) as u64 - report.info.empty_receives;
+    let receives = faults.calls(Operation::Receive) - report.info.empty_receives;
     assert!(receives >= 20, "{receives}");
 }
 

@@ -210,7 +210,7 @@ async fn a_thousand_shutdowns_under_load_lose_repeat_and_burn_nothing() {
         let done = works.done.lock().expect("free").clone();
         let completed = report.listeners.iter().map(|one| one.info.completed);
         assert_eq!(
-            completed.sum::<u64>() as usize,
+            completed.sum::<usize>(),
             done.len(),
             "round {round}: {report:?}"
         );

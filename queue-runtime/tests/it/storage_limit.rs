@@ -47,13 +47,16 @@ async fn under_full_load_the_limit_is_used_and_not_exceeded() {
     const TASKS: usize = 8;
     const EACH: usize = 200;
 
-    let (service, _) = limited(StorageLimit::new().per_queue(LIMIT)).await;
+    let (service, _) = limited(StorageLimit::new().per_queue(LIMIT as usize)).await;
     submit_jobs(&service, 1).await;
     let listener = service.listener(async |_: Received<Job>| ());
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     events(&mut seen, 1, completed).await;
-    let (began, before) = (Instant::now(), service.meter().queue("jobs").total());
+    let (began, before) = (
+        Instant::now(),
+        service.meter().queue("jobs").expect("a name").total(),
+    );
     for _ in 0..TASKS {
         let service = service.clone();
         tokio::spawn(async move {
@@ -64,7 +67,7 @@ async fn under_full_load_the_limit_is_used_and_not_exceeded() {
         });
     }
     events(&mut seen, TASKS * EACH, completed).await;
-    let sent = (service.meter().queue("jobs").total() - before) as f64;
+    let sent = (service.meter().queue("jobs").expect("a name").total() - before) as f64;
     let allowed = began.elapsed().as_secs_f64() * f64::from(LIMIT);
     assert!(sent >= 2.0 * (TASKS * EACH) as f64, "{sent} requests");
     assert!(sent >= 0.9 * allowed, "{sent} of {allowed}");

@@ -27,18 +27,19 @@ fn listen(service: &QueueService, tasks: impl Into<TaskRange>) -> ListenerHandle
 }
 
 /// Submits so many messages, one after each pause, and returns what the queue has cost meanwhile.
-async fn trickle(service: &QueueService, messages: u64, pause: Duration) -> TransactionCounts {
+async fn trickle(service: &QueueService, messages: usize, pause: Duration) -> TransactionCounts {
     let before = service.meter();
     for _ in 0..messages {
         service.submit(Job { mood: Mood::Good }).await.expect("ok");
         sleep(pause).await;
     }
-    service.meter().since(&before).queue("jobs")
+    let used = service.meter().since(&before);
+    used.queue("jobs").expect("a name")
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_was_announced_is_received_without_a_further_look() {
-    const MESSAGES: u64 = 3200;
+    const MESSAGES: usize = 3200;
 
     let service = testing::service().await;
     submit_jobs(&service, 0).await;
@@ -84,7 +85,7 @@ async fn a_message_that_two_notifiers_announce_is_one_message() {
 }
 
 async fn costs_a_receive_for_each_message(service: &QueueService) {
-    const MESSAGES: u64 = 400;
+    const MESSAGES: usize = 400;
 
     submit_jobs(service, 0).await;
     let listener = listen(service, 0..=2);
@@ -138,7 +139,7 @@ async fn what_was_announced_together_is_received_without_short_polls() {
 /// The room for one message is used up by each, so that there may be more.
 #[tokio::test(start_paused = true)]
 async fn a_receive_without_room_for_more_is_followed_by_one_look() {
-    const MESSAGES: u64 = 400;
+    const MESSAGES: usize = 400;
 
     let service = testing::service().await;
     submit_jobs(&service, 0).await;

@@ -50,8 +50,8 @@ impl IdlePolicy for Hourly {
 
 /// The kinds and attempts of handled messages, in order.
 struct Handled {
-    sender: UnboundedSender<(&'static str, u32)>,
-    receiver: UnboundedReceiver<(&'static str, u32)>,
+    sender: UnboundedSender<(&'static str, usize)>,
+    receiver: UnboundedReceiver<(&'static str, usize)>,
 }
 
 impl Handled {
@@ -61,7 +61,7 @@ impl Handled {
     }
 
     /// Waits for the next message, and returns how long it took in paused time.
-    async fn expect(&mut self, kind: &'static str, attempt: u32) -> Duration {
+    async fn expect(&mut self, kind: &'static str, attempt: usize) -> Duration {
         let started = Instant::now();
         let next = guarded(self.receiver.recv()).await.expect("it comes");
         assert_eq!(next, Some((kind, attempt)));
@@ -75,7 +75,7 @@ fn step(then: Then) -> Step {
 
 async fn create(service: &QueueService, queues: &[&str]) {
     for queue in queues {
-        let queue = service.any_queue(queue).expect("a name");
+        let queue = service.any_queue(*queue).expect("a name");
         queue.create().await.expect("created");
     }
 }
@@ -326,7 +326,7 @@ impl Notifier for Forger {
 }
 
 impl Forger {
-    fn forge(&self, messages: u64, visible_in: Duration) {
+    fn forge(&self, messages: usize, visible_in: Duration) {
         for Hidden(account, queue, subscriber) in &*self.subscribers.lock().expect("free") {
             let forged = Notification::new(account, queue).with_messages(messages, 0);
             subscriber.notified(&forged.with_visible_in(visible_in));
@@ -354,16 +354,16 @@ async fn forged_notifications_cost_a_receive_a_second_at_most() {
     sleep(SECOND).await;
 
     let before = faults.calls(Operation::Receive);
-    forger.forge(u64::MAX, Duration::ZERO);
+    forger.forge(usize::MAX, Duration::ZERO);
     sleep(SECOND).await;
     let one = faults.calls(Operation::Receive) - before;
     assert!((1..=2).contains(&one), "one forged notification: {one}");
 
     let before = faults.calls(Operation::Receive);
     for millisecond in 0..MINUTE as u64 * 1000 {
-        forger.forge(u64::MAX, Duration::ZERO);
+        forger.forge(usize::MAX, Duration::ZERO);
         forger.forge(1, Duration::from_millis(millisecond % 7919));
-        forger.forge(u64::MAX, Duration::MAX);
+        forger.forge(usize::MAX, Duration::MAX);
         sleep(Duration::from_millis(1)).await;
     }
     let flood = faults.calls(Operation::Receive) - before;

@@ -337,7 +337,7 @@ impl Run<'_> {
                 }
                 assert!(started.elapsed() < GUARD, "{left} messages remain");
                 for name in &QUEUES[2..] {
-                    let poison = service.any_queue(name).expect("a name");
+                    let poison = service.any_queue(*name).expect("a name");
                     match poison.redrive().run().await {
                         Ok(_) => {}
                         Err(error) if error.error.kind() == ErrorKind::QueueNotFound => {}

@@ -226,9 +226,9 @@ impl fmt::Display for Figures {
 mod tests {
     use super::*;
 
-    fn history(lines: &[(u64, Event, &str, u32)]) -> Result<Figures, Vec<Violation>> {
+    fn history(lines: &[(u64, Event, &str, usize)]) -> Result<Figures, Vec<Violation>> {
         let mut history = History::default();
-        let entry = |&(at, event, name, dequeued): &(u64, Event, &str, u32)| Entry {
+        let entry = |&(at, event, name, dequeued): &(u64, Event, &str, usize)| Entry {
             at,
             event,
             name: name.to_owned(),
@@ -292,7 +292,7 @@ mod tests {
 
         let mut lines = vec![(1, Submitting, "a-p", 0)];
         for lease in 1..=2 {
-            let at = 10 * u64::from(lease);
+            let at = 10 * lease as u64;
             lines.extend([(at, Started, "a-p", lease), (at, Finishing, "a-p", lease)]);
             lines.push((at, Completed, "a-p", lease));
         }

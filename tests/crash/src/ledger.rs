@@ -65,7 +65,7 @@ pub struct Lease {
     /// When the message was inserted, in microseconds: a redriven message is inserted again.
     pub inserted: i64,
     /// The dequeue count.
-    pub dequeued: u32,
+    pub dequeued: usize,
 }
 
 const EVENTS: [(Event, &str); 14] = [

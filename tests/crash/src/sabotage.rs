@@ -364,7 +364,7 @@ impl Backend for Sabotaged {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let received = self.inner.receive(queue, max, visibility).await?;

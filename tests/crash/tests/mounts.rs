@@ -91,7 +91,7 @@ async fn submit(service: &QueueService, name: &str) {
     submitted.expect("submitted");
 }
 
-async fn count(service: &QueueService) -> u64 {
+async fn count(service: &QueueService) -> usize {
     let orders = service.queue::<Order>().any();
     let properties = orders.properties().await.expect("properties");
     properties.approximate_count

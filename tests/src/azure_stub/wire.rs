@@ -193,13 +193,13 @@ impl<'m> Request<'m> {
         found.map(|pair| pair.1.as_str())
     }
 
-    fn number(&self, name: &str) -> Option<u32> {
+    fn number(&self, name: &str) -> Option<usize> {
         self.value(name)?.parse().ok()
     }
 
     fn seconds(&self, name: &str) -> Option<Duration> {
-        self.number(name)
-            .map(|seconds| Duration::from_secs(seconds.into()))
+        let seconds = self.value(name)?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
     }
 
     fn metadata(&self) -> Metadata {
@@ -294,7 +294,7 @@ fn lease(receipt: &PopReceipt, visible_at: Timestamp) -> String {
     format!("<PopReceipt>{receipt}</PopReceipt><TimeNextVisible>{visible_at}</TimeNextVisible>")
 }
 
-fn content(count: u32, body: &[u8]) -> String {
+fn content(count: usize, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text
         .replace('&', "&amp;")

@@ -73,7 +73,7 @@ pub(crate) struct Look<'a> {
     pub(crate) at: Duration,
     /// The number of messages that are stored, and the age of the first visible one if that is known. `None` if the queue
     /// could not be read.
-    pub(crate) queue: Option<(u64, Option<Duration>)>,
+    pub(crate) queue: Option<(usize, Option<Duration>)>,
     /// Whether the queue is paused for everybody, so that more instances would handle no more messages.
     pub(crate) is_paused: bool,
     pub(crate) instances: &'a [Instance],
@@ -335,7 +335,7 @@ impl Control {
     fn load(
         &mut self,
         look: &Look<'_>,
-        stored: u64,
+        stored: usize,
         oldest: Option<Duration>,
         running: usize,
     ) -> FleetLoad {

@@ -124,9 +124,9 @@ pub struct Report {
     /// The number of messages that may be in flight now.
     pub in_flight_limit: usize,
     /// Messages that came to an end since the start: they were completed, or moved to the poison queue.
-    pub handled: u64,
+    pub handled: usize,
     /// Failed attempts since the start, whose messages were put back.
-    pub retried: u64,
+    pub retried: usize,
     /// The mean number of messages that are stored as one: more than 1 with [packs](queue_runtime::send::SubmitAll::packed).
     pub packed: f64,
     /// The time since the oldest message in flight was inserted, if the listener has an

@@ -48,11 +48,11 @@ impl Measure {
     pub(crate) fn look(
         &mut self,
         at: Duration,
-        stored: u64,
+        stored: usize,
         instances: &[Instance],
         of: &dyn Fn(&str) -> Kind,
         are_local: bool,
-    ) -> u64 {
+    ) -> usize {
         let before = self.last.take();
         let living = instances.iter().filter(|one| one.ended.is_none());
         let reports = living.filter_map(|instance| {
@@ -79,7 +79,7 @@ impl Measure {
             self.compare(&last, &now, of, are_local);
         }
         self.last = Some(now);
-        depth.round() as u64
+        depth.round() as usize
     }
 
     /// Forgets the last look.

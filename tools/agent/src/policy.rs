@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 pub struct FleetLoad {
     /// The approximate number of messages on the queue, with those that are invisible: in flight, or delayed.
-    pub depth: u64,
+    pub depth: usize,
     /// The age of the oldest message that is known: the first visible one where the storage tells that (memory and SQLite), and
     /// those in flight of instances that have an [objective](queue_runtime::ListenerBuilder::objective). `None` if none is known.
     pub oldest: Option<Duration>,
@@ -45,7 +45,7 @@ pub struct FleetLoad {
 impl FleetLoad {
     /// Creates the load of a queue with so many messages, and of so many instances that have started.
     #[must_use]
-    pub fn new(depth: u64, instances: usize) -> Self {
+    pub fn new(depth: usize, instances: usize) -> Self {
         Self {
             depth,
             oldest: None,

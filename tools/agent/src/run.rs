@@ -308,7 +308,7 @@ fn no_answer() -> Failure {
 #[derive(Debug, Clone, Copy, Default)]
 struct Read {
     /// The number of messages.
-    depth: u64,
+    depth: usize,
     /// The age of the first visible one, where the storage tells that.
     age: Option<Duration>,
     /// Whether it is paused for everybody.

@@ -97,7 +97,7 @@ impl Failure {
     }
 
     /// Says how many were done before it failed, if there were any.
-    pub(crate) fn after_part(self, done: u64, noun: &str, what: &str) -> Self {
+    pub(crate) fn after_part(self, done: usize, noun: &str, what: &str) -> Self {
         let was = if done == 1 { "was" } else { "were" };
         match done {
             0 => self,

@@ -158,7 +158,7 @@ impl PriceTable {
         self.of_each(transactions.iter())
     }
 
-    fn of_each(&self, transactions: impl Iterator<Item = (TransactionKind, u64)>) -> Cost {
+    fn of_each(&self, transactions: impl Iterator<Item = (TransactionKind, usize)>) -> Cost {
         let price = |kind| self.kinds.get(&kind).copied().unwrap_or(self.per_10000);
         let amounts = transactions.map(|(kind, count)| count as f64 / 10_000.0 * price(kind));
         Cost {
@@ -211,7 +211,7 @@ impl fmt::Display for Cost {
 mod tests {
     use super::*;
 
-    fn cost(prices: &PriceTable, puts: u64, receives: u64) -> String {
+    fn cost(prices: &PriceTable, puts: usize, receives: usize) -> String {
         let transactions = [
             (TransactionKind::Put, puts),
             (TransactionKind::EmptyReceive, receives),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_clock::TokioClock;
@@ -35,7 +35,7 @@ pub(crate) struct Used {
     /// The storage transactions.
     pub(crate) transactions: TransactionCounts,
     /// The messages that a notifier has published to announce them.
-    pub(crate) notifications: u64,
+    pub(crate) notifications: usize,
 }
 
 /// Submits so many messages of this payload, has a listener complete them on a queue in memory that settles as Azure does,
@@ -82,7 +82,7 @@ async fn run(sending: Sending, messages: u32, payload: usize) -> Result<Used, Fa
         .await
         .info
         .completed;
-    if completed != u64::from(messages) {
+    if completed != messages as usize {
         return Err(format!("{completed} of {messages} messages were completed").into());
     }
     let used = Used {
@@ -107,14 +107,14 @@ pub(crate) fn samples(numbers: Range<u32>, payload: usize) -> impl Iterator<Item
 /// Counts what is published.
 #[derive(Debug)]
 struct CountingNotifier {
-    published: AtomicU64,
+    published: AtomicUsize,
     local: LocalNotifier,
 }
 
 impl Default for CountingNotifier {
     fn default() -> Self {
         Self {
-            published: AtomicU64::new(0),
+            published: AtomicUsize::new(0),
             local: LocalNotifier::new(Writers::OtherProcesses),
         }
     }

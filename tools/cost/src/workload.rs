@@ -183,7 +183,7 @@ impl Workload {
                 notifications,
             } = deliver(sending, SAMPLE, self.payload)?;
             let days = f64::from(messages) / f64::from(SAMPLE);
-            let a_day = |count: u64| (count as f64 * days).round();
+            let a_day = |count: usize| (count as f64 * days).round();
             let month = days * DAYS as f64;
             let price = prices.cost(&transactions).amount * month
                 + self.notifications * notifications as f64 / 10_000.0 * month;

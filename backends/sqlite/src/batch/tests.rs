@@ -40,7 +40,7 @@ fn settlement(follow_ups: usize) -> Request {
     Request::Apply(puts.chain([delete()]).collect())
 }
 
-fn receive(max: u32) -> Request {
+fn receive(max: usize) -> Request {
     Request::Receive {
         queue: orders(),
         max,

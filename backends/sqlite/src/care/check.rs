@@ -16,7 +16,7 @@ use crate::rows::schema;
 const BUSY: Duration = Duration::from_secs(5);
 
 /// The interval between two reports of progress, in rows.
-const INTERVAL: u64 = 4096;
+const INTERVAL: usize = 4096;
 
 /// The most lines of SQLite's own check.
 const LINES: u32 = 1000;
@@ -74,9 +74,9 @@ pub struct FileCheck {
 #[non_exhaustive]
 pub struct CheckProgress {
     /// The rows that were examined.
-    pub rows: u64,
+    pub rows: usize,
     /// The rows to examine in all: an estimate until the end.
-    pub of: u64,
+    pub of: usize,
 }
 
 impl FileCheck {
@@ -129,8 +129,8 @@ impl fmt::Debug for FileCheck {
 
 /// Counts rows, and tells the caller.
 pub(crate) struct Progress {
-    rows: u64,
-    of: u64,
+    rows: usize,
+    of: usize,
     tell: Box<dyn FnMut(CheckProgress) + Send>,
 }
 
@@ -143,7 +143,7 @@ impl Progress {
         }
     }
 
-    pub(crate) fn expect(&mut self, rows: u64) {
+    pub(crate) fn expect(&mut self, rows: usize) {
         self.of += rows;
     }
 
@@ -158,7 +158,7 @@ impl Progress {
         self.tell(self.rows);
     }
 
-    fn tell(&mut self, of: u64) {
+    fn tell(&mut self, of: usize) {
         let rows = self.rows;
         (self.tell)(CheckProgress { rows, of });
     }
@@ -273,14 +273,14 @@ const EXAMPLES: usize = 5;
 #[non_exhaustive]
 pub struct CheckReport {
     /// The number of queues.
-    pub queues: u64,
+    pub queues: usize,
     /// The number of messages that could be read, also of queues that were deleted or cleared and whose messages are not
     /// removed yet.
-    pub messages: u64,
+    pub messages: usize,
     /// The number of attachments.
-    pub attachments: u64,
+    pub attachments: usize,
     /// The number of recorded results and values.
-    pub results: u64,
+    pub results: usize,
     /// The problems, by kind, in the order in which they were found. Empty for a sound file.
     pub problems: Vec<Problem>,
 }
@@ -292,7 +292,7 @@ pub struct Problem {
     /// The kind of the problems.
     pub kind: ProblemKind,
     /// The number of problems of this kind.
-    pub count: u64,
+    pub count: usize,
     /// The first five problems: message ids, names of queues, or SQLite's own messages. No keys and no payloads.
     pub examples: Vec<String>,
 }
@@ -340,7 +340,7 @@ impl CheckReport {
 
     /// The number of problems of this kind.
     #[must_use]
-    pub fn count(&self, kind: ProblemKind) -> u64 {
+    pub fn count(&self, kind: ProblemKind) -> usize {
         let mut problems = self.problems.iter();
         let found = problems.find(|problem| problem.kind == kind);
         found.map_or(0, |problem| problem.count)
@@ -398,7 +398,7 @@ impl fmt::Display for Problem {
             examples,
         } = self;
         write!(f, "{count} {kind}: {}", examples.join("; "))?;
-        if *count > examples.len() as u64 {
+        if *count > examples.len() {
             f.write_str("; …")?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use queue_core::internal::as_count;
 use queue_core::{QueueName, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -104,7 +105,7 @@ impl Examination<'_, '_> {
     fn expect_rows(&mut self) {
         let count = |sql: &str| {
             let counted = self.connection.query_row(sql, [], |row| row.get(0));
-            counted.map_or(0, i64::unsigned_abs)
+            counted.map_or(0, |rows: i64| as_count(rows))
         };
         let messages = count("SELECT coalesce(sum(messages), 0) FROM queue_counts");
         let mut expected = 2 * messages;

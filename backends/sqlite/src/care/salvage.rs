@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use queue_core::internal::as_count;
 use queue_core::{Operation, Result as PublicResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{
@@ -42,14 +43,14 @@ use crate::rows::schema;
 #[non_exhaustive]
 pub struct Salvaged {
     /// The number of queues. A queue whose name could not be read has a name that begins with `salvaged-`.
-    pub queues: u64,
+    pub queues: usize,
     /// The number of messages.
-    pub messages: u64,
+    pub messages: usize,
     /// The number of copied messages that are visible at once, with a dequeue count of zero, because their visibility
     /// time and dequeue count could not be read, or lie between two damaged pages of their queue's schedule.
-    pub rescheduled: u64,
+    pub rescheduled: usize,
     /// Messages that were found but not copied, because their bodies could not be read or not be assigned to them.
-    pub lost: u64,
+    pub lost: usize,
 }
 
 /// Copies all readable contents of a damaged file to a new file. No program should use the damaged file meanwhile;
@@ -168,17 +169,17 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
     )?;
     // As in a file from before they were counted.
     transaction.execute("UPDATE queue_counts SET put = messages", [])?;
-    let count = |table| -> Result<u64> {
+    let count = |table| -> Result<usize> {
         let count = format!("SELECT count(*) FROM {table}");
         let rows: i64 = transaction.query_row(&count, [], |row| row.get(0))?;
-        Ok(rows.unsigned_abs())
+        Ok(as_count(rows))
     };
     let salvaged = Salvaged {
         queues: count("queue_queues")?,
         messages: count("queue_messages")?,
-        rescheduled: rescheduled as u64,
+        rescheduled: rescheduled,
         // The right id of an ignored row is usually found in the schedule.
-        lost: ignored.max(lost as u64),
+        lost: ignored.max(lost),
     };
     transaction.commit()?;
     Ok(salvaged)
@@ -205,7 +206,7 @@ fn copy_queues(source: &Connection, target: &Connection) -> Result<()> {
 }
 
 /// Copies the messages. Returns the number of rows whose ids are those of other rows, because they were altered.
-fn copy_messages(source: &Connection, target: &Connection) -> Result<u64> {
+fn copy_messages(source: &Connection, target: &Connection) -> Result<usize> {
     let mut ignored = 0;
     let mut insert = target.prepare(
         "INSERT OR IGNORE INTO queue_messages (seq, queue, salt, inserted_at, expires_at, body, checksum) \
@@ -246,7 +247,7 @@ fn copy_messages(source: &Connection, target: &Connection) -> Result<u64> {
             // No body has a negative one.
             checksum.unwrap_or(-1)
         ])?;
-        ignored += u64::from(inserted == 0);
+        ignored += usize::from(inserted == 0);
         Ok(())
     })?;
     Ok(ignored)
@@ -387,7 +388,7 @@ impl<'c> Rows<'c> {
     }
 
     /// Calls `copy` with each readable row, whose first column is its id. Returns how often a row or page was not readable.
-    pub(crate) fn each(&mut self, mut copy: impl FnMut(&Row<'_>) -> Result<()>) -> Result<u64> {
+    pub(crate) fn each(&mut self, mut copy: impl FnMut(&Row<'_>) -> Result<()>) -> Result<usize> {
         let (mut from, mut unreadable) = (i64::MIN, 0);
         loop {
             let mut rows = self.rows.query([from])?;
@@ -410,7 +411,7 @@ impl<'c> Rows<'c> {
                 }
             };
             drop(rows);
-            unreadable += u64::from(damaged);
+            unreadable += usize::from(damaged);
             if !damaged || from == i64::MAX {
                 return Ok(unreadable);
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Completion, ItemSet, PackItem};
+use queue_core::internal::as_u32;
 use queue_core::store_clock::{after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -353,7 +354,14 @@ impl<'c> Messages<'c> {
         );
         let Handle { seq, salt, .. } = handle;
         let found = self.renewed.query_row(
-            params![queue, earliest, latest, seq, salt, completion.dequeue_count],
+            params![
+                queue,
+                earliest,
+                latest,
+                seq,
+                salt,
+                as_u32(completion.dequeue_count)
+            ],
             |row| Ok((row.get(0)?, row.get(1)?)),
         );
         let (visible_at, nonce) = found.optional()?.ok_or(Failure::ReceiptMismatch)?;

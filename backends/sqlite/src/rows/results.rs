@@ -278,7 +278,7 @@ impl Results<'_> {
         let delete = format!("DELETE FROM queue_results WHERE id IN ({OVER} LIMIT ?3)");
         let abandoned = self.now.saturating_sub(ABANDONED);
         let removed = self.change(&delete, [self.now, abandoned, SWEEP as i64])?;
-        Ok(Swept::new(removed as u64, removed == SWEEP))
+        Ok(Swept::new(removed, removed == SWEEP))
     }
 
     fn find(&self, key: &WorkKey) -> Result<Option<Row>> {

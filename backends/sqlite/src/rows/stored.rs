@@ -11,7 +11,7 @@ use queue_core::QueueName;
 use queue_core::backend::{
     ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
 };
-use queue_core::internal::hex;
+use queue_core::internal::{as_count, hex};
 use queue_core::store_clock::timestamp;
 use rusqlite::{Connection, Row, params};
 
@@ -137,7 +137,7 @@ impl Stored {
             ReceivedMessage::new(put.id, put.receipt, body, put.inserted_at, received_at);
         received.damage = damage;
         received.deleted_items = self.deleted_items;
-        received.dequeue_count = self.dequeue_count;
+        received.dequeue_count = as_count(self.dequeue_count);
         received.expires_at = put.expires_at;
         received.visible_at = put.visible_at;
         received

@@ -11,7 +11,7 @@ use std::{io, thread};
 use queue_clock::SystemClock;
 use queue_core::QueueName;
 use queue_core::clock::Clock as _;
-use queue_core::internal::LockExt as _;
+use queue_core::internal::{LockExt as _, as_count};
 use queue_core::notify::{LocalNotifier, Notification, Notifier as _};
 use rusqlite::{Connection, Statement, params};
 use tokio::sync::oneshot;
@@ -304,7 +304,7 @@ impl Datagram {
 
     pub(super) fn notification<'a>(&'a self, account: &'a str) -> Notification<'a> {
         Notification::new(account, &self.queue)
-            .with_messages(self.messages, self.bytes)
+            .with_messages(as_count(self.messages), self.bytes)
             .with_visible_in(self.visible_in)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use queue_core::QueueName;
-use queue_core::internal::{LockExt as _, debug_fields};
+use queue_core::internal::{LockExt as _, as_u64, debug_fields};
 use queue_core::notify::{
     Count, LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription, Writers,
 };
@@ -184,7 +184,7 @@ fn send_all(socket: &UdpSocket, peers: &Peers, pending: BTreeMap<Key, Count>) {
     for ((queue, visible_in), count) in pending {
         let datagram = Datagram {
             queue,
-            messages: count.messages,
+            messages: as_u64(count.messages),
             bytes: count.bytes,
             visible_in,
         };

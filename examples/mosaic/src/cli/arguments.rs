@@ -1,3 +1,4 @@
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -121,8 +122,8 @@ pub(crate) struct Role {
     pub(crate) visibility_timeout: Option<Duration>,
     /// Number of attempts after which a message is moved to the poison queue; each queue has its own
     /// default
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) poison_threshold: Option<u32>,
+    #[arg(long, value_name = "N")]
+    pub(crate) poison_threshold: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) scaling: Scaling,
     /// Minimum time that a processor takes for a slice, for tests

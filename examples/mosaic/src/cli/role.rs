@@ -1,3 +1,4 @@
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
@@ -19,7 +20,7 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
     let settings = Settings {
         tasks: or_cores(arguments.tasks),
         visibility_timeout: arguments.visibility_timeout,
-        poison_threshold: arguments.poison_threshold,
+        poison_threshold: arguments.poison_threshold.map(NonZeroUsize::get),
         pace: arguments.pace,
     };
     let data = arguments.location.folder();

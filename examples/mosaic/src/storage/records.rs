@@ -73,7 +73,7 @@ pub struct SliceRecord {
     /// The outcome.
     pub outcome: SliceOutcome,
     /// The number of attempts.
-    pub attempts: u32,
+    pub attempts: usize,
 }
 
 /// Which handler responds to a request.
@@ -168,7 +168,7 @@ impl RequestState {
     }
 
     /// The number of attempts at the slices with an outcome.
-    pub fn attempts(&self) -> u32 {
+    pub fn attempts(&self) -> usize {
         self.slices.values().map(|slice| slice.attempts).sum()
     }
 

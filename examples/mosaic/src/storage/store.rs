@@ -27,7 +27,7 @@ const PART: usize = 8 << 20;
 const CONCURRENCY: usize = 8;
 /// The number of tries of a request that fails. Handlers are retried anyway, and a client should soon report an unreachable
 /// account.
-const TRIES: u32 = 5;
+const TRIES: usize = 5;
 
 /// The blobs, none of which ever changes. Clones share them.
 ///

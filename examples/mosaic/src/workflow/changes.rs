@@ -75,7 +75,7 @@ impl Changes {
 }
 
 impl Subscriber for Announced {
-    fn notified(&self, _: &Notification<'_>) -> u64 {
+    fn notified(&self, _: &Notification<'_>) -> usize {
         self.0.notify_one();
         // It receives none.
         0

@@ -64,7 +64,7 @@ pub struct SliceResponse {
     /// The outcome.
     pub outcome: SliceOutcome,
     /// The number of attempts.
-    pub attempts: u32,
+    pub attempts: usize,
 }
 
 /// The outcome of a slice.
@@ -149,7 +149,7 @@ pub struct Figures {
     /// The number of slices.
     pub slices: u32,
     /// The number of attempts at slices beyond the first at each.
-    pub retries: u32,
+    pub retries: usize,
 }
 
 /// The maximum number of slices.

@@ -43,8 +43,8 @@ fn time() -> impl Strategy<Value = Timestamp> {
     })
 }
 
-fn count() -> impl Strategy<Value = u32> {
-    prop_oneof![Just(0), 1..10_u32, Just(2_147_483_647)]
+fn count() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0), 1..10_usize, Just(2_147_483_647)]
 }
 
 pub(crate) fn attempts() -> impl Strategy<Value = AttemptRecord> {

@@ -236,7 +236,7 @@ impl Backend for MemoryBackend {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         self.capabilities
@@ -249,7 +249,7 @@ impl Backend for MemoryBackend {
         Ok(received.into_iter().map(answer).collect())
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         self.capabilities
             .limits(Operation::Peek, queue)
             .check_max(max)?;
@@ -276,7 +276,7 @@ impl Backend for MemoryBackend {
         Ok(AttachmentPart::Data(data.slice(from..to)))
     }
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         let limits = self.capabilities.limits(Operation::Browse, queue);
         limits.check_max(max)?;
         let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
@@ -290,7 +290,7 @@ impl Backend for MemoryBackend {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         let limits = self.capabilities.limits(Operation::Browse, queue);
         limits.check_max(max)?;
@@ -307,8 +307,8 @@ impl Backend for MemoryBackend {
                 .into_iter()
                 .filter(|one| Body::has_id(&one.body, id));
             found.extend(of_event.map(|one| one.received(now).into()));
-            if found.len() >= max as usize {
-                found.truncate(max as usize);
+            if found.len() >= max {
+                found.truncate(max);
                 return Ok(found);
             }
             tokio::task::yield_now().await;

@@ -19,7 +19,7 @@ impl StoredQueues {
         &mut self,
         name: &QueueName,
         after: Option<PageEnd>,
-        max: u32,
+        max: usize,
         now: i64,
     ) -> Result<Page> {
         let queue = self.queue(name)?;
@@ -30,9 +30,9 @@ impl StoredQueues {
             message.is_alive(now).then_some((place, message))
         });
         // One more than wanted shows whether there is another page.
-        let mut found: Vec<_> = messages.take(max as usize + 1).collect();
-        let is_last = found.len() <= max as usize;
-        found.truncate(max as usize);
+        let mut found: Vec<_> = messages.take(max + 1).collect();
+        let is_last = found.len() <= max;
+        found.truncate(max);
         let browsed = found
             .iter()
             .map(|&(_, message)| message.clone().received(now).into());

@@ -264,7 +264,7 @@ impl ResultStore for MemoryResults {
             for key in &keys {
                 entries.remove(key);
             }
-            Swept::new(keys.len() as u64, keys.len() == SWEEP)
+            Swept::new(keys.len(), keys.len() == SWEEP)
         }))
     }
 
@@ -272,7 +272,7 @@ impl ResultStore for MemoryResults {
         &self,
         scope: Option<&str>,
         from: Option<&PageMark>,
-        max: u32,
+        max: usize,
     ) -> Result<RecordedPage> {
         let (of, key) = record_start(scope, from)?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

@@ -49,7 +49,7 @@ pub(super) struct StoredQueues {
 pub(super) struct StoredQueue {
     metadata: Metadata,
     /// The number of messages that were put and not undone.
-    put: u64,
+    put: usize,
     pub(super) messages: BTreeMap<u64, StoredMessage>,
     /// The messages by the time when they become visible, then in the order of the puts.
     pub(super) schedule: BTreeSet<(i64, u64)>,
@@ -64,7 +64,7 @@ pub(super) struct StoredMessage {
     inserted_at: i64,
     pub(super) visible_at: i64,
     expires_at: Option<i64>,
-    dequeue_count: u32,
+    dequeue_count: usize,
     deleted_items: ItemSet,
 }
 
@@ -123,7 +123,7 @@ impl StoredQueues {
 
     pub(super) fn properties(&self, name: &QueueName) -> Result<QueueProperties> {
         let queue = self.queues.get(name).ok_or(ErrorKind::QueueNotFound)?;
-        let count = queue.messages.len() as u64;
+        let count = queue.messages.len();
         let totals = QueueTotals::new(queue.put, queue.put - count);
         Ok(QueueProperties::new(queue.metadata.clone(), count).with_totals(totals))
     }
@@ -192,7 +192,7 @@ impl StoredQueues {
     pub(super) fn receive(
         &mut self,
         name: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
         now: i64,
     ) -> Result<Vec<StoredMessage>> {
@@ -204,7 +204,7 @@ impl StoredQueues {
     pub(super) fn peek(
         &mut self,
         name: &QueueName,
-        max: u32,
+        max: usize,
         now: i64,
     ) -> Result<Vec<PeekedMessage>> {
         let queue = self.queue(name)?;
@@ -212,7 +212,7 @@ impl StoredQueues {
         let messages = visible.filter_map(|(_, number)| queue.messages.get(number));
         let alive = messages.filter(|message| message.is_alive(now));
         Ok(alive
-            .take(max as usize)
+            .take(max)
             .map(|one| one.clone().received(now).into())
             .collect())
     }
@@ -332,13 +332,13 @@ impl StoredQueue {
     /// the next number.
     fn receive(
         &mut self,
-        max: u32,
+        max: usize,
         hidden_until: i64,
         now: i64,
         last_number: &mut u64,
     ) -> Vec<StoredMessage> {
-        let mut received = Vec::with_capacity(self.schedule.len().min(max as usize));
-        while received.len() < max as usize
+        let mut received = Vec::with_capacity(self.schedule.len().min(max));
+        while received.len() < max
             && let Some(&(visible_at, number)) = self.schedule.first()
             && visible_at <= now
         {

@@ -63,7 +63,7 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 #[must_use = "lanes do nothing until `start`"]
 pub struct Lanes<M> {
     max_in_flight: usize,
-    lanes: Vec<(u32, ListenerBuilder<M>)>,
+    lanes: Vec<(usize, ListenerBuilder<M>)>,
 }
 
 /// The greatest weight of a lane.
@@ -82,7 +82,7 @@ impl<M> Lanes<M> {
     /// its weight; of equal lanes, the one that was added first begins.
     ///
     /// The listener keeps its own settings. The `max_in_flight` of a lane is a further maximum, for this lane alone.
-    pub fn lane(mut self, weight: u32, listener: ListenerBuilder<M>) -> Self {
+    pub fn lane(mut self, weight: usize, listener: ListenerBuilder<M>) -> Self {
         self.lanes.push((weight, listener));
         self
     }
@@ -128,7 +128,7 @@ impl<M> Lanes<M> {
         )?;
         InvalidSetting::count("number of lanes", self.lanes.len(), usize::MAX)?;
         for (at, (weight, listener)) in self.lanes.iter().enumerate() {
-            InvalidSetting::count("weight of a lane", *weight as usize, MAX_WEIGHT)?;
+            InvalidSetting::count("weight of a lane", *weight, MAX_WEIGHT)?;
             let batch = listener
                 .parts
                 .iter()

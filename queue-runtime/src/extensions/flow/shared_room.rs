@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use queue_core::internal::LockExt as _;
+use queue_core::internal::{LockExt as _, as_u64};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
@@ -49,9 +49,9 @@ const STRIDE: u64 = 1 << 20;
 
 impl SharedRoom {
     /// Creates room for `messages`, and returns a lane for each weight.
-    pub(crate) fn lanes(messages: usize, weights: &[u32]) -> Vec<Lane> {
-        let lane = |weight: &u32| LaneState {
-            stride: STRIDE / u64::from(*weight),
+    pub(crate) fn lanes(messages: usize, weights: &[usize]) -> Vec<Lane> {
+        let lane = |weight: &usize| LaneState {
+            stride: STRIDE / as_u64(*weight),
             pass: 0,
             waiting: 0,
         };

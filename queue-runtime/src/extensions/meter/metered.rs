@@ -82,7 +82,7 @@ impl Metered {
         queue: Option<&QueueName>,
         kind: TransactionKind,
         call: impl FnOnce() -> BoxFuture<'c, Result<T>> + Send,
-        counted: impl FnOnce(&T, &Measures) -> (TransactionKind, u64) + Send,
+        counted: impl FnOnce(&T, &Measures) -> (TransactionKind, usize) + Send,
     ) -> Result<T> {
         let counters = queue.map_or(self.meter.account(), |queue| self.counters(queue));
         let mut counting = Counting {
@@ -132,8 +132,8 @@ impl Drop for Counting<'_> {
 }
 
 /// Returns how many requests return this many items.
-fn pages(items: usize, page: usize) -> u64 {
-    items.div_ceil(page).max(1) as u64
+fn pages(items: usize, page: usize) -> usize {
+    items.div_ceil(page).max(1)
 }
 
 /// Returns the queue and the kind of each operation.
@@ -224,12 +224,12 @@ impl Backend for Metered {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let call = || self.inner.receive(queue, max, visibility);
         let counted = |messages: &Vec<_>, measures: &Measures| {
-            measures.received(messages.len() as u64);
+            measures.received(messages.len());
             let kind = if messages.is_empty() {
                 TransactionKind::EmptyReceive
             } else {
@@ -241,14 +241,14 @@ impl Backend for Metered {
             .await
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         let kind = TransactionKind::Peek;
         let call = || self.inner.peek(queue, max);
         let counted = |messages: &Vec<_>, _: &Measures| (kind, pages(messages.len(), RECEIVE_PAGE));
         self.call(Some(queue), kind, call, counted).await
     }
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         let call = || self.inner.browse(queue, from, max);
         if self.capabilities().browsing == Browsing::Unsupported {
             return call().await;
@@ -262,7 +262,7 @@ impl Backend for Metered {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         let call = || self.inner.find(queue, id, max);
         if self.capabilities().browsing == Browsing::Unsupported {

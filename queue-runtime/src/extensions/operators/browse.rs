@@ -85,7 +85,7 @@ pub struct Browsed {
     /// Whether the message can be received, and why not.
     pub state: MessageState,
     /// The number of times that the message has been received.
-    pub dequeue_count: u32,
+    pub dequeue_count: usize,
     /// The time when the message was put, by the storage's clock.
     pub inserted_at: Timestamp,
     /// The time when the message becomes or became visible, by the storage's clock.
@@ -170,7 +170,7 @@ impl AnyQueue {
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
-    pub async fn browse(&self, from: Option<&PageMark>, max: u32) -> Result<BrowsedPage> {
+    pub async fn browse(&self, from: Option<&PageMark>, max: usize) -> Result<BrowsedPage> {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_moved_body;
         let browse = || backend.browse(&self.name, from, max);

@@ -44,7 +44,7 @@ pub struct ExportedMessage {
     /// The time when the message was put on its queue, by the storage's clock.
     pub inserted_at: Timestamp,
     /// The number of receives there.
-    pub dequeue_count: u32,
+    pub dequeue_count: usize,
     /// The time for which the message was to stay invisible, in milliseconds. 0 if it was visible, and if it had been
     /// received.
     #[serde(default)]
@@ -135,7 +135,7 @@ impl AnyQueue {
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
-    pub async fn export(&self, from: Option<&PageMark>, max: u32) -> Result<ExportedPage> {
+    pub async fn export(&self, from: Option<&PageMark>, max: usize) -> Result<ExportedPage> {
         let backend = &self.context.backend;
         let browse = || backend.browse(&self.name, from, max);
         let page = self.context.ask(browse).await?;

@@ -111,7 +111,7 @@ impl Backend for Packs {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         if self.shelves.has_met_none() {
@@ -120,7 +120,7 @@ impl Backend for Packs {
         Box::pin(async { self.this().receive_items(queue, max, visibility).await }).await
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         let mut messages = Vec::new();
         for message in self.storage.peek(queue, max).await? {
             let Some(items) = items_of(&message.body, &message.deleted_items) else {
@@ -135,7 +135,7 @@ impl Backend for Packs {
                 messages.push(item);
             }
         }
-        messages.truncate(max as usize);
+        messages.truncate(max);
         Ok(messages)
     }
 
@@ -155,7 +155,7 @@ impl Backend for Packs {
     }
 
     /// Returns a page that ends before a pack, or consists of items of one.
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         if let Some(mark) = from
             && let Some(rest) = mark.as_str().strip_prefix(WITHIN)
         {
@@ -175,7 +175,7 @@ impl Backend for Packs {
                 let page = self.storage.browse(queue, from, 1).await?;
                 Ok(within(page, from, 0, max))
             }
-            Some(before) => self.storage.browse(queue, from, before as u32).await,
+            Some(before) => self.storage.browse(queue, from, before).await,
         }
     }
 
@@ -280,7 +280,7 @@ impl fmt::Debug for Packs {
 }
 
 /// Returns the page of the items of a pack, from `first` on, given the page that consists of the pack and is at `mark`.
-fn within(mut page: Page, mark: Option<&PageMark>, first: u32, max: u32) -> Page {
+fn within(mut page: Page, mark: Option<&PageMark>, first: u32, max: usize) -> Page {
     let Some(pack) = page.messages.first() else {
         return page;
     };
@@ -288,9 +288,9 @@ fn within(mut page: Page, mark: Option<&PageMark>, first: u32, max: u32) -> Page
         return page;
     };
     let mut items: Vec<_> = items.filter(|(number, _)| *number >= first).collect();
-    if items.len() > max as usize {
-        let next = items[max as usize].0;
-        items.truncate(max as usize);
+    if items.len() > max {
+        let next = items[max].0;
+        items.truncate(max);
         let mark = mark.map_or("", PageMark::as_str);
         page.next = Some(PageMark::new(format!("{WITHIN}{next}:{mark}")));
     }

@@ -112,7 +112,7 @@ impl Packs {
             };
             Leaving {
                 number,
-                body: self.encoder.unpacked(&event, u32::from(ended)),
+                body: self.encoder.unpacked(&event, usize::from(ended)),
                 delay,
             }
         });

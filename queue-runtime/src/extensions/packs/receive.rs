@@ -25,7 +25,7 @@ impl Packs {
     pub(super) async fn receive_first(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let asked_at = self.clock.monotonic();
@@ -39,7 +39,7 @@ impl Packs {
         let this = self.this();
         Box::pin(async move {
             let sent = (asked_at, visibility);
-            let messages = this.open(queue, max as usize, sent, messages).await;
+            let messages = this.open(queue, max, sent, messages).await;
             if messages.is_empty() {
                 return this.receive_items(queue, max, visibility).await;
             }
@@ -52,13 +52,13 @@ impl Packs {
     pub(super) async fn receive_items(
         self: &Arc<Self>,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
-        let mut messages = self.take_waiting(queue, max as usize, visibility).await;
+        let mut messages = self.take_waiting(queue, max, visibility).await;
         let (sending, has_items) = (SendTime::current(), !messages.is_empty());
         for _ in 0..ROUNDS {
-            let room = max as usize - messages.len();
+            let room = max - messages.len();
             if room == 0 {
                 break;
             }
@@ -95,7 +95,7 @@ impl Packs {
         visibility: Duration,
     ) -> Result<Option<Vec<ReceivedMessage>>> {
         let mean = self.shelves.mean(queue);
-        let wanted = ((room as f64 / mean).ceil() as u32).clamp(1, room as u32);
+        let wanted = ((room as f64 / mean).ceil() as usize).clamp(1, room);
         let asked_at = self.clock.monotonic();
         let received = self.storage.receive(queue, wanted, visibility).await?;
         if received.is_empty() {
@@ -309,7 +309,7 @@ fn opened(
 }
 
 /// Returns how many earlier receives of a pack ended without a record.
-fn unexplained(message: &ReceivedMessage, event: &Event) -> u32 {
+fn unexplained(message: &ReceivedMessage, event: &Event) -> usize {
     let attempts = &event.envelope.attempts;
     let earlier = message.dequeue_count.saturating_sub(1);
     let explained = attempts.failures.saturating_add(attempts.forgiven);

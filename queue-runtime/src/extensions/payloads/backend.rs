@@ -225,7 +225,7 @@ impl Backend for WithPayloads {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         loop {
@@ -267,7 +267,7 @@ impl Backend for WithPayloads {
         }
     }
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         let mut page = self.inner.browse(queue, from, max).await?;
         for message in &mut page.messages {
             hold(message, queue);
@@ -279,7 +279,7 @@ impl Backend for WithPayloads {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         let mut found = self.inner.find(queue, id, max).await?;
         for message in &mut found {

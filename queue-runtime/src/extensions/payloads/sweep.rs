@@ -404,17 +404,17 @@ fn age(object: &StoredObject, now: Timestamp) -> Duration {
 #[non_exhaustive]
 pub struct SweepReport {
     /// Payloads that were looked at.
-    pub examined: u64,
+    pub examined: usize,
     /// Payloads that were deleted.
-    pub payloads: u64,
+    pub payloads: usize,
     /// Their size, in bytes.
     pub bytes: u64,
     /// Marks that were deleted.
-    pub marks: u64,
+    pub marks: usize,
     /// Temporary files of killed processes that were deleted.
-    pub partial: u64,
+    pub partial: usize,
     /// Objects whose names are not those of payloads. They are left.
-    pub unknown: u64,
+    pub unknown: usize,
 }
 
 /// An object that a sweep deletes.

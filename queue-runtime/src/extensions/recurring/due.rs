@@ -15,7 +15,7 @@ use super::recurrence::Ticks;
 const TOLERANCE: Duration = Duration::from_secs(60);
 
 /// The maximum number of missed ticks that [`Missed::All`] submits.
-pub const MAX_MISSED: u32 = 1000;
+pub const MAX_MISSED: usize = 1000;
 
 /// What a schedule does about the ticks that it missed: those that are more than a minute late, because no process ran,
 /// or the storage could not be reached.
@@ -57,7 +57,7 @@ pub enum Missed {
     /// Each missed tick is submitted, oldest first. Of more than `limit` missed ticks, the oldest are skipped.
     All {
         /// The most ticks to submit, from 1 to [`MAX_MISSED`](super::MAX_MISSED).
-        limit: u32,
+        limit: usize,
     },
 }
 
@@ -73,7 +73,7 @@ pub(super) fn due(
     let mut late = 0;
     while let Some(tick) = at.filter(|tick| *tick > last) {
         let is_late = now.duration_since(tick).unsigned_abs() > TOLERANCE;
-        late += u32::from(is_late);
+        late += usize::from(is_late);
         let wanted = match missed {
             _ if !is_late => true,
             Missed::Skip => false,

@@ -130,7 +130,7 @@ impl QueueService {
     pub async fn recorded_schedules(
         &self,
         from: Option<&PageMark>,
-        max: u32,
+        max: usize,
     ) -> Result<RecordedSchedules> {
         let store = store(&self.context)?;
         let page = store.list(Some(SCOPE), from, max).await?;

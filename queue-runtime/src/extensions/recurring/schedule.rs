@@ -404,7 +404,7 @@ pub enum ScheduleErrorKind {
     Recurrence(InvalidRecurrence),
     /// The limit of missed ticks is invalid: this one.
     #[error("the limit of {0} missed ticks is not within 1 to {MAX_MISSED}")]
-    Limit(u32),
+    Limit(usize),
     /// The storage cannot record ticks.
     #[error("its storage cannot record a tick with its message; give a store by `recorded_in`")]
     Unsupported,

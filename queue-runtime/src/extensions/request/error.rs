@@ -146,7 +146,7 @@ pub enum RequestErrorKind {
         /// Why: it is not [`Rejected`](PoisonReason::Rejected).
         reason: PoisonReason,
         /// The number of attempts.
-        attempts: u32,
+        attempts: usize,
         /// The error and its causes, outermost first, if the handler's side
         /// [sends it](crate::ListenerBuilder::reply_errors).
         error: Option<String>,

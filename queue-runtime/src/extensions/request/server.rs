@@ -35,7 +35,7 @@ use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outa
 /// after it, and the request waits for that. Nobody else receives here; what comes again after it was handed over is
 /// dropped as late.
 const VISIBILITY: Duration = Duration::from_secs(2);
-const BATCH: u32 = 32;
+const BATCH: usize = 32;
 /// The longest pause between two polls while a request waits.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -95,7 +95,7 @@ async fn receive(context: &Context, queue: &ReplyQueue) -> End {
     let batch = BATCH.min(capabilities.max_receive);
     let idle = ExponentialIdle::up_to(capabilities.idle_cap.min(LONGEST_PAUSE));
     let wakeups = context.wakeups(&queue.name, batch);
-    let (mut empty, mut failures, mut woken) = (0, 0_u32, None);
+    let (mut empty, mut failures, mut woken) = (0, 0_usize, None);
     loop {
         if queue.waiting.is_empty() {
             tokio::select! {
@@ -145,7 +145,7 @@ async fn receive(context: &Context, queue: &ReplyQueue) -> End {
 async fn receive_batch(
     context: &Context,
     queue: &ReplyQueue,
-    batch: u32,
+    batch: usize,
 ) -> Result<Vec<ReceivedMessage>, Error> {
     let visibility = VISIBILITY.max(context.backend.capabilities().min_visibility);
     let receive = context.backend.receive(&queue.name, batch, visibility);

@@ -35,13 +35,13 @@ use crate::kernel::receive::SendTime;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageLimit {
-    pub(crate) per_queue: Option<u32>,
-    pub(crate) per_account: Option<u32>,
+    pub(crate) per_queue: Option<usize>,
+    pub(crate) per_account: Option<usize>,
 }
 
 impl StorageLimit {
     /// The most requests a second that can be allowed.
-    pub(crate) const MOST: u32 = 1_000_000;
+    pub(crate) const MOST: usize = 1_000_000;
 
     /// Creates a limit that limits nothing yet.
     #[must_use]
@@ -54,14 +54,14 @@ impl StorageLimit {
 
     /// Sets the requests a second on each queue, from 1 to 1,000,000. The default is no limit.
     #[must_use]
-    pub const fn per_queue(mut self, requests: u32) -> Self {
+    pub const fn per_queue(mut self, requests: usize) -> Self {
         self.per_queue = Some(requests);
         self
     }
 
     /// Sets the requests a second in all, from 1 to 1,000,000. The default is no limit.
     #[must_use]
-    pub const fn per_account(mut self, requests: u32) -> Self {
+    pub const fn per_account(mut self, requests: usize) -> Self {
         self.per_account = Some(requests);
         self
     }

@@ -1,7 +1,7 @@
 //! Who is the next to get a token. The [module](super) shows the states.
 
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroU32;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::kernel::policy::Rate;
 /// When a bucket that nobody takes from is certainly full, as a new one is.
 const FULL_AFTER: Duration = Duration::from_secs(1);
 
-fn a_second(rate: NonZeroU32) -> Rate {
+fn a_second(rate: NonZeroUsize) -> Rate {
     Rate::per_second(rate.get())
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Urgency {
 /// The requests to one account that wait for tokens.
 pub(super) struct RequestTurns {
     clock: Arc<dyn Clock>,
-    per_queue: Option<NonZeroU32>,
+    per_queue: Option<NonZeroUsize>,
     state: Mutex<State>,
 }
 
@@ -80,9 +80,9 @@ const FEW_LINES: usize = 64;
 
 impl RequestTurns {
     pub(super) fn new(limit: StorageLimit, clock: Arc<dyn Clock>) -> Self {
-        let account = limit.per_account.and_then(NonZeroU32::new);
+        let account = limit.per_account.and_then(NonZeroUsize::new);
         Self {
-            per_queue: limit.per_queue.and_then(NonZeroU32::new),
+            per_queue: limit.per_queue.and_then(NonZeroUsize::new),
             state: Mutex::new(State {
                 account: account.map(|rate| Bucket::new(&a_second(rate), &clock)),
                 lines: HashMap::new(),

@@ -21,7 +21,7 @@ pub(crate) struct CompletedItem {
     /// The pack, or the message that the item has become.
     pub(crate) id: StorageId,
     pub(crate) receipt: PopReceipt,
-    pub(crate) dequeue_count: u32,
+    pub(crate) dequeue_count: usize,
     /// The longest visibility timeout of an update of it.
     pub(crate) visibility: Duration,
     /// `None` if it is a message of its own.
@@ -52,7 +52,7 @@ impl Completer {
     /// releases its unique key. Does not wait for a renewal, which may be waiting for the end of the transaction.
     pub(crate) fn completion<'s>(
         &'s self,
-        dequeue_count: u32,
+        dequeue_count: usize,
         token: Token,
         (finish, release): (Option<Finish>, Option<Swap>),
         item: Option<&'s CompletedItem>,

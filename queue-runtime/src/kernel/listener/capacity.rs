@@ -44,7 +44,7 @@ use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
 pub(super) struct Capacity {
     core: Arc<Core>,
     /// The maximum number of messages per receive.
-    batch: u32,
+    batch: usize,
     max_in_flight: usize,
     /// One permit for each message that may be in flight.
     permits: Limit,
@@ -116,7 +116,7 @@ impl Capacity {
             };
             let most = match probe {
                 Some(_) => 1,
-                None => self.batch as usize,
+                None => self.batch,
             };
             let allowance = match &self.rate {
                 Some(rate) => Some(rate.acquire().await),
@@ -148,7 +148,7 @@ impl Capacity {
     }
 
     /// Returns the maximum number of messages per receive.
-    pub(super) fn batch(&self) -> u32 {
+    pub(super) fn batch(&self) -> usize {
         self.batch
     }
 
@@ -251,9 +251,8 @@ impl Bounds {
     }
 
     /// Returns the maximum number of messages per receive.
-    pub(crate) fn batch(&self, capabilities: &Capabilities) -> u32 {
+    pub(crate) fn batch(&self, capabilities: &Capabilities) -> usize {
         let most = self.max_in_flight.min(self.batch.unwrap_or(usize::MAX));
-        let most = u32::try_from(most).unwrap_or(u32::MAX);
         most.min(capabilities.max_receive)
     }
 

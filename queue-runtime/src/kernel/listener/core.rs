@@ -45,7 +45,7 @@ impl Core {
     }
 
     /// Asks the storage for the approximate number of messages on the queue.
-    pub(super) async fn measure_depth(&self) -> queue_core::Result<u64> {
+    pub(super) async fn measure_depth(&self) -> queue_core::Result<usize> {
         let (queue, clock) = (&self.consumer.queue, &*self.context.clock);
         let properties = self.context.backend.properties(queue);
         let properties = read_in_time(clock, queue, properties).await?;

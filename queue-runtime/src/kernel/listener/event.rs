@@ -115,7 +115,7 @@ pub enum ListenerEventKind {
         /// The message.
         id: MessageId,
         /// The number of the attempt that succeeded, from 1.
-        attempt: u32,
+        attempt: usize,
     },
     /// The work of a message was done before, according to the result store. The recorded follow-ups were stored
     /// again, and the message was deleted, without running the handler.
@@ -128,7 +128,7 @@ pub enum ListenerEventKind {
         /// The message.
         id: MessageId,
         /// The number of the attempt that failed, from 1.
-        attempt: u32,
+        attempt: usize,
         /// The delay before the next attempt.
         after: Duration,
         /// The error that the handler returned, or what ended it.
@@ -141,7 +141,7 @@ pub enum ListenerEventKind {
         /// The reason.
         reason: PoisonReason,
         /// The number of attempts made.
-        attempts: u32,
+        attempts: usize,
     },
     /// A message was handed back without counting the attempt.
     Released {
@@ -192,7 +192,7 @@ pub enum ListenerEventKind {
     QueueEmpty {
         /// The number of receives in a row in which this dequeue task found none, from 1, as the policy is told. A receive
         /// that found what a [notifier](crate::notify) had announced, and no more, does not interrupt the row.
-        in_a_row: u32,
+        in_a_row: usize,
     },
     /// A receive found messages after a receive that found none, or a missing queue. Published
     /// before the events of the messages.

@@ -103,7 +103,7 @@ impl ListenerHandle {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn depth(&self) -> queue_core::Result<u64> {
+    pub async fn depth(&self) -> queue_core::Result<usize> {
         self.listener.core.measure_depth().await
     }
 
@@ -337,7 +337,7 @@ pub struct ShutdownReport {
     /// with the application's runtime.
     pub graceful: bool,
     /// The number of messages that were handed back without counting the attempt.
-    pub released: u64,
+    pub released: usize,
     /// The number of handlers that still block their threads.
     pub stuck: usize,
     /// The listener's final figures.
@@ -350,7 +350,7 @@ const HAND_BACK: Duration = Duration::from_secs(10);
 /// A listener that receives nothing any more.
 pub(crate) struct Stopping {
     listener: Arc<Listener>,
-    released_before: u64,
+    released_before: usize,
 }
 
 impl Stopping {

@@ -48,7 +48,7 @@ pub struct ListenerInfo {
     /// The maximum number of dequeue tasks running so far.
     pub peak_tasks: usize,
     /// Dequeue tasks started so far.
-    pub started_tasks: u64,
+    pub started_tasks: usize,
     /// The number of messages that may be in flight now: fewer than
     /// [`max_in_flight`](super::ListenerBuilder::max_in_flight) while the storage throttles.
     pub in_flight_limit: usize,
@@ -67,22 +67,22 @@ pub struct ListenerInfo {
     /// The maximum number of messages in flight so far.
     pub peak_in_flight: usize,
     /// Messages handled and completed.
-    pub completed: u64,
+    pub completed: usize,
     /// Messages that were completed without running the handler, because their work was done before.
-    pub duplicates: u64,
+    pub duplicates: usize,
     /// Failed attempts whose message will be retried.
-    pub retried: u64,
+    pub retried: usize,
     /// Messages moved to the poison queue.
-    pub poisoned: u64,
+    pub poisoned: usize,
     /// Messages handed back without counting the attempt: at shutdown, or because they are from a newer
     /// program.
-    pub released: u64,
+    pub released: usize,
     /// Messages that were not settled, or may not have been, for example because the lease was lost.
-    pub unsettled: u64,
+    pub unsettled: usize,
     /// Cancelled handlers that still block their threads.
     pub stuck: usize,
     /// Receives that found the queue empty.
-    pub empty_receives: u64,
+    pub empty_receives: usize,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
     /// first.
     pub last_success: Option<Timestamp>,
@@ -97,7 +97,7 @@ pub struct ListenerInfo {
     /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
     /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself.
     /// `None` before that.
-    pub depth: Option<u64>,
+    pub depth: Option<usize>,
     /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
     /// that uses the queue through the same service.
     pub transactions: TransactionCounts,
@@ -174,9 +174,9 @@ pub struct ObjectiveState {
     /// Whether the objective is broken, as the last event said.
     pub is_broken: bool,
     /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
-    pub messages: u64,
+    pub messages: usize,
     /// The number of these messages that are late. A message that is moved to the poison queue counts as late.
-    pub late: u64,
+    pub late: usize,
     /// The time since the oldest message in flight was inserted.
     #[serde(
         serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
@@ -189,25 +189,25 @@ pub struct ObjectiveState {
 pub(super) struct ListenerCounters {
     in_flight: AtomicUsize,
     peak_in_flight: AtomicUsize,
-    completed: AtomicU64,
-    duplicates: AtomicU64,
-    retried: AtomicU64,
-    poisoned: AtomicU64,
-    released: AtomicU64,
-    unsettled: AtomicU64,
+    completed: AtomicUsize,
+    duplicates: AtomicUsize,
+    retried: AtomicUsize,
+    poisoned: AtomicUsize,
+    released: AtomicUsize,
+    unsettled: AtomicUsize,
     pub(super) stuck: AtomicUsize,
     /// Those of them that are in a transaction.
     pub(super) stuck_transactions: AtomicUsize,
-    pub(super) empty_receives: AtomicU64,
+    pub(super) empty_receives: AtomicUsize,
     /// In milliseconds. Zero before the first receive.
     visibility: AtomicU64,
-    depth: Mutex<Option<u64>>,
+    depth: Mutex<Option<usize>>,
 }
 
 impl ListenerCounters {
     /// Returns the figures that are counted here.
     pub(super) fn snapshot(&self) -> ListenerInfo {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         ListenerInfo {
             in_flight: self.in_flight(),
             peak_in_flight: self.peak_in_flight.load(Ordering::Relaxed),
@@ -238,12 +238,12 @@ impl ListenerCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn measured(&self, depth: u64) {
+    pub(super) fn measured(&self, depth: usize) {
         *self.depth.hold() = Some(depth);
     }
 
     /// Returns the depth when it was last measured.
-    pub(super) fn depth(&self) -> Option<u64> {
+    pub(super) fn depth(&self) -> Option<usize> {
         *self.depth.hold()
     }
 
@@ -265,7 +265,7 @@ impl ListenerCounters {
         }
     }
 
-    pub(super) fn unsettled(&self) -> u64 {
+    pub(super) fn unsettled(&self) -> usize {
         self.unsettled.load(Ordering::Relaxed)
     }
 

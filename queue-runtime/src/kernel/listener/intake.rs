@@ -211,7 +211,7 @@ impl Drop for Presence {
 }
 
 /// Returns what the idle policy is told by a task that has found the queue empty `count` times in a row.
-fn idleness(intake: &Intake, count: u32) -> Idle {
+fn idleness(intake: &Intake, count: usize) -> Idle {
     Idle {
         depth: intake.core.counters.depth(),
         active_tasks: intake.tasks.counts().active,

@@ -98,7 +98,7 @@ impl Latency {
             .iter()
             .take_while(|(inserted_at, _)| age(inserted_at) > self.within);
         Unfinished {
-            late: late.map(|(_, messages)| *messages as u64).sum(),
+            late: late.map(|(_, messages)| *messages).sum(),
             oldest: in_flight.keys().next().map(age),
         }
     }
@@ -205,7 +205,7 @@ async fn sample(core: Arc<Core>, interval: Duration, poison_queues: Vec<QueueNam
     }
 }
 
-async fn read_depth(core: &Core, queue: &QueueName) -> Result<u64, ErrorKind> {
+async fn read_depth(core: &Core, queue: &QueueName) -> Result<usize, ErrorKind> {
     let properties = core.context.backend.properties(queue);
     match read_in_time(&*core.context.clock, queue, properties).await {
         Ok(properties) => Ok(properties.approximate_count),

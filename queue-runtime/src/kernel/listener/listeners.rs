@@ -54,7 +54,7 @@ pub struct ServiceShutdown {
 impl ServiceShutdown {
     /// Returns the number of messages that were handed back without counting the attempt.
     #[must_use]
-    pub fn released(&self) -> u64 {
+    pub fn released(&self) -> usize {
         self.listeners
             .iter()
             .map(|listener| listener.released)

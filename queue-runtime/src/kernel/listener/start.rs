@@ -113,7 +113,7 @@ impl<M> ListenerBuilder<M> {
         ));
         let batch = capacity.batch();
         let wakeups = core.context.wakeups(&queue, batch);
-        let handling = Handling::new(routes, latency, core.runtime.clone(), batch as usize);
+        let handling = Handling::new(routes, latency, core.runtime.clone(), batch);
         let handling = Arc::new(handling);
         let intake = Arc::new(Intake::new(
             Arc::clone(&core),

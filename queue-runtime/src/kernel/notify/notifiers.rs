@@ -171,10 +171,10 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Recorder(Mutex<Vec<(u64, u64, Duration)>>);
+    struct Recorder(Mutex<Vec<(usize, u64, Duration)>>);
 
     impl Subscriber for Recorder {
-        fn notified(&self, notification: &Notification<'_>) -> u64 {
+        fn notified(&self, notification: &Notification<'_>) -> usize {
             assert_eq!(notification.account, "memory:shop");
             let Notification {
                 messages,

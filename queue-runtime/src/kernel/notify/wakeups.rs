@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use queue_core::QueueName;
 use queue_core::clock::Clock;
-use queue_core::internal::LockExt as _;
+use queue_core::internal::{LockExt as _, as_u32};
 use queue_core::notify::{Notification, Subscriber, Subscription};
 use tokio::sync::Notify;
 
@@ -38,7 +38,7 @@ pub(crate) struct Wakeups {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wakeup {
     /// Their number.
-    messages: u64,
+    messages: usize,
     /// Whether the delay of some is over. The storage's clock may be slower than this process's.
     is_due: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Wakeup {
 struct Inner {
     clock: Arc<dyn Clock>,
     /// The number of messages that the consumer receives at a time.
-    batch: u64,
+    batch: usize,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -67,7 +67,7 @@ struct State {
     /// The number of tasks that wait.
     waiting: usize,
     /// The number of wake-ups in a row that led to no message.
-    false_ones: u32,
+    false_ones: usize,
     /// On the monotonic clock: until then no wake-up is heeded.
     distrusted_until: Duration,
 }
@@ -76,7 +76,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Heard {
     /// The number of messages since the last receive began.
-    announced: u64,
+    announced: usize,
     due_times: DueTimes,
 }
 
@@ -86,7 +86,7 @@ impl Wakeups {
         notifiers: &Notifiers,
         clock: Arc<dyn Clock>,
         queue: &QueueName,
-        batch: u32,
+        batch: usize,
     ) -> Self {
         let inner = Arc::new(Inner {
             clock,
@@ -114,7 +114,7 @@ impl Wakeups {
 
     /// Records that a receive begins after a pause that ended with `woken`. It will see what was announced so far;
     /// returns how many messages that are.
-    pub(crate) fn receive_begins(&self, woken: Option<Wakeup>) -> u64 {
+    pub(crate) fn receive_begins(&self, woken: Option<Wakeup>) -> usize {
         let mut state = self.inner.state.hold();
         state.due = false;
         let since = state.take_announced();
@@ -139,7 +139,7 @@ impl Wakeups {
 
     /// Records that a receive found nothing, after a pause that ended with `woken`. `empty` is the number of empty
     /// receives in a row before it; returns the number to ask the idle policy with.
-    pub(crate) fn found_none(&self, woken: Option<Wakeup>, empty: u32) -> u32 {
+    pub(crate) fn found_none(&self, woken: Option<Wakeup>, empty: usize) -> usize {
         if woken.is_some() {
             self.distrust();
         }
@@ -162,7 +162,7 @@ impl Wakeups {
     fn distrust(&self) {
         let now = self.inner.clock.monotonic();
         let mut state = self.inner.state.hold();
-        let doubled = 2_u32.saturating_pow(state.false_ones);
+        let doubled = 2_u32.saturating_pow(as_u32(state.false_ones));
         let pause = FIRST_DISTRUST.saturating_mul(doubled).min(LONGEST_DISTRUST);
         state.false_ones = state.false_ones.saturating_add(1);
         state.distrusted_until = now.saturating_add(pause);
@@ -173,7 +173,7 @@ impl Wakeups {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn wait(&self, least: u64) -> Wakeup {
+    pub(crate) async fn wait(&self, least: usize) -> Wakeup {
         let inner = &*self.inner;
         let _waiting = Waiting::new(inner);
         loop {
@@ -203,7 +203,7 @@ impl Inner {
     }
 
     /// Takes the announcement, or returns when to look again.
-    fn take(&self, least: u64) -> Result<Wakeup, Option<Duration>> {
+    fn take(&self, least: usize) -> Result<Wakeup, Option<Duration>> {
         let now = self.clock.monotonic();
         let mut state = self.state.hold();
         if now < state.distrusted_until {
@@ -223,7 +223,7 @@ impl Inner {
 }
 
 impl Subscriber for Source {
-    fn notified(&self, notification: &Notification<'_>) -> u64 {
+    fn notified(&self, notification: &Notification<'_>) -> usize {
         let inner = &*self.inner;
         let now = inner.clock.monotonic();
         let mut state = inner.state.hold();
@@ -250,19 +250,19 @@ impl Subscriber for Source {
 }
 
 impl State {
-    fn announced(&self) -> u64 {
+    fn announced(&self) -> usize {
         let announced = self.heard.iter().map(|heard| heard.announced);
         announced.max().unwrap_or(0)
     }
 
-    fn take_announced(&mut self) -> u64 {
+    fn take_announced(&mut self) -> usize {
         let announced = self.announced();
         self.heard.iter_mut().for_each(|heard| heard.announced = 0);
         announced
     }
 
     /// Adds messages to what every notifier has announced.
-    fn announce_again(&mut self, messages: u64) {
+    fn announce_again(&mut self, messages: usize) {
         for heard in &mut self.heard {
             heard.announced = heard.announced.saturating_add(messages);
         }
@@ -303,19 +303,19 @@ impl Drop for Waiting<'_> {
 /// A time is rounded up to a multiple of a power of two of about a 64th of the time until then, so that
 /// the times that have not passed are some thousand at most, however many messages there are and however far ahead.
 #[derive(Debug, Default)]
-struct DueTimes(BTreeMap<u64, u64>);
+struct DueTimes(BTreeMap<u64, usize>);
 
 impl DueTimes {
     /// Adds messages that become visible `delay` after `now`.
-    fn add(&mut self, now: Duration, delay: Duration, messages: u64) {
+    fn add(&mut self, now: Duration, delay: Duration, messages: usize) {
         let due = rounded(millis(now.saturating_add(delay)), millis(delay));
         let counted = self.0.entry(due).or_default();
         *counted = counted.saturating_add(messages);
     }
 
     /// Removes the messages that are visible at `now`, and returns their number.
-    fn take(&mut self, now: Duration) -> u64 {
-        let mut taken: u64 = 0;
+    fn take(&mut self, now: Duration) -> usize {
+        let mut taken: usize = 0;
         while let Some(first) = self.0.first_entry() {
             if Duration::from_millis(*first.key()) > now {
                 break;

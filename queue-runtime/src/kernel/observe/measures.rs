@@ -14,7 +14,7 @@ use metrics::{
     Counter, Gauge, Histogram, IntoF64, Unit, counter, describe_counter, describe_gauge,
     describe_histogram, gauge, histogram,
 };
-use queue_core::internal::LockExt as _;
+use queue_core::internal::{LockExt as _, as_u64};
 
 /// The label of the queue, as OpenTelemetry names it.
 const QUEUE: &str = "messaging.destination.name";
@@ -140,15 +140,17 @@ impl Measures {
     }
 
     /// Counts messages that were put.
-    pub(crate) fn sent(&self, messages: u64) {
+    pub(crate) fn sent(&self, messages: usize) {
         let counter = || counter!(SENT, QUEUE => self.label());
-        self.sent.get_or_init(counter).increment(messages);
+        self.sent.get_or_init(counter).increment(as_u64(messages));
     }
 
     /// Counts messages that were received.
-    pub(crate) fn received(&self, messages: u64) {
+    pub(crate) fn received(&self, messages: usize) {
         let counter = || counter!(CONSUMED, QUEUE => self.label());
-        self.received.get_or_init(counter).increment(messages);
+        self.received
+            .get_or_init(counter)
+            .increment(as_u64(messages));
     }
 
     /// Returns the metrics of the messages of this kind.
@@ -183,13 +185,13 @@ impl Measures {
     }
 
     /// Records the approximate number of messages on the queue. `None` if it is not known.
-    pub(crate) fn depth(&self, messages: Option<u64>) {
+    pub(crate) fn depth(&self, messages: Option<usize>) {
         let gauge = || gauge!(DEPTH, QUEUE => self.label());
         self.depth.get_or_init(gauge).set(or_nan(messages));
     }
 
     /// Records the approximate number of messages on the poison queue. `None` if it is not known.
-    pub(crate) fn poison_depth(&self, messages: Option<u64>) {
+    pub(crate) fn poison_depth(&self, messages: Option<usize>) {
         let gauge = || gauge!(POISON_DEPTH, QUEUE => self.label());
         self.poison_depth.get_or_init(gauge).set(or_nan(messages));
     }
@@ -248,7 +250,7 @@ impl IntoF64 for Probe<'_> {
     }
 }
 
-fn or_nan(messages: Option<u64>) -> f64 {
+fn or_nan(messages: Option<usize>) -> f64 {
     messages.map_or(f64::NAN, |messages| messages as f64)
 }
 

@@ -3,10 +3,11 @@
 //! A queue's counters stand in one of a few slots that the hash of its name determines. A slot is filled once and never
 //! emptied, so finding it is a few loads, and counting an addition.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use metrics::Counter;
+use queue_core::internal::as_u64;
 use queue_core::{Error, QueueName};
 
 use super::measures::{Measures, describe};
@@ -133,7 +134,7 @@ fn hash(name: &str) -> u64 {
 /// The counters of one queue.
 #[derive(Debug)]
 pub(crate) struct QueueCounters {
-    counts: [AtomicU64; KINDS],
+    counts: [AtomicUsize; KINDS],
     /// The same for the application's metrics, each registered when it is first needed.
     exported: [OnceLock<Counter>; KINDS],
     /// The other metrics of the queue.
@@ -150,11 +151,11 @@ impl QueueCounters {
         }
     }
 
-    pub(crate) fn add(&self, kind: TransactionKind, transactions: u64) {
+    pub(crate) fn add(&self, kind: TransactionKind, transactions: usize) {
         self.counts[kind as usize].fetch_add(transactions, Ordering::Relaxed);
         let exported = &self.exported[kind as usize];
         let exported = exported.get_or_init(|| self.measures.transactions(kind.as_str()));
-        exported.increment(transactions);
+        exported.increment(as_u64(transactions));
     }
 
     pub(crate) fn read(&self) -> TransactionCounts {
@@ -180,13 +181,10 @@ mod tests {
         let reading = meter.read();
         assert!(reading.queues().count() <= SLOTS);
         assert!(reading.queues().all(|(_, each)| each.total() == 2));
-        let counted = reading.queues().count() as u64;
-        assert!(counted > SLOTS as u64 / 2, "{counted}");
-        assert_eq!(reading.total().total(), 6 * SLOTS as u64);
-        assert_eq!(
-            reading.other_queues().total(),
-            6 * SLOTS as u64 - 2 * counted
-        );
+        let counted = reading.queues().count();
+        assert!(counted > SLOTS / 2, "{counted}");
+        assert_eq!(reading.total().total(), 6 * SLOTS);
+        assert_eq!(reading.other_queues().total(), 6 * SLOTS - 2 * counted);
     }
 
     #[test]
@@ -196,7 +194,7 @@ mod tests {
             let replies = QueueName::random_reply_queue();
             meter.queue(&replies).add(TransactionKind::Put, 1);
         }
-        let all = 2 * SLOTS as u64;
+        let all = 2 * SLOTS;
         let reading = meter.read();
         assert_eq!(reading.queues().count(), 0);
         assert_eq!(reading.other_queues().total(), 0);
@@ -212,7 +210,7 @@ mod tests {
 
     #[test]
     fn threads_that_count_on_new_queues_at_once_lose_nothing() {
-        const QUEUES: u64 = 200;
+        const QUEUES: usize = 200;
         let meter = Meter::new();
         std::thread::scope(|threads| {
             for _ in 0..4 {

@@ -47,7 +47,7 @@ pub(crate) fn record_id(id: &MessageId) {
 }
 
 /// Returns the span of handling and settling a message. It continues the sender's trace.
-pub(crate) fn process(queue: &QueueName, envelope: &Envelope, attempt: u32) -> Span {
+pub(crate) fn process(queue: &QueueName, envelope: &Envelope, attempt: usize) -> Span {
     let span = tracing::info_span!(
         target: TARGET,
         parent: None,

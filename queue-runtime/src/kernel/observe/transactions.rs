@@ -114,29 +114,29 @@ impl fmt::Display for TransactionKind {
 /// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct TransactionCounts([u64; KINDS]);
+pub struct TransactionCounts([usize; KINDS]);
 
 impl TransactionCounts {
-    pub(super) fn new(counts: impl Fn(TransactionKind) -> u64) -> Self {
+    pub(super) fn new(counts: impl Fn(TransactionKind) -> usize) -> Self {
         Self(TransactionKind::ALL.map(counts))
     }
 
     /// Returns the number of transactions of a kind.
     #[must_use]
-    pub const fn of(&self, kind: TransactionKind) -> u64 {
+    pub const fn of(&self, kind: TransactionKind) -> usize {
         self.0[kind as usize]
     }
 
     /// Returns the number of transactions of all kinds.
     #[must_use]
-    pub fn total(&self) -> u64 {
+    pub fn total(&self) -> usize {
         self.0
             .iter()
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Returns the kinds that occurred, with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (TransactionKind, u64)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (TransactionKind, usize)> + '_ {
         let all = TransactionKind::ALL.into_iter();
         all.map(|kind| (kind, self.of(kind)))
             .filter(|(_, count)| *count > 0)
@@ -211,7 +211,7 @@ impl fmt::Debug for TransactionCounts {
 /// order.complete().await?;
 /// let used = service.meter().since(&before);
 ///
-/// let on_orders = used.queue("order");
+/// let on_orders = used.queue("order")?;
 /// assert_eq!(on_orders.of(TransactionKind::Receive), 1);
 /// assert_eq!(on_orders.of(TransactionKind::Delete), 1);
 /// println!("{used:?}");

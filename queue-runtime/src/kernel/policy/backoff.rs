@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::internal::LockExt as _;
+use queue_core::internal::{LockExt as _, as_u32};
 use queue_core::{Error, RetryAdvice};
 
 /// The pauses before repeats of a failed storage operation: they double up to a cap, with jitter.
@@ -31,7 +31,7 @@ impl Backoff {
     ///
     /// If the service asks for a delay of up to an hour, the pause is that long, but at least [`SHORTEST`], and at least a
     /// second after repeated failures. Otherwise it is half to all of `base · 2^(failures−1)`, at most of `cap`.
-    pub(crate) fn pause(self, retry: RetryAdvice, failures: u32, random: f64) -> Duration {
+    pub(crate) fn pause(self, retry: RetryAdvice, failures: usize, random: f64) -> Duration {
         let ceiling = doubled(self.base, failures.saturating_sub(1), self.cap);
         let share = 0.5 + 0.5 * random.clamp(0.0, 1.0);
         let own = scaled(ceiling.max(2 * SHORTEST), share);
@@ -52,7 +52,7 @@ const BACKOFF: Backoff = Backoff {
 
 /// Returns how long a dequeue task waits after `failures` consecutive failed receives, of which the last
 /// carried this advice: as [`Backoff::pause`], at most 30 s unless the service asks for more. `random` is from 0 to 1.
-pub(crate) fn outage_pause(retry: RetryAdvice, failures: u32, random: f64) -> Duration {
+pub(crate) fn outage_pause(retry: RetryAdvice, failures: usize, random: f64) -> Duration {
     BACKOFF.pause(retry, failures, random)
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Outage(Arc<Mutex<Failures>>);
 
 #[derive(Debug, Default)]
 struct Failures {
-    in_a_row: u32,
+    in_a_row: usize,
     /// When to try again, on the service's clock.
     until: Duration,
     last: Option<Error>,
@@ -120,9 +120,9 @@ pub(crate) fn spread(duration: Duration, random: f64) -> Duration {
 }
 
 /// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
-pub(crate) fn doubled(base: Duration, exponent: u32, cap: Duration) -> Duration {
+pub(crate) fn doubled(base: Duration, exponent: usize, cap: Duration) -> Duration {
     1_u32
-        .checked_shl(exponent)
+        .checked_shl(as_u32(exponent))
         .and_then(|factor| base.checked_mul(factor))
         .map_or(cap, |d| d.min(cap))
 }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_cap() {
-        let pauses = [1, 2, 3, 8, 9, 10, u32::MAX];
+        let pauses = [1, 2, 3, 8, 9, 10, usize::MAX];
         let pauses = pauses.map(|n| BACKOFF.pause(RetryAdvice::Temporary, n, 1.0).as_millis());
         assert_eq!(pauses, [200, 400, 800, 25_600, 30_000, 30_000, 30_000]);
         let half = BACKOFF.pause(RetryAdvice::Throttled(None), 3, 0.0);
@@ -150,7 +150,7 @@ mod tests {
             let retry = RetryAdvice::Throttled(Some(asked));
             assert_eq!(none.pause(retry, 1, 0.0), SHORTEST);
             assert_eq!(BACKOFF.pause(retry, 1, 0.0), Duration::from_millis(100));
-            for failures in [5, 20, u32::MAX] {
+            for failures in [5, 20, usize::MAX] {
                 assert_eq!(BACKOFF.pause(retry, failures, 0.0), SHORTEST_ASKED);
             }
         }
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_long_outage_costs_a_request_a_second_or_fewer_and_ends_in_half_a_minute() {
-        let failures = (1..=64).chain([1000, u32::MAX]);
+        let failures = (1..=64).chain([1000, usize::MAX]);
         for (failures, random) in failures.flat_map(|n| [0.0, 0.5, 1.0].map(|random| (n, random))) {
             for retry in ADVICE {
                 let pause = outage_pause(retry, failures, random);

@@ -1,6 +1,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use queue_core::internal::as_u32;
 use serde::{Deserialize, Serialize};
 
 /// How often something may be done. See [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
@@ -22,17 +23,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    pub(crate) count: u32,
+    pub(crate) count: usize,
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     per: Duration,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) burst: Option<u32>,
+    pub(crate) burst: Option<usize>,
 }
 
 impl Rate {
     /// Creates a rate of `count` starts in each `period`, evenly spread.
     #[must_use]
-    pub const fn new(count: u32, period: Duration) -> Self {
+    pub const fn new(count: usize, period: Duration) -> Self {
         Self {
             count,
             per: period,
@@ -42,26 +43,26 @@ impl Rate {
 
     /// `count` times a second.
     #[must_use]
-    pub const fn per_second(count: u32) -> Self {
+    pub const fn per_second(count: usize) -> Self {
         Self::new(count, Duration::from_secs(1))
     }
 
     /// `count` times a minute.
     #[must_use]
-    pub const fn per_minute(count: u32) -> Self {
+    pub const fn per_minute(count: usize) -> Self {
         Self::new(count, Duration::from_secs(60))
     }
 
     /// `count` times an hour.
     #[must_use]
-    pub const fn per_hour(count: u32) -> Self {
+    pub const fn per_hour(count: usize) -> Self {
         Self::new(count, Duration::from_secs(3600))
     }
 
     /// Sets how many starts may happen at once after a long enough pause. The default is a tenth of the count, and
     /// at least once.
     #[must_use]
-    pub const fn burst(mut self, count: u32) -> Self {
+    pub const fn burst(mut self, count: usize) -> Self {
         self.burst = Some(count);
         self
     }
@@ -69,12 +70,12 @@ impl Rate {
     /// Returns how often it may be done at once.
     pub(crate) fn at_once(&self) -> NonZeroU32 {
         let burst = self.burst.unwrap_or(self.count / 10);
-        NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN)
+        NonZeroU32::new(as_u32(burst)).unwrap_or(NonZeroU32::MIN)
     }
 
     /// Returns the time after which it may be done once more.
     pub(crate) fn interval(&self) -> Duration {
-        self.per / self.count.max(1)
+        self.per / as_u32(self.count).max(1)
     }
 }
 

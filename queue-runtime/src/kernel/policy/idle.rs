@@ -17,11 +17,11 @@ use super::backoff::{doubled, spread};
 #[non_exhaustive]
 pub struct Idle {
     /// The number of consecutive receives of this task that found the queue empty, from 1.
-    pub count: u32,
+    pub count: usize,
     /// The approximate number of messages on the queue, with those that are invisible, when it was last measured, which
     /// may be long ago. `None` if it never was: a listener measures it only to scale, to drain or to stand by, or when
     /// [asked](crate::ListenerHandle::depth).
-    pub depth: Option<u64>,
+    pub depth: Option<usize>,
     /// The number of running dequeue tasks of the listener, with this one.
     pub active_tasks: usize,
     /// The number of messages that the listener has received and not settled yet.
@@ -33,7 +33,7 @@ pub struct Idle {
 impl Idle {
     /// Creates the argument for the `count`th consecutive empty receive of a single task with nothing in flight.
     #[must_use]
-    pub fn new(count: u32, random: f64) -> Self {
+    pub fn new(count: usize, random: f64) -> Self {
         Self {
             count,
             depth: None,
@@ -95,7 +95,7 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
 const SAFETY_POLL: Duration = Duration::from_secs(5 * 60);
 
 /// The number of consecutive empty receives after which a dequeue task ends, by default.
-const EMPTY_BEFORE_END: u32 = 3;
+const EMPTY_BEFORE_END: usize = 3;
 
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///
@@ -159,14 +159,14 @@ mod tests {
         let policy = ExponentialIdle::up_to(Duration::from_secs(30));
         assert_eq!(policy.delay(Idle::new(1, 0.5)), Duration::from_millis(300));
         assert_eq!(policy.delay(Idle::new(3, 0.5)), Duration::from_millis(1200));
-        for count in [10, 33, u32::MAX] {
+        for count in [10, 33, usize::MAX] {
             assert_eq!(policy.delay(Idle::new(count, 0.0)), Duration::from_secs(24));
             assert_eq!(policy.delay(Idle::new(count, 1.0)), Duration::from_secs(36));
         }
         let policy = ExponentialIdle::up_to(Duration::MAX);
-        assert_eq!(policy.delay(Idle::new(u32::MAX, 1.0)), Duration::MAX);
+        assert_eq!(policy.delay(Idle::new(usize::MAX, 1.0)), Duration::MAX);
         let [none, second] = [Duration::ZERO, Duration::from_secs(1)];
         let steady = ExponentialIdle::new(2 * second, none, 9 * second);
-        assert_eq!(steady.delay(Idle::new(u32::MAX, 0.5)), 2 * second);
+        assert_eq!(steady.delay(Idle::new(usize::MAX, 0.5)), 2 * second);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) const RESOLUTION: Duration = Duration::from_secs(10);
 const PARTS: usize = (WINDOW.as_secs() / RESOLUTION.as_secs()) as usize;
 
 /// The number of messages from which a share of them says something.
-const ENOUGH: u64 = 100;
+const ENOUGH: usize = 100;
 
 /// How many of the last parts tell whether late messages are put back: one that has just begun tells little.
 const RECENT_PARTS: usize = 2;
@@ -65,10 +65,10 @@ const GOOD_PARTS: usize = 6;
 /// How many messages came to their end in a time, and how many of them late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WindowCounts {
-    pub(crate) messages: u64,
-    pub(crate) late: u64,
+    pub(crate) messages: usize,
+    pub(crate) late: usize,
     /// How often one that is late already was put back for another attempt.
-    put_back: u64,
+    put_back: usize,
 }
 
 /// How the message ended that was in flight.
@@ -84,7 +84,7 @@ pub(crate) enum Settlement {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Unfinished {
     /// How many are late.
-    pub(crate) late: u64,
+    pub(crate) late: usize,
     /// The time since the oldest was inserted.
     pub(crate) oldest: Option<Duration>,
 }
@@ -126,7 +126,7 @@ impl Window {
         let is_late = age > self.objective.within;
         let part = &mut self.parts[0];
         match settlement {
-            Settlement::PutBack => part.put_back += u64::from(is_late),
+            Settlement::PutBack => part.put_back += usize::from(is_late),
             Settlement::Completed if !is_late => {
                 part.messages += 1;
                 self.last_in_time = Some(now);

@@ -62,7 +62,7 @@ impl RetryPolicy {
 
     /// Returns the delay after the given attempt, counted from 1. `random` is from 0 to 1.
     #[must_use]
-    pub fn delay(&self, attempt: u32, random: f64) -> Duration {
+    pub fn delay(&self, attempt: usize, random: f64) -> Duration {
         let ceiling = doubled(self.base, attempt.saturating_sub(1), self.cap);
         if self.jitter {
             scaled(ceiling, random.clamp(0.0, 1.0))
@@ -88,7 +88,7 @@ mod tests {
         let policy = RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(600));
         assert_eq!(policy.delay(1, 1.0), Duration::from_secs(1));
         assert_eq!(policy.delay(4, 1.0), Duration::from_secs(8));
-        for attempt in [11, 32, 33, u32::MAX] {
+        for attempt in [11, 32, 33, usize::MAX] {
             assert_eq!(policy.delay(attempt, 1.0), Duration::from_secs(600));
         }
         assert_eq!(policy.delay(9, 0.0), Duration::ZERO);

@@ -115,7 +115,7 @@ pub struct Load {
     pub in_flight: usize,
     /// The approximate number of messages on the queue, with those that are invisible: leased here or by other
     /// consumers, or delayed.
-    pub depth: u64,
+    pub depth: usize,
     /// The longest time that a message waited on the queue before its first receive, of those received since
     /// the policy was last asked. In the storage's time, from when the message was put: it includes the delay
     /// of a delayed message. `None` if none was received for the first time.
@@ -147,9 +147,8 @@ impl Load {
 
     /// Returns the approximate number of messages that are not in flight in this listener.
     #[must_use]
-    pub fn backlog(&self) -> u64 {
-        let here = u64::try_from(self.in_flight).unwrap_or(u64::MAX);
-        self.depth.saturating_sub(here)
+    pub fn backlog(&self) -> usize {
+        self.depth.saturating_sub(self.in_flight)
     }
 }
 
@@ -215,7 +214,7 @@ pub struct DepthRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DepthStep {
-    below: u64,
+    below: usize,
     tasks: usize,
 }
 
@@ -223,7 +222,7 @@ impl DepthRules {
     /// Creates rules from pairs of a depth and the number of tasks below that depth, and the number of tasks above the
     /// greatest depth.
     #[must_use]
-    pub fn new(steps: impl IntoIterator<Item = (u64, usize)>, above: usize) -> Self {
+    pub fn new(steps: impl IntoIterator<Item = (usize, usize)>, above: usize) -> Self {
         let steps = steps.into_iter();
         let steps = steps.map(|(below, tasks)| DepthStep { below, tasks });
         Self {
@@ -295,7 +294,7 @@ impl ScalePolicy for ScaleRules {
 mod tests {
     use super::*;
 
-    fn load(tasks: usize, depth: u64) -> Load {
+    fn load(tasks: usize, depth: usize) -> Load {
         Load {
             depth,
             ..Load::new(ScaleReason::UnderLoad, 1..=1000, tasks)
@@ -305,7 +304,13 @@ mod tests {
     #[test]
     fn the_default_rules_are_those_of_the_paper() {
         let rules = DepthRules::default();
-        for (depth, tasks) in [(99, 10), (100, 50), (999, 50), (1000, 100), (u64::MAX, 100)] {
+        for (depth, tasks) in [
+            (99, 10),
+            (100, 50),
+            (999, 50),
+            (1000, 100),
+            (usize::MAX, 100),
+        ] {
             assert_eq!(rules.tasks(&load(1, depth)), tasks, "{depth}");
         }
         // In whichever order they are configured.

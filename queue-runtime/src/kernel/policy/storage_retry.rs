@@ -1,4 +1,4 @@
-use std::num::NonZeroU32;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use queue_core::RetryAdvice;
@@ -54,7 +54,7 @@ use super::backoff::Backoff;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageRetry {
-    max_tries: NonZeroU32,
+    max_tries: NonZeroUsize,
     timeout: Duration,
     backoff: Backoff,
     unknown: bool,
@@ -63,7 +63,7 @@ pub struct StorageRetry {
 impl StorageRetry {
     /// The policy of operations on a leased message, which are tried again until the lease ends.
     pub(crate) const WITHIN_LEASE: Self = Self {
-        max_tries: NonZeroU32::MAX,
+        max_tries: NonZeroUsize::MAX,
         timeout: Duration::MAX,
         backoff: Backoff {
             base: Duration::from_millis(100),
@@ -80,8 +80,8 @@ impl StorageRetry {
 
     /// Sets the maximum number of tries, including the first one. Zero means one.
     #[must_use]
-    pub fn with_max_tries(mut self, tries: u32) -> Self {
-        self.max_tries = NonZeroU32::new(tries).unwrap_or(NonZeroU32::MIN);
+    pub fn with_max_tries(mut self, tries: usize) -> Self {
+        self.max_tries = NonZeroUsize::new(tries).unwrap_or(NonZeroUsize::MIN);
         self
     }
 
@@ -113,7 +113,7 @@ impl StorageRetry {
     /// Returns the pause before the next try after `failures` consecutive failures, of which the last carried
     /// this advice, or `None` if there is none. `random` is from 0 to 1.
     #[must_use]
-    pub fn pause(&self, failures: u32, retry: RetryAdvice, random: f64) -> Option<Duration> {
+    pub fn pause(&self, failures: usize, retry: RetryAdvice, random: f64) -> Option<Duration> {
         let again = retry != RetryAdvice::Permanent && failures < self.max_tries.get();
         again.then(|| self.backoff.pause(retry, failures, random))
     }
@@ -128,10 +128,10 @@ impl StorageRetry {
     /// never tries again.
     pub(crate) fn without_limit(&self) -> Self {
         match self.max_tries {
-            NonZeroU32::MIN => self.clone(),
+            NonZeroUsize::MIN => self.clone(),
             _ => self
                 .clone()
-                .with_max_tries(u32::MAX)
+                .with_max_tries(usize::MAX)
                 .with_timeout(Duration::MAX),
         }
     }
@@ -148,7 +148,7 @@ impl StorageRetry {
 impl Default for StorageRetry {
     fn default() -> Self {
         Self {
-            max_tries: NonZeroU32::MIN.saturating_add(7),
+            max_tries: NonZeroUsize::MIN.saturating_add(7),
             timeout: Duration::from_secs(30),
             backoff: Backoff {
                 base: Duration::from_millis(200),

@@ -130,7 +130,7 @@ async fn refuse(context: &Context, consumer: &Consumer, incoming: &Incoming, end
 }
 
 /// Returns how a message ends that gets no further attempt.
-fn out_of_attempts(incoming: &Incoming, reason: PoisonReason, attempts: u32) -> End {
+fn out_of_attempts(incoming: &Incoming, reason: PoisonReason, attempts: usize) -> End {
     let record = &incoming.envelope.attempts;
     let error = match reason {
         PoisonReason::Crashed => Some(crashed(attempts, record)),
@@ -140,7 +140,7 @@ fn out_of_attempts(incoming: &Incoming, reason: PoisonReason, attempts: u32) -> 
 }
 
 /// Returns the error of a message of which not all attempts have left a record.
-fn crashed(attempts: u32, record: &AttemptRecord) -> String {
+fn crashed(attempts: usize, record: &AttemptRecord) -> String {
     let with_a_record = record.failures.saturating_add(record.earlier);
     let without = attempts.saturating_sub(with_a_record);
     let text = format!("{without} attempts ended without a record, as when a process is killed");

@@ -26,7 +26,7 @@ pub(crate) enum AttemptVerdict {
     /// Run the handler.
     Run {
         /// The number of this attempt, from 1.
-        attempt: u32,
+        attempt: usize,
         /// Whether to mark the message as on its last chance first.
         mark: bool,
     },
@@ -35,7 +35,7 @@ pub(crate) enum AttemptVerdict {
         /// The reason.
         reason: PoisonReason,
         /// The number of attempts made.
-        attempts: u32,
+        attempts: usize,
     },
 }
 
@@ -70,7 +70,11 @@ pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
 ///
 /// Whatever the attempts before a redrive, the message is run at least once more: a producer that writes some gives up
 /// attempts, but not all.
-pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) -> AttemptVerdict {
+pub(crate) fn judge(
+    dequeue_count: usize,
+    record: &AttemptRecord,
+    threshold: usize,
+) -> AttemptVerdict {
     let explained = record.failures.saturating_add(record.forgiven);
     let unexplained = dequeue_count.saturating_sub(1).saturating_sub(explained);
     let since_redrive = record.failures.saturating_add(unexplained);
@@ -100,7 +104,7 @@ pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) 
 /// Returns the verdict on a body that cannot be marked, because it is not an event or has no room: from its
 /// dequeue count alone, with a margin of one receive. Of an event, the receives that its record explains are
 /// not counted.
-pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> AttemptVerdict {
+pub(crate) fn judge_bare(dequeue_count: usize, threshold: usize) -> AttemptVerdict {
     let attempts = dequeue_count.saturating_sub(1);
     if attempts <= threshold {
         AttemptVerdict::Run {
@@ -134,7 +138,7 @@ pub(crate) enum Tally<'a> {
     /// The receive was no attempt: the message has no attempts left. The mark of the last chance stays.
     Judged,
     /// The attempt was the last one. All these receives are counted as failures, so that there is no further attempt.
-    Exhausted { error: &'a str, receives: u32 },
+    Exhausted { error: &'a str, receives: usize },
 }
 
 /// The longest `lasterror`, in bytes. It fits into the space that `submit` reserves.

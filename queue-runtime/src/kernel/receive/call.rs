@@ -198,7 +198,7 @@ pub(crate) type ReadyAround = Box<dyn FnOnce(Work) -> BoxFuture<'static, Disposi
 /// A message that is to be handled, as layers around its handler see it.
 pub struct Work {
     envelope: Arc<Envelope>,
-    attempt: u32,
+    attempt: usize,
     handled: BoxFuture<'static, Disposition>,
 }
 
@@ -227,7 +227,7 @@ impl Work {
 
     /// The number of this attempt, from 1.
     #[must_use]
-    pub fn attempt(&self) -> u32 {
+    pub fn attempt(&self) -> usize {
         self.attempt
     }
 

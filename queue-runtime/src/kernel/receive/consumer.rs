@@ -296,7 +296,7 @@ macro_rules! type_setters {
     () => {
         /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
         /// the queue's metadata, of the type, or 5.
-        pub fn poison_threshold(mut self, attempts: u32) -> Self {
+        pub fn poison_threshold(mut self, attempts: usize) -> Self {
             self.options.config.poison_threshold = Some(attempts);
             self
         }

@@ -53,7 +53,7 @@ pub(crate) async fn open(context: &Context, consumer: &Consumer) -> Result<Setti
 pub(crate) async fn fetch(
     context: &Arc<Context>,
     consumer: &Arc<Consumer>,
-    max: u32,
+    max: usize,
     visibility: impl FnOnce(&Settings) -> Duration,
 ) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
@@ -89,7 +89,7 @@ pub(crate) async fn fetch(
             .spawn(hand_back(context, consumer, fetched));
         return Err(timeout(consumer));
     }
-    let surplus = fetched.split_off(fetched.len().min(max as usize));
+    let surplus = fetched.split_off(fetched.len().min(max));
     if !surplus.is_empty() {
         report_surplus(context, consumer, max, surplus.len());
         context
@@ -111,7 +111,7 @@ fn record_lag(context: &Context, queue: &QueueName, messages: &[ReceivedMessage]
 }
 
 /// Warns once per service that its backend returns more messages than it is asked for.
-fn report_surplus(context: &Context, consumer: &Consumer, max: u32, surplus: usize) {
+fn report_surplus(context: &Context, consumer: &Consumer, max: usize, surplus: usize) {
     if !context.surplus_seen.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             queue = %consumer.queue, max, surplus,
@@ -144,7 +144,7 @@ async fn receive(
     consumer: Arc<Consumer>,
     known: Settings,
     visibility: Duration,
-    max: u32,
+    max: usize,
     sending: SendTime,
 ) -> Answer {
     let queue = &consumer.queue;
@@ -239,7 +239,7 @@ impl Receiving {
         consumer: &Arc<Consumer>,
         settings: Settings,
         visibility: Duration,
-        max: u32,
+        max: usize,
     ) -> Self {
         let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
         let asked_at = context.clock.monotonic();

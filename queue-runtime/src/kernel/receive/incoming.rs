@@ -39,7 +39,7 @@ pub(crate) struct Incoming {
     pub(crate) meta: Meta,
     pub(crate) settings: Settings,
     /// The number of attempts.
-    pub(crate) threshold: u32,
+    pub(crate) threshold: usize,
     pub(crate) verdict: AttemptVerdict,
     /// Whether it must not be handled together with others: it has had an attempt, or has only one.
     pub(crate) alone: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Ordinals {
 /// What the storage reports about a message, in its own time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meta {
-    pub(crate) dequeue_count: u32,
+    pub(crate) dequeue_count: usize,
     pub(crate) inserted_at: Timestamp,
     pub(crate) expires_at: Option<Timestamp>,
 }
@@ -104,11 +104,11 @@ impl Incoming {
         let threshold = settings.threshold(message_type.and_then(MessageType::poison_threshold));
         let mut count = message.dequeue_count;
         let mut alone = threshold == 1;
-        let mut forgive = |explained: u32| {
+        let mut forgive = |explained: usize| {
             let unexplained = count.saturating_sub(1).saturating_sub(explained);
             alone |= unexplained > 0;
             // Another message of its batch may have ended the process.
-            count -= u32::from(consumer.options.batched && unexplained > 0);
+            count -= usize::from(consumer.options.batched && unexplained > 0);
             count
         };
         let (envelope, verdict) = match &mut body {
@@ -157,7 +157,7 @@ impl Incoming {
 
     /// Returns the number of this attempt, from 1, or the number of attempts made if there is no further
     /// one.
-    pub(crate) fn attempt(&self) -> u32 {
+    pub(crate) fn attempt(&self) -> usize {
         match self.verdict {
             AttemptVerdict::Run { attempt, .. } => attempt,
             AttemptVerdict::Poison { attempts, .. } => attempts,

@@ -51,7 +51,7 @@ pub struct Received<M> {
     message: M,
     pub(crate) context: Arc<Context>,
     pub(crate) envelope: Arc<Envelope>,
-    attempt: u32,
+    attempt: usize,
     pub(crate) meta: Meta,
     cancellation: Arc<Cancellation>,
     pub(crate) shared: Arc<MessageShared>,
@@ -74,7 +74,7 @@ impl<M: Message> Received<M> {
         context: &Arc<Context>,
         body: &Body,
         envelope: Envelope,
-        attempt: u32,
+        attempt: usize,
         meta: Meta,
         cancellation: Arc<Cancellation>,
     ) -> Result<Self, DecodeError> {
@@ -161,13 +161,13 @@ impl<M> Received<M> {
     /// Returns the number of this attempt, from 1. Messages that were handed back at shutdown or postponed do
     /// not count as attempts.
     #[must_use]
-    pub fn attempt(&self) -> u32 {
+    pub fn attempt(&self) -> usize {
         self.attempt
     }
 
     /// Returns the number of times that the message has been received, including this one.
     #[must_use]
-    pub fn dequeue_count(&self) -> u32 {
+    pub fn dequeue_count(&self) -> usize {
         self.meta.dequeue_count
     }
 

@@ -42,7 +42,7 @@ async fn a_policy_bounds_tries_and_time() {
     assert_eq!(count, 7);
     assert!(took >= Duration::from_secs(3), "{took:?}");
 
-    let endless = policy.with_max_tries(u32::MAX);
+    let endless = policy.with_max_tries(usize::MAX);
     for after in [0, 1, 4] {
         let busy = throttled(Duration::from_secs(after));
         let (count, took) = repeats_of(&mut Repeats::by(&endless, &clock), busy).await;

@@ -224,7 +224,7 @@ pub(crate) enum Unreplied {
     Poisoned {
         /// As in a poison record.
         reason: String,
-        attempts: u32,
+        attempts: usize,
         /// The error and its causes, if the consumer lets its senders know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
@@ -282,7 +282,7 @@ impl Unreplied {
     }
 
     /// The outcome of a message that is moved to the poison queue.
-    pub(crate) fn poisoned(reason: PoisonReason, attempts: u32, error: Option<String>) -> Self {
+    pub(crate) fn poisoned(reason: PoisonReason, attempts: usize, error: Option<String>) -> Self {
         Self::Poisoned {
             reason: reason.as_str().to_owned(),
             attempts,

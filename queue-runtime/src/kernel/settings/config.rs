@@ -105,7 +105,7 @@ config! {
         #[serde(with = "friendly::optional")]
         pub max_pack_hold: Option<Duration>,
         /// See [`ListenerBuilder::poison_threshold`](crate::ListenerBuilder::poison_threshold).
-        pub poison_threshold: Option<u32>,
+        pub poison_threshold: Option<usize>,
         /// See [`ListenerBuilder::poison_queue`](crate::ListenerBuilder::poison_queue).
         pub poison_queue: Option<QueueName>,
         /// See [`ListenerBuilder::version_patience`](crate::ListenerBuilder::version_patience).
@@ -135,7 +135,7 @@ impl ConsumerConfig {
     /// Checks the settings of all consumers against the backend's limits.
     pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
         if let Some(threshold) = self.poison_threshold {
-            InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
+            InvalidSetting::count("poison threshold", threshold, usize::MAX)?;
         }
         if let Some(rate) = &self.rate {
             check_rate(rate)?;
@@ -167,8 +167,8 @@ impl ConsumerConfig {
 
 /// Checks a rate.
 pub(crate) fn check_rate(rate: &Rate) -> Result<(), InvalidSetting> {
-    InvalidSetting::count("count of the rate", rate.count as usize, usize::MAX)?;
-    let burst = rate.burst.map_or(1, |burst| burst as usize);
+    InvalidSetting::count("count of the rate", rate.count, usize::MAX)?;
+    let burst = rate.burst.unwrap_or(1);
     InvalidSetting::count("burst of the rate", burst, usize::MAX)?;
     InvalidSetting::positive("time between two of the rate", rate.interval())
 }

@@ -213,12 +213,12 @@ pub(crate) enum Caution {
 
 impl Caution {
     /// The number of attempts to move a message with its body decoded, and then without.
-    const DECODED: u32 = 3;
-    const UNDECODED: u32 = 7;
+    const DECODED: usize = 3;
+    const UNDECODED: usize = 7;
 
     /// Returns the caution for a message after this many attempts. Those beyond the threshold and the last chance
     /// were attempts to move the message.
-    pub(crate) fn after(attempts: u32, threshold: u32) -> Self {
+    pub(crate) fn after(attempts: usize, threshold: usize) -> Self {
         let earlier_moves = attempts.saturating_sub(threshold.saturating_add(1));
         match earlier_moves {
             moves if moves < Self::DECODED => Self::None,

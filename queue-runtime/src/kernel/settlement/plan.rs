@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::envelope::{AttemptRecord, PoisonReason};
-use queue_core::internal::between;
+use queue_core::internal::{as_u32, between};
 use queue_core::{Failure, Timestamp};
 
 use super::end::{Delay, End};
@@ -23,11 +23,11 @@ pub(super) struct Known<'a> {
     pub(super) counts: bool,
     /// Whether the handler's code still runs, on a thread that it blocks.
     pub(super) still_runs: bool,
-    pub(super) attempt: u32,
-    pub(super) threshold: u32,
+    pub(super) attempt: usize,
+    pub(super) threshold: usize,
     /// The record of the earlier attempts.
     pub(super) attempts: &'a AttemptRecord,
-    pub(super) dequeue_count: u32,
+    pub(super) dequeue_count: usize,
     /// Whether the body has room for a record.
     pub(super) has_room: bool,
     /// For how long the message can certainly be hidden before it expires.
@@ -87,7 +87,7 @@ pub(super) struct PutBack<'a> {
 }
 
 /// How often a message may come back without a pause.
-const UNSLOWED: u32 = 32;
+const UNSLOWED: usize = 32;
 
 /// The delay after that, which doubles up to the longest.
 const SHORTEST_DELAY: Duration = Duration::from_millis(1);
@@ -209,7 +209,7 @@ impl<'a> Known<'a> {
     fn newer_program(&self, reason: PoisonReason, error: &'a str) -> Step<'a> {
         let recorded = self.attempts.newer_since.unwrap_or(self.now);
         let (since, after) = if self.has_room {
-            let doublings = 2_u32.saturating_pow(self.attempts.forgiven);
+            let doublings = 2_u32.saturating_pow(as_u32(self.attempts.forgiven));
             (recorded, MIN_POSTPONEMENT.saturating_mul(doublings))
         } else {
             (self.inserted_at, between(self.inserted_at, self.now))
@@ -274,7 +274,7 @@ impl<'a> PutBack<'a> {
 }
 
 /// Returns the shortest delay of a message that has been received so often.
-fn shortest_delay(receives: u32) -> Duration {
+fn shortest_delay(receives: usize) -> Duration {
     match receives.checked_sub(UNSLOWED + 1) {
         Some(doublings) => doubled(SHORTEST_DELAY, doublings, LONGEST_DELAY),
         None => Duration::ZERO,

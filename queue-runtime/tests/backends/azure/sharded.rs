@@ -48,7 +48,7 @@ async fn carry(shards: u32, orders: u32) -> Duration {
     });
     let listener = listener.max_in_flight(256).start().expect("starts");
     submitting.join_all().await;
-    while listener.info().completed < u64::from(orders) {
+    while listener.info().completed < orders as usize {
         sleep(SECOND / 100).await;
     }
     let took = began.elapsed();
@@ -100,7 +100,7 @@ async fn with_an_account_stopped_the_others_go_on_and_nothing_is_lost() {
     let completed = listener.info().completed;
     assert_eq!(
         completed,
-        u64::from(ORDERS) + 20 - on_last,
+        ORDERS as usize + 20 - on_last,
         "the others go on"
     );
 
@@ -108,7 +108,7 @@ async fn with_an_account_stopped_the_others_go_on_and_nothing_is_lost() {
     sleep(120 * SECOND).await;
     assert_eq!(
         listener.info().completed,
-        u64::from(ORDERS) + 20,
+        ORDERS as usize + 20,
         "nothing is lost"
     );
     listener.shutdown(60 * SECOND).await;

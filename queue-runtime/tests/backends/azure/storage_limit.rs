@@ -122,7 +122,7 @@ async fn no_lease_is_lost_below_the_limit() {
         .meter()
         .total()
         .of(queue_runtime::meter::TransactionKind::Update);
-    assert!(renewals >= 2 * u64::from(MESSAGES), "{renewals} renewals");
+    assert!(renewals >= 2 * MESSAGES as usize, "{renewals} renewals");
     let waiting = submitting.iter().filter(|task| !task.is_finished()).count();
     assert!(waiting > 400, "the load ended early: {waiting}");
     let load = stub.load(&ORDERS);

@@ -99,10 +99,10 @@ stand_still! {
     set_metadata(queue: &QueueName, metadata: &Metadata) -> Result<()>;
     put(queue: &QueueName, message: NewMessage) -> Result<PutReceipt>;
     put_if(queue: &QueueName, message: Option<NewMessage>, swap: &Swap) -> Result<PutIf>;
-    receive(queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<ReceivedMessage>>;
-    peek(queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>>;
-    browse(queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page>;
-    find(queue: &QueueName, id: &MessageId, max: u32) -> Result<Vec<BrowsedMessage>>;
+    receive(queue: &QueueName, max: usize, visibility: Duration) -> Result<Vec<ReceivedMessage>>;
+    peek(queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>>;
+    browse(queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page>;
+    find(queue: &QueueName, id: &MessageId, max: usize) -> Result<Vec<BrowsedMessage>>;
     update(
         queue: &QueueName, id: &StorageId, receipt: &PopReceipt, visibility: Duration, body: Option<Bytes>
     ) -> Result<Lease>;

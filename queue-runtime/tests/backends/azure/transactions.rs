@@ -68,16 +68,12 @@ fn each_request_counts_and_only_once() {
         late.await.expect_err("refused");
 
         let read = service.meter();
-        let (orders, total) = (read.queue("orders"), read.total());
+        let (orders, total) = (read.queue("orders").expect("a name"), read.total());
         assert_eq!(orders.of(TransactionKind::Put), 3, "{orders}");
         assert_eq!(orders.of(TransactionKind::EmptyReceive), 1, "{orders}");
         assert_eq!(read.account().of(TransactionKind::ListQueues), 2);
         let requests = responder.requests();
-        assert_eq!(
-            total.total(),
-            requests.len() as u64,
-            "{total}: {requests:#?}"
-        );
+        assert_eq!(total.total(), requests.len(), "{total}: {requests:#?}");
     });
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ pub(super) struct Buggy {
     /// What was browsed last.
     browsed: Mutex<Vec<BrowsedMessage>>,
     has_deleted_queue: AtomicBool,
-    put_calls: AtomicU64,
+    put_calls: AtomicUsize,
 }
 
 impl fmt::Debug for Buggy {
@@ -66,7 +66,7 @@ impl Buggy {
             first: Mutex::default(),
             browsed: Mutex::default(),
             has_deleted_queue: AtomicBool::new(false),
-            put_calls: AtomicU64::new(0),
+            put_calls: AtomicUsize::new(0),
         }
     }
 
@@ -122,7 +122,7 @@ impl Backend for Buggy {
         let count = properties.approximate_count;
         match self.bug {
             Bug::CountsVisibleOnly => {
-                properties.approximate_count = self.inner.peek(queue, 256).await?.len() as u64;
+                properties.approximate_count = self.inner.peek(queue, 256).await?.len();
             }
             Bug::TotalsPresent => properties.totals = Some(QueueTotals::new(count, 0)),
             Bug::TotalsOfCalls | Bug::TotalsOfClient => {
@@ -209,7 +209,7 @@ impl Backend for Buggy {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let received = self.inner.receive(queue, max, visibility).await;
@@ -241,7 +241,7 @@ impl Backend for Buggy {
         Ok(received)
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         let peeked = self.inner.peek(queue, max).await?;
         if self.bug == Bug::PeekLeases && !peeked.is_empty() {
             self.inner
@@ -251,7 +251,7 @@ impl Backend for Buggy {
         Ok(peeked)
     }
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         let mut page = match (self.inner.browse(queue, from, max).await, from) {
             (Err(error), Some(_))
                 if self.bug == Bug::BrowsesAnyMark && error.kind() == ErrorKind::InvalidInput =>
@@ -296,7 +296,7 @@ impl Backend for Buggy {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         let searched = match self.bug {
             Bug::FindsAnyMax => max.clamp(1, 256),
@@ -409,7 +409,7 @@ impl Backend for Buggy {
 
     async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
         let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count();
-        self.put_calls.fetch_add(puts as u64, Ordering::Relaxed);
+        self.put_calls.fetch_add(puts, Ordering::Relaxed);
         match self.bug {
             Bug::AppliesBeforeFailing => {
                 for (index, op) in ops.into_iter().enumerate() {

@@ -261,7 +261,7 @@ impl ResultStore for Buggy {
         &self,
         scope: Option<&str>,
         from: Option<&PageMark>,
-        max: u32,
+        max: usize,
     ) -> Result<RecordedPage> {
         let (scope, max) = match self.bug {
             Bug::IsUnsupported => return Err(unsupported()),

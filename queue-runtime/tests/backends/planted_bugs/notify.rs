@@ -119,9 +119,9 @@ impl Notifier for Buggy {
 }
 
 impl Subscriber for Greedy {
-    fn notified(&self, notification: &Notification<'_>) -> u64 {
+    fn notified(&self, notification: &Notification<'_>) -> usize {
         self.0.notified(notification);
-        u64::MAX
+        usize::MAX
     }
 }
 

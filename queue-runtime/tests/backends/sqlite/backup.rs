@@ -87,7 +87,7 @@ fn a_copy_contains_what_was_acknowledged_before_while_others_write() {
         assert!(!numbers.contains(&0), "its lease is that of the original");
         assert!((1..BEFORE).all(|number| numbers.contains(&number)));
         let count = numbers.len() + 1;
-        assert_eq!(properties.approximate_count, count as u64);
+        assert_eq!(properties.approximate_count, count);
         let last = numbers.iter().max().expect("messages");
         assert_eq!(*last, count - 1, "the copy is of one moment");
         place.clock.advance(LEASE);

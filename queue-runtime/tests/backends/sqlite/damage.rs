@@ -71,7 +71,7 @@ fn a_damaged_overflow_page_marks_one_message() {
 }
 
 /// The messages that are received at once.
-const BATCH: u32 = 32;
+const BATCH: usize = 32;
 
 /// Receives and deletes what can be. Returns the bodies of the messages that were deleted, and whether anything failed,
 /// which must say what to do.

@@ -6,14 +6,14 @@ use queue_runtime::sqlite::ProblemKind;
 pub(crate) struct Planted {
     pub(crate) sql: &'static str,
     pub(crate) kind: ProblemKind,
-    pub(crate) count: u64,
+    pub(crate) count: usize,
     pub(crate) example: &'static str,
 }
 
 const fn planted(
     sql: &'static str,
     kind: ProblemKind,
-    count: u64,
+    count: usize,
     example: &'static str,
 ) -> Planted {
     Planted {

@@ -31,7 +31,7 @@ fn salvage_copies_what_is_between_and_beside_damaged_pages() {
             let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
             let new = place.path(&format!("new-{one}-{other}.db"));
             let salvaged = sqlite::salvage(path, &new).expect("salvage");
-            assert_eq!(salvaged.messages + salvaged.lost, 2 * MESSAGES as u64);
+            assert_eq!(salvaged.messages + salvaged.lost, 2 * MESSAGES);
             let lost = salvaged.lost;
             assert!((2..=80).contains(&lost), "leaves {one}, {other}: {lost}");
         }
@@ -43,7 +43,7 @@ fn salvage_copies_what_is_between_and_beside_damaged_pages() {
                 let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
                 let new = place.path(&format!("new-schedule-{one}-{other}.db"));
                 let salvaged = sqlite::salvage(path, &new).expect("salvage");
-                assert_eq!((salvaged.messages, salvaged.lost), (2 * MESSAGES as u64, 0));
+                assert_eq!((salvaged.messages, salvaged.lost), (2 * MESSAGES, 0));
                 // The damaged pages, and those between them.
                 let unknown = salvaged.rescheduled as usize;
                 let pages = other - one + 1;
@@ -71,7 +71,7 @@ fn salvage_goes_on_after_an_altered_id() {
         let path = place.path("altered.db");
         fs::write(&path, bytes).expect("write");
         let salvaged = sqlite::salvage(path, place.path("new.db")).expect("salvage");
-        assert_eq!(salvaged.messages, 2 * MESSAGES as u64 - 1);
+        assert_eq!(salvaged.messages, 2 * MESSAGES - 1);
         assert_eq!((salvaged.lost, salvaged.rescheduled), (1, 0));
     });
 }
@@ -114,8 +114,8 @@ fn deeper_damage_fails_and_what_is_readable_is_salvaged() {
         let before = fs::read(&path).expect("read");
         let salvaged = sqlite::salvage(&path, place.path("new.db")).expect("salvage");
         assert_eq!(fs::read(&path).expect("read"), before);
-        assert_eq!(salvaged.messages, 2 * MESSAGES as u64);
-        assert_eq!(salvaged.rescheduled, 2 * MESSAGES as u64);
+        assert_eq!(salvaged.messages, 2 * MESSAGES);
+        assert_eq!(salvaged.rescheduled, 2 * MESSAGES);
         let backend = place.open_unsynced(&place.path("new.db")).await;
         for queue in &place.queues {
             let all = (0..MESSAGES).map(|n| body_of(queue, n, 1)).collect();
@@ -146,7 +146,7 @@ fn salvage_copies_what_is_readable() {
             let path = place.damaged(&whole, page);
             let salvaged = sqlite::salvage(path, &new).expect("salvage");
             assert_eq!((salvaged.queues, salvaged.rescheduled), (2, 0));
-            assert_eq!(salvaged.messages + salvaged.lost, MESSAGES as u64);
+            assert_eq!(salvaged.messages + salvaged.lost, MESSAGES);
             assert!((1..=40).contains(&salvaged.lost), "{salvaged:?}");
             let backend = place.open_unsynced(&new).await;
             let copied = backend.metadata(&place.queues[0]).await.expect("metadata");
@@ -155,7 +155,7 @@ fn salvage_copies_what_is_readable() {
             let (id, receipt) = (&leased.id, &leased.receipt);
             if backend.delete(&place.queues[0], id, receipt).await.is_ok() {
                 let rest = drain(&backend, &place.queues[0]).await;
-                assert_eq!(rest.len() as u64, salvaged.messages - 1);
+                assert_eq!(rest.len(), salvaged.messages - 1);
                 assert_eq!(bodies(&rest).len(), rest.len());
             }
             assert!(drain(&backend, &place.queues[1]).await.is_empty());

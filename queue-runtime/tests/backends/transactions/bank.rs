@@ -123,14 +123,14 @@ impl Bank {
         accepted.expect("just submitted")
     }
 
-    pub(crate) async fn count(&self, queue: &str) -> u64 {
+    pub(crate) async fn count(&self, queue: &str) -> usize {
         let queue = self.service.any_queue(queue).expect("a name");
         let properties = queue.properties().await.expect("the queue exists");
         properties.approximate_count
     }
 
     /// Asserts the balance and the number of messages on both queues.
-    pub(crate) async fn assert(&self, balance: i64, deposits: u64, notices: u64) {
+    pub(crate) async fn assert(&self, balance: i64, deposits: usize, notices: usize) {
         let sum = "SELECT balance FROM account";
         let found = self.connection.query_row(sum, [], |row| row.get(0));
         let counts = (self.count("deposits").await, self.count("notices").await);

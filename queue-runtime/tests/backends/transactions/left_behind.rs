@@ -124,7 +124,7 @@ async fn nothing_that_a_function_leaves_on_its_connection_reaches_another_messag
             .expect("completed");
     }
     let moved = 2 * LEAVES.len();
-    bank.assert(10 * moved as i64, 0, moved as u64).await;
+    bank.assert(10 * moved as i64, 0, moved).await;
 }
 
 /// A file that refuses to be written says nothing about the message.

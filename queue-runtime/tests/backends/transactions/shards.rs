@@ -8,7 +8,7 @@ use queue_runtime::{ErrorKind, Failure, FollowUp, QueueService, Received, blocki
 use crate::transactions::bank::{Bank, Deposit, GUARD, add, begin, notice};
 
 /// Adds each deposit in a transaction. Every third is rolled back at its first attempt.
-async fn handle_all(bank: &Bank) -> u64 {
+async fn handle_all(bank: &Bank) -> usize {
     let connection = queue_runtime::sqlite::connect(bank.service.backend());
     let connection = Mutex::new(connection.expect("a connection"));
     let handle = move |deposit: Received<Deposit>| -> Result<(), Failure> {

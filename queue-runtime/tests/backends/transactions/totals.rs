@@ -19,7 +19,7 @@ fn deposit() -> Deposit {
     }
 }
 
-async fn totals(backend: &dyn Backend) -> (u64, u64) {
+async fn totals(backend: &dyn Backend) -> (usize, usize) {
     let properties = backend.properties(&DEPOSITS).await.expect("read");
     let totals = properties.totals.expect("it counts");
     (totals.put, totals.deleted)

@@ -264,7 +264,7 @@ async fn a_pack_is_taken_as_the_messages_in_it() {
         if taken.is_empty() {
             break;
         }
-        let taken_here = taken.messages.len() as u64;
+        let taken_here = taken.messages.len();
         lines.extend(read(&taken.messages));
         let off = taken.delete().await.expect("deleted");
         assert_eq!((off.deleted, off.lost), (taken_here, 0));

@@ -78,7 +78,11 @@ async fn one_listener_of_a_service_samples_for_all_of_a_queue() {
     sleep(MINUTE).await;
     let before = service.meter();
     sleep(100 * MINUTE).await;
-    let poison = service.meter().since(&before).queue("orders-poison");
+    let poison = service
+        .meter()
+        .since(&before)
+        .queue("orders-poison")
+        .expect("a name");
     let read = poison.of(TransactionKind::Properties);
     assert!((8..=13).contains(&read), "{read} in ten intervals");
     let [first, rest @ ..] = listeners;
@@ -119,7 +123,7 @@ async fn without_a_recorder_no_depth_is_read() {
     let service = testing::service().await;
     let listener = listen(&service);
     sleep(10 * MINUTE).await;
-    let poison = service.meter().queue("orders-poison");
+    let poison = service.meter().queue("orders-poison").expect("a name");
     assert_eq!(poison.of(TransactionKind::Properties), 0);
     stop(listener).await;
 }

@@ -45,10 +45,10 @@ async fn handle(job: Received<Job>, handled: Handled) -> Disposition {
 #[derive(Debug, PartialEq, Eq)]
 struct Ends {
     runs: BTreeMap<u32, u32>,
-    poison: BTreeMap<u32, (String, u32)>,
-    completed: u64,
-    poisoned: u64,
-    retried: u64,
+    poison: BTreeMap<u32, (String, usize)>,
+    completed: usize,
+    poisoned: usize,
+    retried: usize,
 }
 
 async fn ends(service: &QueueService) -> Ends {

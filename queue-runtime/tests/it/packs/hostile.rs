@@ -38,7 +38,7 @@ async fn put(service: &QueueService, body: impl Into<Bytes>) {
 }
 
 /// Handles all jobs, and returns them with the number of messages that were moved to the poison queue.
-async fn drained(service: &QueueService) -> (Handled, u64) {
+async fn drained(service: &QueueService) -> (Handled, usize) {
     let handled = Handled::default();
     let counting = handled.clone();
     let listener = service.listener(move |job: Received<Job>| {
@@ -105,7 +105,7 @@ async fn a_record_that_a_sender_wrote_is_not_believed() {
     };
     let pack: Event = *pack;
     let mut attempts = AttemptRecord::default();
-    (attempts.failures, attempts.forgiven) = (u32::MAX, u32::MAX);
+    (attempts.failures, attempts.forgiven) = (usize::MAX, usize::MAX);
     let encoder = queue_runtime::encoder::Encoder::new(
         service.backend().capabilities(),
         queue_runtime::encoder::MessageEncoding::default(),

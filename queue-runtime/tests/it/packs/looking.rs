@@ -21,7 +21,7 @@ async fn pages_show_each_item_that_is_left_once() {
                     .browse(mark.as_ref(), max)
                     .await
                     .expect("browsed");
-                assert!((1..=max as usize).contains(&page.messages.len()));
+                assert!((1..=max).contains(&page.messages.len()));
                 seen.extend(page.messages.iter().map(|one| number(&one.body)));
                 mark = page.next;
                 if mark.is_none() {

@@ -173,7 +173,7 @@ async fn a_pack_that_is_empty_is_deleted_although_the_storage_refuses_at_first()
         let split = lost_receive().await.process().await;
         split.faults.fail_next(1, Operation::Delete, fault.clone());
         drop(accept(&split.service).await);
-        assert_eq!(depth(&split.service).await, u64::from(ITEMS), "{fault:?}");
+        assert_eq!(depth(&split.service).await, ITEMS as usize, "{fault:?}");
 
         let process = World::new(Marks::InHeader).process().await;
         submit(&process.service, 0..2).await;

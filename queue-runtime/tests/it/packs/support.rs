@@ -119,7 +119,7 @@ pub(crate) fn jobs(service: &QueueService) -> AnyQueue {
 }
 
 /// The number of messages in the storage, packs counted as one.
-pub(crate) async fn depth(service: &QueueService) -> u64 {
+pub(crate) async fn depth(service: &QueueService) -> usize {
     let properties = jobs(service).properties().await;
     properties.expect("properties").approximate_count
 }

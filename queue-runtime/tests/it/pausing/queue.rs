@@ -139,7 +139,7 @@ async fn another_service_obeys_within_the_lag_finishes_what_is_in_flight_and_goe
     // Its metadata was read less than the lag ago.
     sleep(LAG).await;
     let (receives, _) = world.calls();
-    let received = listener.info().completed + listener.info().in_flight as u64;
+    let received = listener.info().completed + listener.info().in_flight;
     assert!((4..=24).contains(&received), "{received}");
     sleep(SECOND).await;
     let info = listener.info();

@@ -121,14 +121,14 @@ impl Backend for Mortal {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         self.life.request().await;
         self.inner.receive(queue, max, visibility).await
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         self.life.request().await;
         self.inner.peek(queue, max).await
     }

@@ -57,7 +57,7 @@ async fn a_redrive_sends_only_to_its_own_queue_and_those_that_are_allowed() {
             });
             let planned = redrive.dry_run().await.expect("planned");
             let counts = (planned.redriven, planned.not_allowed);
-            let sent = expected.len() as u64;
+            let sent = expected.len();
             assert_eq!(counts, (sent, 3 - sent), "{name}, {expected:?}");
             let mut not_allowed = std::mem::take(&mut *left.lock().expect("no panic"));
             not_allowed.extend(expected.iter().map(ToString::to_string));

@@ -37,7 +37,7 @@ async fn poisoned(service: &QueueService, orders: u32) {
 #[tokio::test(start_paused = true)]
 async fn each_filter_admits_what_it_says() {
     type Narrow = fn(Redrive) -> Redrive;
-    let filters: [(Narrow, u64); 15] = [
+    let filters: [(Narrow, usize); 15] = [
         (|all| all, 4),
         (|all| all.id("1"), 1),
         (|all| all.id("1").id("2"), 1),
@@ -392,7 +392,10 @@ async fn single_messages_are_removed_in_any_state() {
     );
 }
 
-async fn fail(attempts: Arc<Mutex<Vec<u32>>>, order: Received<Order>) -> Result<(), &'static str> {
+async fn fail(
+    attempts: Arc<Mutex<Vec<usize>>>,
+    order: Received<Order>,
+) -> Result<(), &'static str> {
     attempts.lock().expect("no panic").push(order.attempt());
     Err("no")
 }

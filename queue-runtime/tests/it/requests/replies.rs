@@ -358,7 +358,7 @@ async fn asking_and_answering() -> (QueueService, FaultInjector, QueueService) {
 async fn a_reply_is_in_time_although_the_answer_that_holds_it_is_lost() {
     for (fault, times) in [
         (Fault::AnswerLost, 1),
-        (Fault::AnswerLost, u32::MAX),
+        (Fault::AnswerLost, usize::MAX),
         (Fault::AnswerStalled, 1),
         (Fault::AnswerStalled, 2),
     ] {
@@ -370,7 +370,7 @@ async fn a_reply_is_in_time_although_the_answer_that_holds_it_is_lost() {
         faults.fail_next(times, Operation::Receive, fault.clone());
         let replied = question.reply(&Answer { number: 2 }).await;
         replied.expect("replied");
-        if times == u32::MAX {
+        if times == usize::MAX {
             // Long enough for the reply to come twice.
             sleep(Duration::from_secs(5)).await;
             faults.heal();

@@ -13,7 +13,7 @@ use crate::schedules::fixture::{
 };
 use crate::support::storage::Storage;
 
-async fn recorded(service: &QueueService, max: u32) -> Vec<RecordedSchedule> {
+async fn recorded(service: &QueueService, max: usize) -> Vec<RecordedSchedule> {
     let (mut schedules, mut from) = (Vec::new(), None);
     loop {
         let page = service.recorded_schedules(from.as_ref(), max).await;

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_core::backend::Backend;
@@ -22,7 +22,7 @@ use crate::support::{NEVER, count};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 pub(crate) struct Parcel {
-    pub(crate) weight: u32,
+    pub(crate) weight: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize, Message)]
@@ -59,7 +59,7 @@ pub(crate) struct Stage {
 pub(crate) struct Listening {
     pub(crate) handle: ListenerHandle,
     pub(crate) events: broadcast::Receiver<ListenerEvent>,
-    runs: Arc<AtomicU32>,
+    runs: Arc<AtomicUsize>,
 }
 
 impl Stage {
@@ -111,7 +111,7 @@ impl Stage {
     }
 
     pub(crate) fn listen(&self) -> Listening {
-        let runs = Arc::new(AtomicU32::new(0));
+        let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
         let listener = self.service.listener(move |_: Received<Parcel>| {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -136,7 +136,7 @@ impl Stage {
 
 impl Listening {
     /// How often the handler has been called.
-    pub(crate) fn runs(&self) -> u32 {
+    pub(crate) fn runs(&self) -> usize {
         self.runs.load(Ordering::SeqCst)
     }
 }

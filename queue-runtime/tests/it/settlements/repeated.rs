@@ -89,9 +89,8 @@ async fn an_unanswered_retry_is_not_reported_as_one_with_another_delay() {
 async fn an_unanswered_completion_is_not_reported_as_one_with_other_follow_ups() {
     let other = Disposition::complete().then(&Invoice { parcel: 2 });
     let later = FollowUp::new(&Invoice { parcel: 1 }).with_delay(LEASE);
-    let elsewhere = "invoices-bulk".parse().expect("a name");
     let elsewhere = FollowUp::new(&Invoice { parcel: 1 })
-        .with_queue(elsewhere)
+        .with_queue("invoices-bulk")
         .expect("a name");
     let [later, elsewhere] =
         [later, elsewhere].map(|one| Disposition::complete().then_follow_up(one));

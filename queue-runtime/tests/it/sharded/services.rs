@@ -51,7 +51,8 @@ async fn a_program_needs_no_change() {
     assert_eq!((info.completed, info.poisoned), (180, 20));
     let puts = service
         .meter()
-        .queue(QUEUE.as_str())
+        .queue(QUEUE)
+        .expect("a name")
         .of(TransactionKind::Put);
     assert_eq!(puts, 200, "they are counted for the queue as a whole");
     let poison = service.any_queue("orders-poison").expect("a name");
@@ -107,7 +108,7 @@ async fn results_of_a_packed_submission_are_in_the_order_given() {
     let service = world.service(8).await;
     let submission = service.submit_all(orders(0..100)).packed();
     let submitted = submission.await.expect("submitted");
-    let messages: u64 = world.counts().await.values().sum();
+    let messages: usize = world.counts().await.values().sum();
     assert!(messages <= 8, "one pack a shard: {messages}");
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let handled = Arc::clone(&seen);

@@ -135,7 +135,7 @@ pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> 
     accepted.expect("a message")
 }
 
-pub(crate) async fn count(service: &QueueService, queue: &str) -> u64 {
+pub(crate) async fn count(service: &QueueService, queue: &str) -> usize {
     let queue = service.any_queue(queue).expect("a name");
     queue
         .properties()

@@ -54,7 +54,7 @@ impl World {
     }
 
     /// How many messages each shard of the queue has.
-    pub(crate) async fn counts(&self) -> BTreeMap<u32, u64> {
+    pub(crate) async fn counts(&self) -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
         for account in &self.accounts {
             for name in account.list_queues("orders-s").await.expect("listed") {

@@ -123,7 +123,7 @@ impl Backend for Storage {
         queue_uri partition results payload_store transactions create_queue delete_queue list_queues properties metadata set_metadata
         peek attachment update delete clear);
 
-    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         match self.capabilities.browsing {
             Browsing::Supported => self.inner.browse(queue, from, max).await,
             _ => Err(Error::new(ErrorKind::Unsupported, Operation::Browse)),
@@ -134,7 +134,7 @@ impl Backend for Storage {
         &self,
         queue: &QueueName,
         id: &MessageId,
-        max: u32,
+        max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         match self.capabilities.browsing {
             Browsing::Supported => self.inner.find(queue, id, max).await,
@@ -168,7 +168,7 @@ impl Backend for Storage {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         if !self.oldest_first {
@@ -184,7 +184,7 @@ impl Backend for Storage {
             all.extend(batch);
         }
         all.sort_by(|a, b| a.id.cmp(&b.id));
-        for other in all.split_off(all.len().min(max as usize)) {
+        for other in all.split_off(all.len().min(max)) {
             let (id, receipt) = (&other.id, &other.receipt);
             let shown = self.inner.update(queue, id, receipt, Duration::ZERO, None);
             shown.await?;

@@ -46,7 +46,7 @@ async fn faults_are_as_frequent_as_their_probability_and_all_counted() {
     let failed = failures(&faults).await;
     let failed = failed.iter().filter(|failed| **failed).count();
     assert_eq!(faults.injected(Operation::Put), failed);
-    assert_eq!(count(&faults).await, (CALLS - failed) as u64);
+    assert_eq!(count(&faults).await, CALLS - failed);
     // Six standard deviations around the mean, though the seed never changes.
     assert!((168..=332).contains(&failed), "{failed} of {CALLS} failed");
 }

@@ -33,7 +33,7 @@ pub(crate) async fn receive(faults: &FaultInjector) -> ReceivedMessage {
     received.expect("received").pop().expect("a message")
 }
 
-pub(crate) async fn count(faults: &FaultInjector) -> u64 {
+pub(crate) async fn count(faults: &FaultInjector) -> usize {
     let properties = faults.properties(&queue()).await;
     properties.expect("the queue exists").approximate_count
 }

@@ -310,7 +310,7 @@ mod tests {
     /// The same, with the number of the receive.
     fn explained_of_receives(
         marks: Marks,
-        facts: impl IntoIterator<Item = (u64, Event, (i64, u32))>,
+        facts: impl IntoIterator<Item = (u64, Event, (i64, usize))>,
     ) -> Result<Causes, String> {
         let mut ledgers: BTreeMap<u64, Vec<Entry>> = BTreeMap::new();
         for (at, (process, event, (inserted, dequeued))) in (1..).zip(facts) {
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_in_an_earlier_receive_may_be_missing_in_what_is_written() {
-        let written = |facts: &[(Event, u32)]| {
+        let written = |facts: &[(Event, usize)]| {
             let facts = [facts, &[(Kept, 2)]].concat();
             let facts = facts
                 .into_iter()

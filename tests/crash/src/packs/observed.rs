@@ -210,7 +210,7 @@ struct Contents {
     names: Vec<String>,
     deleted: ItemSet,
     /// The number of earlier receives of which it knows how they ended.
-    explained: u32,
+    explained: usize,
 }
 
 fn contents(body: &Bytes) -> Option<Contents> {
@@ -268,7 +268,7 @@ impl Backend for Observed {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let received = self.inner.receive(queue, max, visibility).await?;

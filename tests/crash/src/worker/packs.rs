@@ -10,13 +10,13 @@ use crate::ledger::{Event, Lease};
 use crate::messages::{Class, LEASE, Named, Order};
 
 /// More messages than this in the queue, packs counted as one, let a producer pause.
-const BACKLOG: u64 = 12;
+const BACKLOG: usize = 12;
 
 /// The orders of a pack.
 const ORDERS: usize = 16;
 
 /// The attempts of an item that ends its process.
-pub const ATTEMPTS: u32 = 3;
+pub const ATTEMPTS: usize = 3;
 
 /// Begins the name of an order that ends each process that handles it alone.
 pub const DEADLY: &str = "deadly";

@@ -8,7 +8,7 @@ use crate::ledger::{Event, Lease};
 use crate::messages::{Class, Order};
 
 /// More messages than this in the queue let a producer pause.
-const BACKLOG: u64 = 300;
+const BACKLOG: usize = 300;
 const BATCH: usize = 8;
 /// So short that some orders expire, since they wait for a lease to end.
 const TIME_TO_LIVE: Duration = Duration::from_secs(1);

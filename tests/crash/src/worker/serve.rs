@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped {
     /// Messages that were handed back.
-    pub released: u64,
+    pub released: usize,
     /// Handlers that blocked their threads.
     pub stuck: usize,
 }

@@ -20,7 +20,7 @@ use crate::messages::LEASE;
 use crate::sabotage::Bug;
 
 /// More transfers than this in the queue let a process that orders them pause.
-const BACKLOG: u64 = 60;
+const BACKLOG: usize = 60;
 
 /// The number of a process's first order: no other process has so many.
 const FIRST: i64 = 1_000_000;

@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 const LATER: Duration = Duration::from_secs(3600);
 
 /// The default number of attempts.
-const THRESHOLD: u32 = 5;
+const THRESHOLD: usize = 5;
 
 /// More awaits than any of the futures has.
 const MANY: usize = 200;
@@ -203,9 +203,9 @@ const QUEUES: [&str; 3] = ["orders", "receipts", "orders-poison"];
 /// The messages on each queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counts {
-    orders: u64,
-    receipts: u64,
-    poison: u64,
+    orders: usize,
+    receipts: usize,
+    poison: usize,
 }
 
 /// Runs a case for each number of polls, up to the first for which the future completes.
@@ -284,7 +284,7 @@ async fn last_chance(storage: Storage) {
     dropped_accepts(storage, THRESHOLD).await;
 }
 
-async fn dropped_accepts(storage: Storage, attempts: u32) {
+async fn dropped_accepts(storage: Storage, attempts: usize) {
     at_each_await(async |polls| {
         let stage = Stage::new(storage).await;
         stage.submit().await;

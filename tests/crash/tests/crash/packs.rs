@@ -149,7 +149,7 @@ async fn deadly(marks: Marks) {
     let submitted = service.submit_all(orders).packed().await;
     submitted.expect("submitted");
     // Once in its pack, then by itself, and a last time before it is poison.
-    let (most, deadly) = (u64::from(1 + ATTEMPTS + 1), (count / ORDERS) as u64);
+    let (most, deadly) = (1 + ATTEMPTS + 1, count / ORDERS);
     for _ in 0..PROCESSES {
         crew.start(Role::UnpackAlone, None);
     }
@@ -157,7 +157,7 @@ async fn deadly(marks: Marks) {
         let _ = crew.line();
         while crew.ended().is_some() {
             let aborts = crew.started - PROCESSES;
-            assert!(aborts < most * deadly, "it is never put aside");
+            assert!(aborts < (most * deadly) as u64, "it is never put aside");
             crew.start(Role::UnpackAlone, None);
         }
     }
@@ -183,13 +183,13 @@ async fn deadly(marks: Marks) {
     let causes = causes.unwrap_or_else(|violations| panic!("{violations:#?}"));
     let poison = service.queue::<Order>().poison().expect("a name");
     let page = poison.browse(None, 100).await.expect("browsed");
-    assert_eq!(page.messages.len() as u64, deadly);
+    assert_eq!(page.messages.len(), deadly);
     for message in &page.messages {
         let record = message.body.poison().expect("it was moved there");
         assert_eq!(record.reason, PoisonReason::Crashed, "{record:?}");
         let order: Order = message.body.decode().expect("an order");
         assert!(order.name.starts_with(DEADLY), "{}", order.name);
-        let runs: u64 = runs.remove(&order.name).expect("it ran");
+        let runs: usize = runs.remove(&order.name).expect("it ran");
         assert!((2..=most).contains(&runs), "{runs}");
     }
     assert_eq!(finished.len(), count - page.messages.len(), "all others");
@@ -201,7 +201,7 @@ async fn deadly(marks: Marks) {
     crew.judge(()).unwrap_or_else(|wrong| panic!("{wrong:#?}"));
 }
 
-async fn depth(service: &QueueService) -> u64 {
+async fn depth(service: &QueueService) -> usize {
     let properties = service.queue::<Order>().any().properties().await;
     let properties = properties.expect("the queue exists");
     properties.approximate_count

@@ -32,7 +32,7 @@ struct Run {
     ledgers: Vec<PathBuf>,
     submitted: usize,
     /// What the processes said at their end.
-    handed_back: u64,
+    handed_back: usize,
     stuck: usize,
 }
 

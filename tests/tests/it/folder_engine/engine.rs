@@ -67,7 +67,7 @@ struct State {
 struct Message {
     number: u64,
     receipt: u64,
-    count: u32,
+    count: usize,
     inserted_at: i64,
     visible_at: i64,
     expires_at: Option<i64>,
@@ -209,10 +209,10 @@ impl<'a> Locked<'a> {
         Ok(messages)
     }
 
-    fn visible(&self, queue: &Path, max: u32) -> Work<Vec<Message>> {
+    fn visible(&self, queue: &Path, max: usize) -> Work<Vec<Message>> {
         let mut messages = self.messages(queue)?;
         messages.retain(|message| message.visible_at <= self.now);
-        messages.truncate(max as usize);
+        messages.truncate(max);
         Ok(messages)
     }
 
@@ -288,7 +288,7 @@ impl Backend for FolderBackend {
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         self.on(Operation::Properties, queue, |locked, path| {
-            let count = locked.messages(path)?.len() as u64;
+            let count = locked.messages(path)?.len();
             Ok(QueueProperties::new(read_metadata(path)?, count))
         })
     }
@@ -325,7 +325,7 @@ impl Backend for FolderBackend {
     async fn receive(
         &self,
         queue: &QueueName,
-        max: u32,
+        max: usize,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let limits = self.limits(Operation::Receive, queue);
@@ -348,7 +348,7 @@ impl Backend for FolderBackend {
         })
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
         self.limits(Operation::Peek, queue).check_max(max)?;
         self.on(Operation::Peek, queue, |locked, path| {
             let visible = locked.visible(path, max)?.into_iter().map(|stored| {

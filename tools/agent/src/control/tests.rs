@@ -135,7 +135,7 @@ impl Agent {
     }
 
     /// Looks this many seconds later, at a queue with so many messages, and does what is decided.
-    fn look(&mut self, later: u64, depth: u64, wanted: usize) -> Step {
+    fn look(&mut self, later: u64, depth: usize, wanted: usize) -> Step {
         self.at += Duration::from_secs(later);
         self.wants.send(wanted).expect("the policy is there");
         let look = Look {

@@ -2,7 +2,7 @@ use super::*;
 
 const TARGET: Duration = Duration::from_secs(120);
 
-fn load(depth: u64, instances: usize) -> FleetLoad {
+fn load(depth: usize, instances: usize) -> FleetLoad {
     FleetLoad {
         rate: Some(2.0),
         ..FleetLoad::new(depth, instances)

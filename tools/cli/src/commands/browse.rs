@@ -15,7 +15,7 @@ pub(crate) struct Browse {
 
     /// The maximum number of messages.
     #[arg(long, short = 'n', default_value_t = 50, conflicts_with = "all")]
-    count: u64,
+    count: usize,
 
     /// Show all messages.
     #[arg(long)]
@@ -55,11 +55,11 @@ pub(crate) async fn run(browse: Browse, session: &Session) -> Result<()> {
     let queue = session.queue(&browse.queue)?;
     let output = &session.output;
     let page = session.service.backend().capabilities().max_receive;
-    let mut left = if browse.all { u64::MAX } else { browse.count };
+    let mut left = if browse.all { usize::MAX } else { browse.count };
     let mut from = browse.from.map(PageMark::new);
-    let mut shown = 0_u64;
+    let mut shown = 0;
     while left > 0 {
-        let most = u32::try_from(left).unwrap_or(page).min(page);
+        let most = left.min(page);
         let browsed = queue.browse(from.as_ref(), most).await?;
         let fits = |message: &&Browsed| browse.state.is_none_or(|state| state.fits(message));
         let messages: Vec<_> = browsed.messages.iter().filter(fits).collect();
@@ -73,8 +73,8 @@ pub(crate) async fn run(browse: Browse, session: &Session) -> Result<()> {
                 .map(|message| Listed::browsed(message, browsed.now));
             output.table(&listing(listed, output.hides_payloads))?;
         }
-        shown += messages.len() as u64;
-        left = left.saturating_sub(messages.len() as u64);
+        shown += messages.len();
+        left = left.saturating_sub(messages.len());
         from = browsed.next;
         if from.is_none() {
             break;

@@ -63,8 +63,8 @@ pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
         let (bytes, exported) =
             written.map_err(|failure| failure.after_part(copied, "message", "copied"))?;
         page.adapt(bytes);
-        copied += exported.messages.len() as u64;
-        bar.add(exported.messages.len() as u64);
+        copied += exported.messages.len();
+        bar.add(exported.messages.len());
         left.extend(exported.left);
         from = exported.next;
         if from.is_none() {
@@ -76,7 +76,7 @@ pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
     report(export, session, "copied", copied, 0, &left)
 }
 
-async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session) -> Result<()> {
+async fn moving(export: &Export, queue: &AnyQueue, total: usize, session: &Session) -> Result<()> {
     if export.file == Path::new("-") {
         let text =
             "--move needs a file, which can be synced to the disk before messages are deleted";
@@ -117,7 +117,7 @@ async fn moving(export: &Export, queue: &AnyQueue, total: u64, session: &Session
 struct Moved {
     off: TakenOff,
     /// Messages of which it is not known whether they were deleted.
-    unknown: u64,
+    unknown: usize,
     left: Vec<Left>,
 }
 
@@ -163,8 +163,8 @@ async fn move_all(
 
 /// How many messages are read at once: fewer if they are large, so that memory stays bounded.
 struct Portion {
-    messages: u32,
-    most: u32,
+    messages: usize,
+    most: usize,
 }
 
 impl Portion {
@@ -187,8 +187,8 @@ fn report(
     export: &Export,
     session: &Session,
     done: &str,
-    messages: u64,
-    lost: u64,
+    messages: usize,
+    lost: usize,
     left: &[Left],
 ) -> Result<()> {
     for Left {
@@ -216,7 +216,7 @@ fn report(
     if left.is_empty() {
         return Ok(());
     }
-    let text = format!("{} cannot be exported", count(left.len() as u64, "message"));
+    let text = format!("{} cannot be exported", count(left.len(), "message"));
     let failure = Failure::new(Exit::Partial, text);
     Err(if session.service.payloads().is_some() {
         failure

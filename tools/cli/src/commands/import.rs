@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use queue_runtime::error::Outcome;
+use queue_runtime::internal::as_count;
 use queue_runtime::service::{ExportFile, ExportedMessage};
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -48,11 +49,11 @@ struct Batch {
 /// What was put until now, of which queue.
 #[derive(Default)]
 struct Imported {
-    queues: BTreeMap<String, u64>,
+    queues: BTreeMap<String, usize>,
 }
 
 impl Imported {
-    fn total(&self) -> u64 {
+    fn total(&self) -> usize {
         self.queues.values().sum()
     }
 
@@ -126,7 +127,11 @@ pub(crate) async fn run(import: &Import, session: &Session) -> Result<()> {
     put(&mut batch, session, &mut imported, &bar).await?;
     drop(bar);
     if number + 1 < import.from_line {
-        let text = format!("{} has only {}", input.name(), count(number, "line"));
+        let text = format!(
+            "{} has only {}",
+            input.name(),
+            count(as_count(number), "line")
+        );
         return Err(Failure::new(Exit::Failed, text));
     }
     if !began {
@@ -167,8 +172,8 @@ async fn put(
         Err(error) => error.imported,
     };
     if messages > 0 {
-        *imported.queues.entry(batch.queue.clone()).or_default() += messages as u64;
-        bar.add(messages as u64);
+        *imported.queues.entry(batch.queue.clone()).or_default() += messages;
+        bar.add(messages);
     }
     if let Err(error) = ended {
         let line = batch.lines.get(error.imported).copied().unwrap_or(first);

@@ -89,11 +89,11 @@ pub(crate) async fn delete(delete: &DeleteMessage, session: &Session) -> Result<
     let held = found
         .iter()
         .filter(|message| message.state == MessageState::Hidden);
-    let held = match held.count() as u64 {
+    let held = match held.count() {
         0 => String::new(),
         held => format!(", of which {held} may be with a consumer"),
     };
-    let (name, messages) = (queue.name(), count(found.len() as u64, "message"));
+    let (name, messages) = (queue.name(), count(found.len(), "message"));
     session.confirm(&format!("Delete {messages} of queue `{name}`{held}?"))?;
     let mut failed = None;
     let mut deleted = 0;

@@ -13,7 +13,7 @@ pub(crate) struct Peek {
 
     /// The number of messages: at most 32 on Azure, 256 on other storages.
     #[arg(long, short = 'n', default_value_t = 10)]
-    count: u32,
+    count: usize,
 }
 
 pub(crate) async fn run(peek: &Peek, session: &Session) -> Result<()> {

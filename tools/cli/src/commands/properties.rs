@@ -23,9 +23,9 @@ pub(crate) struct Figures {
     pub(crate) queue: QueueName,
     pub(crate) uri: String,
     /// Including invisible ones, and never below the truth.
-    pub(crate) messages: u64,
+    pub(crate) messages: usize,
     /// Messages on its poison queue. `None` if it is a poison queue itself, or too long a name to have one.
-    pub(crate) poison: Option<u64>,
+    pub(crate) poison: Option<usize>,
     /// The first visible message.
     pub(crate) oldest: Option<Oldest>,
     /// Messages that were ever put, and those that are gone, where the storage counts them.

@@ -22,7 +22,7 @@ pub(crate) struct Receive {
 
     /// The maximum number of messages.
     #[arg(long, short = 'n', default_value_t = 1)]
-    count: u64,
+    count: usize,
 
     /// Delete each message once the line of the message is written.
     #[arg(long)]
@@ -37,8 +37,8 @@ pub(crate) struct Receive {
 #[derive(Serialize)]
 struct Written<'a> {
     body: &'a Body,
-    dequeue_count: u32,
-    attempt: u32,
+    dequeue_count: usize,
+    attempt: usize,
     inserted_at: Timestamp,
     expires_at: Option<Timestamp>,
 }

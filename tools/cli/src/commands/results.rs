@@ -29,7 +29,7 @@ enum Action {
         scope: Option<String>,
         /// The maximum number of records.
         #[arg(long, short = 'n', default_value_t = 50)]
-        count: u32,
+        count: usize,
         /// Begin at this mark, which an earlier page has printed at its end.
         #[arg(long, value_name = "MARK")]
         from: Option<String>,
@@ -64,7 +64,7 @@ pub(crate) async fn run(results: Results, session: &Session) -> Result<()> {
 async fn list(
     store: &Arc<dyn ResultStore>,
     scope: Option<&str>,
-    mut left: u32,
+    mut left: usize,
     mut from: Option<PageMark>,
     session: &Session,
 ) -> Result<()> {
@@ -72,7 +72,7 @@ async fn list(
     let mut table = Table::new(["SCOPE", "KEY", "STATE", "ENDS", "BYTES"]);
     while left > 0 {
         let page = store.list(scope, from.as_ref(), left).await?;
-        left = left.saturating_sub(page.records.len() as u32);
+        left = left.saturating_sub(page.records.len());
         for record in &page.records {
             if output.json {
                 output.json(&to_json(record, output.hides_payloads))?;

@@ -9,7 +9,7 @@ use crate::output::{Table, age, escape};
 use crate::session::Session;
 
 /// How many schedules are read at once.
-const PAGE: u32 = 200;
+const PAGE: usize = 200;
 
 /// Shows and removes the recorded ticks of schedules: in memory and on SQLite.
 #[derive(Debug, Args)]

@@ -36,7 +36,7 @@ pub(crate) struct Watch {
 
     /// End after this number of readings.
     #[arg(long, short = 'n', value_name = "READINGS")]
-    count: Option<u64>,
+    count: Option<usize>,
 }
 
 /// A queue at one reading.
@@ -52,8 +52,8 @@ struct Reading {
 /// What is known of earlier readings of a queue.
 #[derive(Default)]
 struct Past {
-    last: Option<(Instant, u64, u64)>,
-    depths: VecDeque<u64>,
+    last: Option<(Instant, usize, usize)>,
+    depths: VecDeque<usize>,
 }
 
 impl Past {
@@ -92,7 +92,7 @@ pub(crate) async fn run(watch: &Watch, session: &Session) -> Result<()> {
     let mut pasts: BTreeMap<QueueName, Past> = BTreeMap::new();
     let mut ticks = tokio::time::interval(watch.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut left = watch.count.unwrap_or(u64::MAX);
+    let mut left = watch.count.unwrap_or(usize::MAX);
     while left > 0 {
         left -= 1;
         ticks.tick().await;
@@ -160,10 +160,10 @@ fn row(reading: &Reading, past: &Past) -> [Cell; 8] {
 }
 
 /// Draws the numbers of messages of the last readings, as parts of the largest.
-fn bars(depths: &VecDeque<u64>) -> String {
+fn bars(depths: &VecDeque<usize>) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = depths.iter().copied().max().unwrap_or(0).max(1);
-    let bar = |depth: &u64| BARS[(u128::from(*depth) * 7).div_ceil(u128::from(most)) as usize];
+    let bar = |depth: &usize| BARS[(*depth as u128 * 7).div_ceil(most as u128) as usize];
     depths.iter().map(bar).collect()
 }
 
@@ -232,6 +232,6 @@ mod tests {
     fn a_history_is_drawn_as_parts_of_its_largest_number() {
         assert_eq!(bars(&[0, 1, 4, 8].into()), "▁▂▅█");
         assert_eq!(bars(&[0, 0].into()), "▁▁");
-        assert_eq!(bars(&[u64::MAX].into()), "█");
+        assert_eq!(bars(&[usize::MAX].into()), "█");
     }
 }

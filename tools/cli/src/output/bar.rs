@@ -1,14 +1,15 @@
 use indicatif::{ProgressBar, ProgressStyle};
+use queue_runtime::internal::as_u64;
 
 /// The progress of long work, on standard error if that is a terminal. Removed when it is dropped.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
     /// Starts a bar. Without a total, which may not be known, it counts.
-    pub(crate) fn new(what: &'static str, total: Option<u64>) -> Self {
+    pub(crate) fn new(what: &'static str, total: Option<usize>) -> Self {
         let (bar, template) = match total {
             Some(total) => (
-                ProgressBar::new(total),
+                ProgressBar::new(as_u64(total)),
                 "{msg} {wide_bar} {human_pos} of about {human_len}, {eta} left",
             ),
             None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos}"),
@@ -17,8 +18,8 @@ impl Bar {
         Self(bar.with_style(style).with_message(what))
     }
 
-    pub(crate) fn add(&self, done: u64) {
-        self.0.inc(done);
+    pub(crate) fn add(&self, done: usize) {
+        self.0.inc(as_u64(done));
     }
 
     /// Returns a handle for a callback.

@@ -23,7 +23,7 @@ const HIDDEN: &str = "hidden";
 /// A message in a list.
 pub(crate) struct Listed<'a> {
     pub(crate) body: &'a Body,
-    pub(crate) dequeue_count: u32,
+    pub(crate) dequeue_count: usize,
     pub(crate) state: Option<MessageState>,
     /// Since it was put, where the storage tells its own time.
     pub(crate) age: Option<Duration>,

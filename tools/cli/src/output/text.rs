@@ -110,13 +110,13 @@ pub(crate) fn age(duration: Duration) -> String {
 }
 
 /// Returns a number and its noun: `1 message`, `1,024 messages`.
-pub(crate) fn count(number: u64, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", grouped(number))
 }
 
 /// Returns a number with its digits in groups of three.
-pub(crate) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {

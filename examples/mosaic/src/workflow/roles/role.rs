@@ -27,7 +27,7 @@ pub struct Settings {
     /// The visibility timeout of received messages; by default that of the queue.
     pub visibility_timeout: Option<Duration>,
     /// The number of attempts after which a message is moved to the poison queue; by default that of the queue.
-    pub poison_threshold: Option<u32>,
+    pub poison_threshold: Option<usize>,
     /// The minimum time that a processor takes for a slice. Tests prolong small jobs with it.
     pub pace: Duration,
 }
@@ -62,13 +62,13 @@ pub(super) enum Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Messages handled and acknowledged.
-    pub completed: u64,
+    pub completed: usize,
     /// Attempts that failed and were retried, and leases that were lost.
-    pub retried: u64,
+    pub retried: usize,
     /// Messages moved to the poison queue.
-    pub poisoned: u64,
+    pub poisoned: usize,
     /// Messages handed back at shutdown, because their handlers did not finish.
-    pub released: u64,
+    pub released: usize,
 }
 
 /// The timeout of handlers. It may exceed the visibility timeout, since leases are renewed.

@@ -221,7 +221,7 @@ async fn drained(url: &str) {
     }
 }
 
-async fn count(service: &QueueService, queue: &str) -> u64 {
+async fn count(service: &QueueService, queue: &str) -> usize {
     match service.any_queue(queue).expect("a name").properties().await {
         Ok(properties) => properties.approximate_count,
         Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,

@@ -114,7 +114,7 @@ impl Fixture {
         }
     }
 
-    pub(crate) async fn poison(&self) -> u64 {
+    pub(crate) async fn poison(&self) -> usize {
         let mut found = 0;
         for queue in QUEUES {
             found += self.count(&format!("{queue}-poison")).await;
@@ -123,7 +123,7 @@ impl Fixture {
     }
 
     /// The number of messages on a queue, which may not exist.
-    pub(crate) async fn count(&self, queue: &str) -> u64 {
+    pub(crate) async fn count(&self, queue: &str) -> usize {
         let queue = self.service.any_queue(queue).expect("a name");
         let properties = queue.properties().await;
         properties.map_or(0, |properties| properties.approximate_count)

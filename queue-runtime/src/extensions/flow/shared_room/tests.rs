@@ -21,7 +21,7 @@ fn state(lane: &Lane) -> (usize, Vec<usize>) {
 }
 
 /// Gives room for one message at a time to lanes that always wait, and returns who got it.
-fn served(weights: &[u32], messages: usize) -> Vec<usize> {
+fn served(weights: &[usize], messages: usize) -> Vec<usize> {
     let lanes = SharedRoom::lanes(1, weights);
     let mut state = lanes[0].room.state.hold();
     (0..weights.len()).for_each(|lane| state.begin_to_wait(lane));
@@ -38,12 +38,12 @@ fn served(weights: &[u32], messages: usize) -> Vec<usize> {
 fn lanes_that_wait_get_room_by_their_weights_and_in_turn() {
     assert_eq!(served(&[3, 1], 8), [0, 1, 0, 0, 0, 1, 0, 0]);
     for weights in [[1, 1, 1], [8, 4, 1], [1_000, 10, 1]] {
-        let total: u32 = weights.iter().sum();
-        let served = served(&weights, 10 * total as usize);
+        let total: usize = weights.iter().sum();
+        let served = served(&weights, 10 * total);
         for (lane, weight) in weights.into_iter().enumerate() {
             let got = served.iter().filter(|served| **served == lane).count();
             assert!(
-                got.abs_diff(10 * weight as usize) <= 1 + weight as usize / 100,
+                got.abs_diff(10 * weight) <= 1 + weight / 100,
                 "{weights:?}: {got}"
             );
             // The longest that it waits for the others.

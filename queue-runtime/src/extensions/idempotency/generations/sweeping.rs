@@ -23,7 +23,7 @@ use crate::kernel::policy::jitter;
 /// How long objects are kept that hold no result: a stopped owner must not find its generation gone and begun anew.
 const KEEP_WITHOUT_RESULT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The most keys that one sweep removes.
-const MAX_KEYS: u64 = 1000;
+const MAX_KEYS: usize = 1000;
 /// The most results that one sweep reads to learn how long they are kept.
 const MAX_READ: u64 = 2000;
 /// The object whose modification is the store's current time.

@@ -51,9 +51,9 @@ impl fmt::Debug for Held {
 #[non_exhaustive]
 pub struct TakenOff {
     /// Messages that were deleted.
-    pub deleted: u64,
+    pub deleted: usize,
     /// Messages whose lease had ended, and that a consumer has received or deleted since. There is a copy of each.
-    pub lost: u64,
+    pub lost: usize,
 }
 
 /// The error of [`Taken::delete`], which has deleted a part of the messages.
@@ -63,7 +63,7 @@ pub struct DeleteError {
     /// The counts of messages that were deleted, or lost, in spite of the error.
     pub so_far: TakenOff,
     /// Messages of which it is not known whether they were deleted.
-    pub unknown: u64,
+    pub unknown: usize,
     /// The first error of the storage.
     pub error: Error,
 }
@@ -94,7 +94,7 @@ impl AnyQueue {
     ///
     /// # Cancel safety
     /// If the future is dropped, messages may have been received; they become visible again after `visibility`.
-    pub async fn take(&self, max: u32, visibility: Duration) -> Result<Taken> {
+    pub async fn take(&self, max: usize, visibility: Duration) -> Result<Taken> {
         let context = &self.context;
         let receive = || async {
             let leased_until = context.clock.monotonic().saturating_add(visibility);
@@ -192,7 +192,7 @@ impl Taken {
                 Ok(End::Left) => {}
                 Ok(End::Unknown) => unknown += 1,
                 Err(error) => {
-                    unknown += u64::from(error.outcome() == Outcome::Unknown);
+                    unknown += usize::from(error.outcome() == Outcome::Unknown);
                     failed = failed.or(Some(error));
                 }
             }

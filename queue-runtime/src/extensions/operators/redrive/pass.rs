@@ -224,7 +224,7 @@ impl<'r> RedrivePass<'r> {
             _ => {
                 let mut stopped = self.stopped(error, 1);
                 // It is on its own queue, and may be on the poison queue still.
-                stopped.unknown = stopped.unknown.max(u64::from(was_put));
+                stopped.unknown = stopped.unknown.max(usize::from(was_put));
                 return Err(stopped);
             }
         }
@@ -342,7 +342,7 @@ impl<'r> RedrivePass<'r> {
         let is_unknown = error.outcome() == Outcome::Unknown;
         RedriveError {
             so_far: self.counts,
-            unknown: if is_unknown { involved as u64 } else { 0 },
+            unknown: if is_unknown { involved } else { 0 },
             error,
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
+use queue_core::internal::as_count;
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 
 use super::super::browse::hand_back;
@@ -31,7 +32,7 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
     let mut held = Held::new(redrive);
     // Held messages whose leases have ended since the last new message.
     let mut returned = HashSet::new();
-    while (looked_at.len() as u64) < present {
+    while looked_at.len() < present {
         let receive = || async {
             let leased_until = redrive.context.clock.monotonic().saturating_add(lease);
             Ok((backend.receive(queue, most, lease).await?, leased_until))
@@ -55,7 +56,7 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
             returned.clear();
         } else if came_round {
             // The leases end faster than the storage returns what is behind these messages.
-            pass.counts.unseen = present - looked_at.len() as u64;
+            pass.counts.unseen = present - looked_at.len();
             break;
         }
         for message in new {
@@ -95,9 +96,7 @@ pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError>
     let most = backend.capabilities().max_receive;
     let properties = pass.ask(|| backend.properties(queue)).await?;
     let peeked = pass.ask(|| backend.peek(queue, most)).await?;
-    pass.counts.unseen = properties
-        .approximate_count
-        .saturating_sub(peeked.len() as u64);
+    pass.counts.unseen = properties.approximate_count.saturating_sub(peeked.len());
     for message in peeked {
         // Nothing is moved, so no receipt is needed. No filter needs the storage's time.
         let (none, damage) = (PopReceipt::new(""), message.damage.as_deref());
@@ -109,13 +108,13 @@ pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError>
 }
 
 /// Returns how many messages to receive at a time, and their lease, which lasts twice as long as moving them.
-fn receives(redrive: &Redrive) -> (u32, Duration) {
+fn receives(redrive: &Redrive) -> (usize, Duration) {
     let limits = redrive.context.backend.capabilities();
     let Some(interval) = redrive.interval.filter(|interval| !interval.is_zero()) else {
         return (limits.max_receive, LEASE);
     };
     let fitting = (LEASE / 2).as_nanos() / interval.as_nanos();
-    let fitting = u32::try_from(fitting).unwrap_or(u32::MAX);
+    let fitting = as_count(fitting);
     let lease = interval.saturating_mul(2).max(LEASE);
     (
         fitting.clamp(1, limits.max_receive),

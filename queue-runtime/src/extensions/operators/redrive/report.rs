@@ -27,32 +27,32 @@ use queue_core::{Envelope, Error, Outcome, QueueName};
 #[non_exhaustive]
 pub struct Redriven {
     /// Messages moved back.
-    pub redriven: u64,
+    pub redriven: usize,
     /// Messages left on the poison queue because of the filters.
-    pub filtered: u64,
+    pub filtered: usize,
     /// Messages left on the poison queue because they have no poison record: submitted by other programs, or,
     /// on Azure, too large to add one. See [`Redrive::unrecorded_to`](super::Redrive::unrecorded_to).
-    pub without_record: u64,
+    pub without_record: usize,
     /// Deleted copies of messages that this redrive had already moved back.
-    pub duplicates: u64,
+    pub duplicates: usize,
     /// Messages left on the poison queue because they were invisible: delayed, or held by a consumer of the poison
     /// queue. Only counted on a storage that can be [browsed](crate::backend::Backend::browse).
-    pub hidden: u64,
+    pub hidden: usize,
     /// Messages that another consumer of the poison queue, or another redrive, took first.
-    pub taken: u64,
+    pub taken: usize,
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
     /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Also messages whose [unique
     /// key](crate::send::Submit::unique_until_settled) another message holds now.
-    pub refused: u64,
+    pub refused: usize,
     /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).
-    pub not_allowed: u64,
+    pub not_allowed: usize,
     /// Messages that were not examined, by the storage's approximate count. Always 0 on a storage that can be browsed.
     /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if
     /// the storage keeps returning messages that it has already examined, because their leases end before the others
     /// come. A message whose lease ended before it could be moved counts too, unless the storage is
     /// [atomic](crate::backend::Atomicity::Atomic).
-    pub unseen: u64,
+    pub unseen: usize,
 }
 
 /// What happened, or in a dry run would happen, to one message of a poison queue. See
@@ -187,7 +187,7 @@ pub struct RedriveError {
     /// [atomic](crate::backend::Atomicity::Atomic), such as Azure, also one that was put on its own queue and not
     /// deleted from the poison queue: another redrive, if it finds it there, puts it on its own queue again, with the
     /// same id.
-    pub unknown: u64,
+    pub unknown: usize,
     /// The error of the storage.
     pub error: Error,
 }

@@ -83,7 +83,7 @@ pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleErrorKind>
 /// Returns the event of a message that was settled, or was not.
 fn event(
     id: MessageId,
-    attempt: u32,
+    attempt: usize,
     settled: Result<Settled, SettleErrorKind>,
 ) -> ListenerEventKind {
     match settled {

@@ -21,15 +21,15 @@ use crate::kernel::receive::fetch;
 /// The numbers of consecutive empty and failed receives of one task.
 #[derive(Debug, Default)]
 struct Streak {
-    empty: u32,
-    failed: u32,
+    empty: usize,
+    failed: usize,
     /// The value of `empty` from which the depth of the queue is looked at again.
-    check_depth_at: u32,
+    check_depth_at: usize,
     /// If the queue was empty when no task polled any more, and all that was put since then was announced and received
     /// here: the number of messages that this listener had not settled by then.
-    known_empty: Option<u64>,
+    known_empty: Option<usize>,
     /// The number of messages that were announced and not received, while receives are full.
-    owed: u64,
+    owed: usize,
     /// Whether other consumers have received some of what was announced, and may crash.
     has_others: bool,
 }
@@ -37,7 +37,7 @@ struct Streak {
 impl Streak {
     /// Counts a receive that found no message after a pause that ended with `woken`, and returns how many in a
     /// row did.
-    fn empty(&mut self, intake: &Intake, woken: Option<Wakeup>) -> u32 {
+    fn empty(&mut self, intake: &Intake, woken: Option<Wakeup>) -> usize {
         (self.failed, self.owed) = (0, 0);
         self.empty = intake.wakeups.found_none(woken, self.empty);
         // Another consumer has what was announced, and may crash.
@@ -65,7 +65,7 @@ impl Streak {
     }
 
     /// Counts a failure, and returns how many there were in a row.
-    fn failure(&mut self) -> u32 {
+    fn failure(&mut self) -> usize {
         let failed = self.failed.saturating_add(1);
         *self = Self {
             failed,
@@ -217,13 +217,13 @@ async fn stopped_within(core: &Core, pause: Duration) -> bool {
 enum Next {
     Sleep(Duration),
     /// It is not counted as running until messages are announced, or another one than this many is not settled.
-    StandBy(u64),
+    StandBy(usize),
     /// It has left and must end.
     End,
 }
 
 /// How many more empty receives it takes to look at the depth of the queue again, if messages were invisible.
-const CHECK_DEPTH_EVERY: u32 = 10;
+const CHECK_DEPTH_EVERY: usize = 10;
 
 /// Asks the idle policy what to do while the queue is empty.
 async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> Next {
@@ -293,7 +293,7 @@ async fn stop_if_empty(core: &Core) {
 /// What a receive found.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    messages: u64,
+    messages: usize,
     /// Whether they are all that there was room for, so that there may be more.
     is_full: bool,
 }
@@ -301,7 +301,7 @@ struct Found {
 /// Receives as many messages as are granted, and has a task handle each.
 async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveErrorKind> {
     let core = &intake.core;
-    let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
+    let max = grant.count();
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         core.counters.receives_for(settings.visibility);
         settings.visibility
@@ -316,8 +316,8 @@ async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveErro
         core.publish(|| ListenerEventKind::WorkDetected);
     }
     let found = Found {
-        messages: fetched.len() as u64,
-        is_full: fetched.len() >= max as usize,
+        messages: fetched.len(),
+        is_full: fetched.len() >= max,
     };
     // With room for more, there was no more to receive, and other tasks would find nothing.
     let asks = found.is_full && !grant.is_rated();
@@ -348,7 +348,7 @@ fn observe(intake: &Intake, error: Option<&Error>) {
 
 /// Records and reports a failure, the last of `failures` in a row, and returns the delay before the next receive. Unlike
 /// an empty or missing queue, a failure does not count as idleness.
-fn failed(intake: &Intake, error: ReceiveErrorKind, failures: u32) -> Duration {
+fn failed(intake: &Intake, error: ReceiveErrorKind, failures: usize) -> Duration {
     let core = &intake.core;
     let clock = &*core.context.clock;
     intake.receiving.failed(clock, error.clone());

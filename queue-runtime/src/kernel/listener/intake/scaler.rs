@@ -116,7 +116,7 @@ async fn ask(intake: &Arc<Intake>, reason: ScaleReason, processor: &mut Processo
         }
     };
     let items = core.context.packs.items_per_message(queue);
-    let depth = (depth as f64 * items).round() as u64;
+    let depth = (depth as f64 * items).round() as usize;
     let load = load(intake, reason, depth, processor.load());
     match catch(|| intake.scale.tasks(&load)) {
         Ok(wanted) => set_wanted(intake, |tasks| match tasks.active {
@@ -131,7 +131,7 @@ async fn ask(intake: &Arc<Intake>, reason: ScaleReason, processor: &mut Processo
     }
 }
 
-fn load(intake: &Intake, reason: ScaleReason, depth: u64, processor_load: Option<f64>) -> Load {
+fn load(intake: &Intake, reason: ScaleReason, depth: usize, processor_load: Option<f64>) -> Load {
     let tasks = intake.tasks.counts();
     let recent = intake.workload.take_recent();
     Load {

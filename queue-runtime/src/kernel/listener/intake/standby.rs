@@ -47,7 +47,7 @@ pub(super) async fn is_empty(core: &Core) -> bool {
 /// has failed, there are messages that nobody announced, or another number of the listener's messages is not settled than
 /// `unsettled`, so that their leases will end. Returns the wake-up that ended it, if one did, or `None`
 /// if the task must end.
-pub(super) async fn wait(presence: &mut Presence, unsettled: u64) -> Option<Option<Wakeup>> {
+pub(super) async fn wait(presence: &mut Presence, unsettled: usize) -> Option<Option<Wakeup>> {
     let intake = &*presence.intake;
     let woken = tokio::select! {
         biased;
@@ -64,7 +64,7 @@ pub(super) async fn wait(presence: &mut Presence, unsettled: u64) -> Option<Opti
     None
 }
 
-async fn until_needed(intake: &Intake, unsettled: u64) -> Option<Wakeup> {
+async fn until_needed(intake: &Intake, unsettled: usize) -> Option<Wakeup> {
     let core = &*intake.core;
     let clock = &core.context.clock;
     let mut safety_poll = clock.monotonic().saturating_add(until_safety_poll(intake));

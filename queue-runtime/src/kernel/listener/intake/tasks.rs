@@ -33,7 +33,7 @@ pub(super) struct TaskCounts {
     pub(super) active: usize,
     pub(super) peak: usize,
     /// The number of tasks started so far.
-    pub(super) started: u64,
+    pub(super) started: usize,
 }
 
 impl Tasks {
@@ -67,7 +67,7 @@ impl Tasks {
         state.wanted = state.range.clamp(tasks(*state));
         let missing = state.wanted.saturating_sub(state.active);
         self.add(&mut state, missing);
-        state.started = state.started.saturating_add(missing as u64);
+        state.started = state.started.saturating_add(missing);
         (before, state.wanted, missing)
     }
 

@@ -11,7 +11,7 @@ use crate::testing::TokioClock;
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 const SECOND: Duration = Duration::from_secs(1);
-const BATCH: u32 = 32;
+const BATCH: usize = 32;
 
 fn wakeups() -> (Wakeups, Notifiers) {
     let clock = Arc::new(TokioClock::new());
@@ -22,7 +22,7 @@ fn wakeups() -> (Wakeups, Notifiers) {
 }
 
 impl Wakeups {
-    fn notify(&self, messages: u64, visible_in: Duration) -> u64 {
+    fn notify(&self, messages: usize, visible_in: Duration) -> usize {
         let notification = Notification::new("memory:", &ORDERS);
         let notification = notification.with_messages(messages, 0);
         let source = Source {
@@ -33,14 +33,14 @@ impl Wakeups {
     }
 }
 
-fn announced(messages: u64) -> Wakeup {
+fn announced(messages: usize) -> Wakeup {
     Wakeup {
         messages,
         is_due: false,
     }
 }
 
-fn after_a_delay(messages: u64) -> Wakeup {
+fn after_a_delay(messages: usize) -> Wakeup {
     Wakeup {
         messages,
         is_due: true,
@@ -75,7 +75,7 @@ async fn an_announcement_wakes_one_task_and_only_at_its_level() {
     assert!((&mut first).now_or_never().is_none());
     assert!((&mut second).now_or_never().is_none());
     assert!((&mut many).now_or_never().is_none());
-    assert_eq!(wakeups.notify(1, Duration::ZERO), u64::from(BATCH));
+    assert_eq!(wakeups.notify(1, Duration::ZERO), BATCH);
     assert!((&mut many).now_or_never().is_none());
     assert!((&mut first).now_or_never().is_some());
     assert!((&mut second).now_or_never().is_none());
@@ -149,7 +149,7 @@ fn an_empty_receive_counts_anew_when_a_message_was_due() {
     assert_eq!(wakeups.found_none(None, 7), 8);
     assert_eq!(wakeups.found_none(Some(announced(1)), 7), 8);
     assert_eq!(wakeups.found_none(Some(after_a_delay(1)), 7), 1);
-    assert_eq!(wakeups.found_none(None, u32::MAX), u32::MAX);
+    assert_eq!(wakeups.found_none(None, usize::MAX), usize::MAX);
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -185,7 +185,7 @@ fn the_times_are_bounded_whatever_is_announced() {
         times.take(now);
         times.add(now, delay, 1);
     }
-    times.add(now, Duration::MAX, u64::MAX);
-    times.add(now, Duration::MAX, u64::MAX);
+    times.add(now, Duration::MAX, usize::MAX);
+    times.add(now, Duration::MAX, usize::MAX);
     assert!(times.0.len() < 4096, "{}", times.0.len());
 }

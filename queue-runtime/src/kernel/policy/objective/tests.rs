@@ -11,14 +11,14 @@ fn window() -> Window {
 }
 
 /// Completes messages at a moment, of which some are late.
-fn complete(window: &mut Window, at: Duration, messages: u64, late: u64) {
+fn complete(window: &mut Window, at: Duration, messages: usize, late: usize) {
     for number in 0..messages {
         let age = if number < late { 31 } else { 30 };
         window.settled(at, age * SECOND, Settlement::Completed);
     }
 }
 
-fn figures(window: &Window, unfinished: Unfinished) -> (u64, u64) {
+fn figures(window: &Window, unfinished: Unfinished) -> (usize, usize) {
     let counts = window.counts(unfinished);
     (counts.messages, counts.late)
 }
@@ -162,9 +162,9 @@ fn it_is_kept_again_while_some_are_late() {
 
 #[test]
 fn exactly_as_many_as_may_be_late_do_not_break_it() {
-    for share in 1..100 {
+    for share in 1..100_u32 {
         let mut window = Window::new(Objective::new(f64::from(share) / 100.0, 30 * SECOND));
-        complete(&mut window, SECOND, 100, 100 - share as u64);
+        complete(&mut window, SECOND, 100, 100 - share as usize);
         assert_eq!(window.judge(SECOND, NONE), None, "{share}");
         complete(&mut window, SECOND, 1, 1);
         assert_eq!(
@@ -182,9 +182,9 @@ fn a_few_messages_at_the_limit_do_not_have_it_change_again_and_again() {
     let mut changes = Vec::new();
     for tick in 0..60 {
         let at = tick * RESOLUTION;
-        complete(&mut window, at, 1, u64::from(tick % 2 == 0));
+        complete(&mut window, at, 1, usize::from(tick % 2 == 0));
         let unfinished = Unfinished {
-            late: u64::from(tick == 5),
+            late: usize::from(tick == 5),
             oldest: Some(31 * SECOND),
         };
         changes.extend(window.judge(at + 4 * SECOND, unfinished));
@@ -196,9 +196,9 @@ fn a_few_messages_at_the_limit_do_not_have_it_change_again_and_again() {
     for tick in 60..120 {
         let at = tick * RESOLUTION;
         // Nothing is in time for long, then one in two.
-        complete(&mut window, at, 1, u64::from(tick < 70 || tick % 2 == 0));
+        complete(&mut window, at, 1, usize::from(tick < 70 || tick % 2 == 0));
         let unfinished = Unfinished {
-            late: u64::from(tick < 70),
+            late: usize::from(tick < 70),
             oldest: Some(31 * SECOND),
         };
         changes.extend(window.judge(at, unfinished));

@@ -36,7 +36,7 @@ pub(super) type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, 
 pub(super) struct Accepting<M> {
     pub(super) context: Arc<Context>,
     pub(super) consumer: Arc<Consumer>,
-    pub(super) max: u32,
+    pub(super) max: usize,
     pub(super) wait: Duration,
     pub(super) storage_retry: StorageRetry,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,
@@ -69,7 +69,7 @@ impl<M> Accepting<M> {
             match fetch(context, consumer, max, |settings| settings.visibility).await {
                 Ok(fetched) => {
                     repeats.succeeded();
-                    let found = fetched.len() as u32;
+                    let found = fetched.len();
                     if found > 0 {
                         (woken, empty) = (None, 0);
                         if let Some(wakeups) = &wakeups {
@@ -284,8 +284,8 @@ impl Drop for Undecided<'_> {
 }
 
 impl<M> Unclaimed<M> {
-    fn len(&self) -> u32 {
-        self.0.len() as u32
+    fn len(&self) -> usize {
+        self.0.len()
     }
 
     fn is_empty(&self) -> bool {

@@ -80,7 +80,7 @@ struct Source<M> {
     accepting: Accepting<M>,
     waiting: Unclaimed<M>,
     /// In a row.
-    failures: u32,
+    failures: usize,
     has_ended: bool,
 }
 

@@ -63,7 +63,7 @@ pub use messages::Messages;
 pub struct Accept<M, Out = Option<Delivery<M>>> {
     context: Arc<Context>,
     queue: QueueName,
-    max: u32,
+    max: usize,
     wait: Duration,
     storage_retry: StorageRetry,
     idle: Option<Arc<dyn IdlePolicy>>,
@@ -127,7 +127,7 @@ impl<M> Accept<M> {
     }
 
     /// Accepts up to `max` messages.
-    pub(crate) fn many(self, max: u32) -> AcceptMany<M> {
+    pub(crate) fn many(self, max: usize) -> AcceptMany<M> {
         Accept {
             context: self.context,
             queue: self.queue,
@@ -209,7 +209,7 @@ impl<M, Out> Accept<M, Out> {
     }
 
     fn checked(self) -> Result<Accepting<M>, AcceptErrorKind> {
-        let max = self.max as usize;
+        let max = self.max;
         InvalidSetting::count("number of messages to accept", max, usize::MAX)?;
         let capabilities = self.context.backend.capabilities();
         let mut options = self.options;

@@ -4,7 +4,7 @@ use queue_core::backend::{PopReceipt, StorageId};
 
 use super::*;
 
-fn record(failures: u32, forgiven: u32, last_chance: bool) -> AttemptRecord {
+fn record(failures: usize, forgiven: usize, last_chance: bool) -> AttemptRecord {
     let mut record = AttemptRecord::default();
     (record.failures, record.forgiven, record.last_chance) = (failures, forgiven, last_chance);
     record
@@ -53,7 +53,7 @@ fn attempts_before_a_redrive_count_but_leave_one_more() {
         attempt,
         mark: false,
     };
-    for (earlier, failures) in [(2, 0), (2, 1), (3, 0), (7, 0), (u32::MAX - 1, 0)] {
+    for (earlier, failures) in [(2, 0), (2, 1), (3, 0), (7, 0), (usize::MAX - 1, 0)] {
         let verdict = judge(failures + 1, &kept(earlier, failures), 4);
         assert_eq!(verdict, run(earlier + failures + 1));
     }
@@ -128,7 +128,7 @@ fn bare_bodies_have_one_receive_of_margin() {
 }
 
 /// A message that was put at the first time and received for the `count`th time at the second.
-fn received(count: u32) -> ReceivedMessage {
+fn received(count: usize) -> ReceivedMessage {
     let mut received = ReceivedMessage::new(
         StorageId::new("1"),
         PopReceipt::new("1"),
@@ -146,7 +146,7 @@ fn time(text: &str) -> Timestamp {
 
 /// All records with these counts, and the largest.
 fn records() -> impl Iterator<Item = AttemptRecord> {
-    let numbers = || (0..=12).chain([u32::MAX - 1, u32::MAX]);
+    let numbers = || (0..=12).chain([usize::MAX - 1, usize::MAX]);
     numbers().flat_map(move |failures| {
         numbers().flat_map(move |forgiven| {
             [false, true].map(|last_chance| record(failures, forgiven, last_chance))

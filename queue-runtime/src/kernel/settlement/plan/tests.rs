@@ -289,7 +289,7 @@ fn in_every_case_the_message_is_kept_or_its_work_is_done() {
 }
 
 /// Returns the step for a message that was received so often, and does not expire.
-fn received(end: &End, receives: u32, counts: bool, look: impl FnOnce(&PutBack<'_>)) {
+fn received(end: &End, receives: usize, counts: bool, look: impl FnOnce(&PutBack<'_>)) {
     let retry = RetryPolicy::fixed(RETRY);
     let known = Known {
         end,
@@ -298,7 +298,7 @@ fn received(end: &End, receives: u32, counts: bool, look: impl FnOnce(&PutBack<'
         counts,
         still_runs: false,
         attempt: 1,
-        threshold: u32::MAX,
+        threshold: usize::MAX,
         attempts: &AttemptRecord::default(),
         dequeue_count: receives,
         has_room: true,

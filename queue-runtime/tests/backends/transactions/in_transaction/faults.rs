@@ -151,7 +151,7 @@ async fn an_error_of_the_file_in_the_function_is_no_attempt_but_one_of_a_stateme
         });
         let report = drain(bank.service.listener(handler)).await;
         let found = (report.info.released, report.info.retried);
-        assert_eq!(found, (u64::from(postponed), u64::from(!postponed)));
+        assert_eq!(found, (usize::from(postponed), usize::from(!postponed)));
         bank.assert(10, 0, 0).await;
     }
 }
@@ -172,7 +172,7 @@ async fn an_error_of_a_submission_in_the_function_is_no_attempt_unless_the_messa
         });
         let report = drain(bank.service.listener(handler)).await;
         let found = (report.info.released, report.info.retried);
-        assert_eq!(found, (u64::from(postponed), u64::from(!postponed)));
+        assert_eq!(found, (usize::from(postponed), usize::from(!postponed)));
         bank.assert(10, 0, 0).await;
     }
 }

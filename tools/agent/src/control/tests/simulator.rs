@@ -34,7 +34,7 @@ struct Simulated {
     ready_at: u64,
     /// When each message in flight is completed, and when it arrived.
     in_flight: Vec<(u64, u64)>,
-    handled: u64,
+    handled: usize,
     stopped_at: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Unusual {
     /// How long a message takes, in seconds, if not [`HANDLER`].
     pub(super) handler: Option<u64>,
     /// Messages that are delayed until the end, from this second on.
-    pub(super) delayed: Option<(u64, u64)>,
+    pub(super) delayed: Option<(u64, usize)>,
     /// In each such second, one instance is missing its report.
     pub(super) misses: Option<u64>,
     /// Whether instances report.
@@ -134,7 +134,7 @@ pub(super) fn run(arrivals: &[u32], unusual: &Unusual) -> Found {
                 .map(|arrived| Duration::from_secs(now - arrived));
             let look = Look {
                 at: Duration::from_secs(now),
-                queue: Some(((queue.len() + in_flight) as u64 + delayed, oldest)),
+                queue: Some((queue.len() + in_flight + delayed, oldest)),
                 is_paused: false,
                 instances: &listed,
                 are_local: false,

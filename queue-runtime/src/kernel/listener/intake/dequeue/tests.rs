@@ -18,7 +18,7 @@ use crate::{ListenerEvent, ListenerEventKind, Received, blocking, testing};
 #[message(crate = crate, queue = "jobs", kind = "job", poison_threshold = 1)]
 struct Job;
 
-const JOBS: u64 = 60;
+const JOBS: usize = 60;
 
 /// No handler times out while its thread is scheduled, although time is paused.
 const NEVER: Duration = Duration::from_secs(7 * 24 * 3600);
