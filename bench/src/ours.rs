@@ -85,8 +85,8 @@ pub(crate) async fn listen(service: &QueueService, messages: u32, in_flight: u32
 
 /// Handles the messages in a router of twenty types, of which theirs is the last.
 pub(crate) async fn route(service: &QueueService, messages: u32, in_flight: u32) -> Outcome<f64> {
-    handle_all(messages, |handled| {
-        let router = others(service.router(Parcel::TYPE.queue())?);
+    let router = others(service.router(Parcel::TYPE.queue())?);
+    handle_all(messages, move |handled| {
         let router = router.handle(move |_: Received<Parcel>| {
             handled();
             async {}

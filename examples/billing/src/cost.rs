@@ -30,7 +30,7 @@ pub(crate) async fn compare(workload: &Workload) -> Result<String, Failure> {
 
 /// Counts the storage transactions of submitting and handling records. On Azure, a pack is deleted as one message, and in memory
 /// item by item; so there are as many deletions as puts.
-async fn transactions(records: Vec<UsageRecord>, packed: bool) -> Result<u64, Failure> {
+async fn transactions(records: Vec<UsageRecord>, packed: bool) -> Result<usize, Failure> {
     let service = QueueService::connect("sharded:4|memory:").await?;
     if packed {
         service.submit_all(records).await?;

@@ -44,7 +44,7 @@ impl Log {
     }
 
     /// The batches with this order: their size, and the attempt of the order.
-    fn of(&self, number: u32) -> Vec<(usize, u32)> {
+    fn of(&self, number: u32) -> Vec<(usize, usize)> {
         let batches = self.batches().into_iter();
         let with = batches.filter_map(|batch| {
             let found = batch.iter().find(|(other, _)| *other == number);

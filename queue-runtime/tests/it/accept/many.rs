@@ -135,7 +135,7 @@ async fn what_cannot_be_settled_is_an_error_only_if_there_is_nothing_else() {
         }
         faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
         match service.accept_many::<Order>(8).await {
-            Ok(accepted) => assert_eq!(accepted.len(), orders),
+            Ok(accepted) => assert_eq!(accepted.len(), orders as usize),
             Err(AcceptError {
                 kind: AcceptErrorKind::Settle(_),
                 ..

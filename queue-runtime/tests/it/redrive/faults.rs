@@ -47,7 +47,7 @@ async fn storages() -> [(QueueService, FaultInjector); 3] {
     [browsable, Storage::new().connect().await, remote().await]
 }
 
-async fn counts(service: &QueueService) -> (u64, u64) {
+async fn counts(service: &QueueService) -> (usize, usize) {
     let (orders, poison) = ("orders", "orders-poison");
     (count(service, orders).await, count(service, poison).await)
 }

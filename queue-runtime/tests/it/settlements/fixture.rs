@@ -128,7 +128,7 @@ impl Stage {
     }
 
     /// The numbers of parcels and of invoices that are stored.
-    pub(crate) async fn stored(&self) -> (u64, u64) {
+    pub(crate) async fn stored(&self) -> (usize, usize) {
         let parcels = count(&self.other, "parcel").await;
         (parcels, count(&self.other, "invoice").await)
     }

@@ -1,4 +1,5 @@
 use clap::Args;
+use queue_runtime::internal::as_u64;
 use queue_runtime::sqlite::{CheckReport, FileCheck};
 use serde_json::json;
 
@@ -24,8 +25,8 @@ pub(crate) async fn run(check: &Check, general: &General) -> Result<()> {
     let is_quick = check.quick;
     let run = move || {
         let file = FileCheck::new(path).progress(move |done| {
-            shown.set_length(done.of);
-            shown.set_position(done.rows);
+            shown.set_length(as_u64(done.of));
+            shown.set_position(as_u64(done.rows));
         });
         let file = if is_quick { file.quick() } else { file };
         file.run()

@@ -46,7 +46,7 @@ fn kill_once(process: &mut Child, is_so: impl Fn() -> bool) {
     process.wait().expect("it ended");
 }
 
-async fn depth(queue: &AnyQueue) -> u64 {
+async fn depth(queue: &AnyQueue) -> usize {
     queue.properties().await.expect("read").approximate_count
 }
 

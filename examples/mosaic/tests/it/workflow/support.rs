@@ -99,7 +99,7 @@ impl Fixture {
     }
 
     /// Waits until this many slice requests are on their queue.
-    pub(crate) async fn requested(&self, slices: u64) {
+    pub(crate) async fn requested(&self, slices: usize) {
         let waiting = async || self.count("slicerequest").await == slices;
         until("the slices are requested", async || {
             waiting().await.then_some(())
