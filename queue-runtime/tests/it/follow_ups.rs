@@ -142,7 +142,7 @@ async fn too_many_reject_their_message_before_anything_is_done() {
             matches!(event, ListenerEventKind::Completed { .. }),
             "{event:?}"
         );
-        assert_eq!(count(&service, "reports").await, most as u64);
+        assert_eq!(count(&service, "reports").await, most);
         let large = report("x".repeat(40 * 1024));
         let many = faults.capabilities().max_apply_bytes / (40 * 1024) + 2;
         for (follow_ups, expected) in [
@@ -174,7 +174,7 @@ async fn too_many_reject_their_message_before_anything_is_done() {
                 "{error:?}"
             );
         }
-        assert_eq!(count(&service, "reports").await, most as u64);
+        assert_eq!(count(&service, "reports").await, most);
         assert_eq!(count(&service, "orders").await, 0);
     }
 }

@@ -182,7 +182,7 @@ async fn a_slow_type_leaves_room_for_the_others() {
     let drained = drained.expect("drained");
     assert_eq!((drained.completed(), drained.poisoned()), (260, 0));
     assert_eq!(slow_ones.with(|seen| seen.most), 2);
-    let first = |(_, attempt): &(Duration, u32)| *attempt == 1;
+    let first = |(_, attempt): &(Duration, usize)| *attempt == 1;
     assert!(
         slow_ones.with(|seen| seen.starts.iter().all(first)),
         "none counts"

@@ -126,7 +126,11 @@ async fn what_was_announced_together_is_received_without_short_polls() {
             }
             sleep(5 * MINUTE).await;
         }
-        let used = service.meter().since(&before).queue("jobs");
+        let used = service
+            .meter()
+            .since(&before)
+            .queue("jobs")
+            .expect("a name");
         let receives = used.of(TransactionKind::Receive);
         assert!(receives <= 20 * 4, "{used}");
         let empty = used.of(TransactionKind::EmptyReceive);

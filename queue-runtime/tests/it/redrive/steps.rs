@@ -403,7 +403,7 @@ async fn fail(
 #[tokio::test(start_paused = true)]
 async fn attempts_are_kept_or_start_anew() {
     for (service, _) in storages().await {
-        let handled: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let handled: Arc<Mutex<Vec<usize>>> = Arc::default();
         let consume = async || {
             let listener = service.listener_with(Arc::clone(&handled), fail);
             let listener = listener.poison_threshold(3).create_queue().until_empty();

@@ -31,7 +31,7 @@ async fn a_program_needs_no_change() {
     service.submit_all(orders(0..200)).await.expect("submitted");
     let counts = world.counts().await;
     assert_eq!(counts.len(), 4, "{counts:?}");
-    assert_eq!(counts.values().sum::<u64>(), 200);
+    assert_eq!(counts.values().sum::<usize>(), 200);
     let properties = queue.properties().await.expect("properties");
     assert_eq!(properties.approximate_count, 200);
 
@@ -144,7 +144,7 @@ async fn a_shard_that_is_down_holds_up_no_other() {
     });
     let listener = listener.start().expect("starts");
     sleep(Duration::from_secs(60)).await;
-    let count = handled.lock().expect("held").len() as u64;
+    let count = handled.lock().expect("held").len();
     assert_eq!(count, 200 - on_last, "those of the others are handled");
     let asked = down.injected(Operation::Receive);
     assert!(
