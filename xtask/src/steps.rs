@@ -56,7 +56,7 @@ pub(crate) const TEST: &[Step] = &[
     ),
     lint(
         "clippy: mosaic with its default features",
-        "--package mosaic",
+        "--package mosaic --all-targets",
     ),
     Step {
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
