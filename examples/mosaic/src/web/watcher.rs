@@ -10,7 +10,7 @@ use queue_runtime::{Failure, QueueService};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::board::{Board, figures};
+use super::board::{Board, Usage};
 use crate::storage::records::{Records, RequestState};
 use crate::storage::store::{Store, StoreError};
 use crate::workflow::changes::Changes;
@@ -37,7 +37,7 @@ pub(super) struct Watcher {
 impl Watcher {
     pub(super) fn new(service: &QueueService, store: &Store, prices: PriceTable) -> Self {
         let board = Board {
-            figures: figures(service, &prices),
+            usage: Usage::of(service, &prices),
             ..Board::default()
         };
         Self {
@@ -67,7 +67,7 @@ impl Watcher {
                     board.problem = Some(error);
                 }
             }
-            board.figures = figures(&self.service, &self.prices);
+            board.usage = Usage::of(&self.service, &self.prices);
             let runs = board.jobs.values().any(|job| job.outcome.is_none());
             self.board.send_replace(Arc::new(board));
             sleep(SHORTEST_PAUSE).await;
