@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::board::{Board, Usage};
 use crate::storage::records::{Records, RequestState};
-use crate::storage::store::{Store, StoreError};
+use crate::storage::store::{CONCURRENCY, Store, StoreError};
 use crate::workflow::changes::Changes;
 
 /// The shortest pause between two looks at the records.
@@ -21,8 +21,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(80);
 const WHILE_RUNNING: Duration = Duration::from_secs(1);
 const WHILE_IDLE: Duration = Duration::from_secs(5);
 const WHILE_UNSEEN: Duration = Duration::from_secs(60);
-/// The greatest number of concurrent reads.
-const CONCURRENCY: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Watcher {
