@@ -22,16 +22,19 @@ pub enum Container {
     ImageOutput,
     /// Status records of requests.
     Status,
+    /// Status records of slices.
+    SliceStatus,
 }
 
 impl Container {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::ImageInput,
         Self::ImageLibrary,
         Self::SliceRequest,
         Self::SliceResponse,
         Self::ImageOutput,
         Self::Status,
+        Self::SliceStatus,
     ];
 
     /// Those with a folder for each request, which is not needed when the mosaic is saved.
@@ -51,6 +54,7 @@ impl Container {
             Self::SliceResponse => "sliceresponse",
             Self::ImageOutput => "imageoutput",
             Self::Status => "status",
+            Self::SliceStatus => "slicestatus",
         }
     }
 }
@@ -108,10 +112,8 @@ impl BlobName {
     }
 
     /// The name of a status record of a request.
-    pub fn status(request: &RequestId, record: &[&str]) -> Self {
-        let mut parts = vec![request.as_str()];
-        parts.extend_from_slice(record);
-        Self::new(Container::Status, &parts)
+    pub fn status(request: &RequestId, record: &str) -> Self {
+        Self::new(Container::Status, &[request.as_str(), record])
     }
 
     /// The name of a tile library.
