@@ -106,9 +106,14 @@ impl BlobName {
         Self::new(Container::SliceResponse, &[request.as_str(), &file])
     }
 
-    /// The name of a request's mosaic.
-    pub fn mosaic(request: &RequestId) -> Self {
-        Self::new(Container::ImageOutput, &[request.as_str(), "mosaic.png"])
+    /// The name of a request's mosaic, of an attempt to join it. Its blobs are its [parts](Self::part).
+    pub fn mosaic(request: &RequestId, attempt: &str) -> Self {
+        Self::new(Container::ImageOutput, &[request.as_str(), attempt])
+    }
+
+    /// The name of a part of a mosaic.
+    pub fn part(&self, number: u32) -> Self {
+        Self(format!("{self}.{number:04}"))
     }
 
     /// The name of a status record of a request.
@@ -210,8 +215,8 @@ mod tests {
         }
         let request = RequestId::new("a/b").expect("an id");
         assert_eq!(
-            BlobName::mosaic(&request).as_str(),
-            "imageoutput/a_2fb/mosaic.png"
+            BlobName::mosaic(&request, "1").part(2).as_str(),
+            "imageoutput/a_2fb/1.0002"
         );
     }
 

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::storage::blob::{BlobName, Container};
 use crate::storage::store::{CONCURRENCY, Store, StoreError};
-use crate::workflow::messages::{ImageOutcome, ImageRequest, MAX_SLICES, SliceOutcome};
-use pictures::{Fingerprint, Layout, Plan, TileSize};
+use crate::workflow::messages::{ImageOutcome, ImageRequest, SliceOutcome};
+use pictures::{Fingerprint, Plan};
 use queue_runtime::backend::Created;
 
 /// The size limit of a record, in bytes; reasons of failures are cut far below it.
@@ -191,13 +191,8 @@ impl SliceRecord {
 impl PlanRecord {
     /// Returns the plan, or `None` if the record is out of this version's bounds.
     pub fn plan(&self) -> Option<Plan> {
-        let layout = Layout {
-            across: self.asked.across,
-            tile_size: TileSize::try_from(self.asked.tile_size).ok()?,
-            slices: self.asked.slices,
-        };
-        let plan = layout.plan(self.source).ok()?;
-        (plan.slices() == self.slices && self.slices <= MAX_SLICES).then_some(plan)
+        let plan = self.asked.layout().ok()?.plan(self.source).ok()?;
+        (plan.slices() == self.slices).then_some(plan)
     }
 }
 
