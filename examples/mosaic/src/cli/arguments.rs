@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::output::Output;
-use mosaic::workflow::messages::MAX_SLICES;
 use pictures::{Layout, Renderer, TileSize};
 
 /// The greatest number of instances.
@@ -50,9 +49,6 @@ pub(crate) struct Run {
     pub(crate) processors: Option<u16>,
     #[command(flatten)]
     pub(crate) scaling: Scaling,
-    /// Minimum time that a processor takes for a slice, for tests
-    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -85,9 +81,6 @@ pub(crate) struct Serve {
     /// File of prices, TOML or JSON; by default an assumed 0.01 USD for 10,000 transactions
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Minimum time that a processor takes for a slice, for tests
-    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -125,9 +118,6 @@ pub(crate) struct Role {
     pub(crate) poison_threshold: Option<u32>,
     #[command(flatten)]
     pub(crate) scaling: Scaling,
-    /// Minimum time that a processor takes for a slice, for tests
-    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) pace: Duration,
 }
 
 /// A number of processes by what waits on the queue.
@@ -142,6 +132,9 @@ pub(crate) struct Scaling {
     /// Time after the start of an instance in which none is stopped, and the other way round
     #[arg(long, value_name = "TIME", default_value = "2m", requires = "instances", value_parser = humantime::parse_duration)]
     pub(crate) steady: Duration,
+    /// Minimum time that a processor takes for a slice, for tests
+    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -175,7 +168,7 @@ pub(crate) struct Picture {
     pub(crate) across: u32,
     /// Number of slices that the work is divided into, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 16,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLICES)))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(Layout::MAX_SLICES)))]
     pub(crate) slices: u32,
     /// How closely tiles are tinted to the picture's colours: 0 leaves them as they are, 1 matches exactly
     #[arg(long, value_name = "PART", default_value_t = Renderer::DEFAULT_TINT, value_parser = tint)]
