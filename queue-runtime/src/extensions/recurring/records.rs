@@ -123,7 +123,7 @@ impl QueueService {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and on a service with a payload store, where no
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and with shards on several storages, where no
     /// ticks are recorded, and if the backend's result store has no listing;
     /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) for a mark that no page has returned; otherwise the
     /// backend's error.
