@@ -1,8 +1,8 @@
 //! The suite for [`Notifier`].
 //!
-//! A notification is a hint, so the suite publishes again until one has arrived, and takes several that were merged for
-//! one. The harness of a backend with a [notifier](crate::backend::Backend::notifier) serves here too, by
-//! [`OfBackend`](super::OfBackend).
+//! A notification is a hint, so the suite publishes again until one has arrived, and takes several notifications that
+//! were merged for one. The harness of a backend with a [notifier](crate::backend::Backend::notifier) serves here too,
+//! by [`OfBackend`](super::OfBackend).
 
 mod delivery;
 
@@ -62,7 +62,7 @@ pub enum Delivery {
 pub enum Arming {
     /// Never: others may put messages that nobody announces.
     Never,
-    /// As soon as the subscription is in force.
+    /// The notifier is armed as soon as the subscription is in force.
     Always,
 }
 

@@ -66,7 +66,8 @@ const MAX_DIFFERENCES: usize = 40;
 /// `wire = "lines"` therefore begins with an empty line, and has no line feed at its end.
 ///
 /// # Panics
-/// If the type reads another value than it writes, if the file is missing, or if a check fails. The message lists the differences and says what to do.
+/// Panics if the type reads another value than it writes, if the file is missing, or if a check fails. The message
+/// lists the differences and says what to do.
 #[track_caller]
 pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M) {
     let path = in_package(path.as_ref());

@@ -165,7 +165,7 @@ impl QueueName {
     }
 
     /// Returns whether this is the name of a reply queue: `queue-replies-` and 32 hexadecimal digits in lower case.
-    /// Replies go to such queues only, whatever a request asks for.
+    /// Replies go to reply queues only, whatever a request asks for.
     ///
     /// ```
     /// use queue_core::QueueName;

@@ -34,7 +34,8 @@ pub struct StoreClock {
     anchor: Mutex<Anchor>,
 }
 
-/// A store time, and the moment of the machine's clocks that belongs to the store time. All others follow from it.
+/// A store time, and the moment of the machine's clocks that belongs to the store time. All later store times follow
+/// from the anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The moment.
@@ -46,7 +47,7 @@ pub struct Anchor {
 /// A moment on the boot clock, or on this process's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// The boot. `None` on the monotonic clock, whose moments mean nothing to another process.
+    /// The boot. `None` on the monotonic clock, because its moments mean nothing to another process.
     pub boot: Option<u128>,
     /// The time since the clock's origin, in microseconds.
     pub elapsed: i64,
@@ -143,8 +144,8 @@ pub fn after(now: i64, duration: Duration) -> i64 {
         .min(Timestamp::MAX.as_microsecond())
 }
 
-/// Returns when a message that is put `now` becomes visible, and when it expires, if ever. That is later, also if rounding
-/// would make the two the same, so that the message can be received.
+/// Returns when a message that is put `now` becomes visible, and when it expires, if ever. A message expires later than
+/// it becomes visible, also if rounding would make the two times the same, so that the message can be received.
 #[must_use]
 pub fn lifespan(now: i64, message: &NewMessage) -> (i64, Option<i64>) {
     let visible_at = after(now, message.delay);

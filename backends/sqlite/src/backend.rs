@@ -61,9 +61,9 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// ```
 ///
 /// # Durability
-/// An operation completes after its commit. With [`Synchronous::Full`](crate::Synchronous), the default,
-/// it then survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so throughput grows with the
-/// number of tasks.
+/// An operation completes after its commit. With [`Synchronous::Full`](crate::Synchronous), the default, a completed
+/// operation survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so
+/// throughput grows with the number of tasks.
 ///
 /// # Atomicity
 /// Every operation is atomic, including [`apply`](Backend::apply). If the commit itself fails, the

@@ -70,7 +70,7 @@ pub struct DecodeError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// The body is neither an event nor a payload that the type accepts. With what it is instead.
+    /// The body is neither an event nor a payload that the type accepts. The text says what the body is instead.
     NotAnEvent(String),
     /// The event is of another kind: this one.
     UnexpectedKind(String),
@@ -81,16 +81,17 @@ pub enum DecodeErrorKind {
         /// The newest version that this program supports.
         supported: u32,
     },
-    /// The event's version is older than the type's, with no upgrade from it.
+    /// The event's version is older than the type's, and the type has no upgrade from that version.
     NoUpgrade {
         /// The version found.
         found: u32,
         /// The version that an upgrade must result in.
         supported: u32,
     },
-    /// The event has no data, and refers to where that is.
+    /// The event has no data, but a reference to where the data is.
     DataElsewhere {
-        /// The length of the reference, in bytes. The reference itself may contain a secret.
+        /// The length of the reference, in bytes. The reference itself, which is not part of the error, may contain a
+        /// secret.
         length: usize,
     },
     /// The payload is invalid. The source is the deserializer's error: a [`JsonError`] if the payload is JSON, a
@@ -204,8 +205,8 @@ impl DecodeError {
     }
 
     /// Returns the error for a payload of `version` that could not be deserialized because of `source`. An error of
-    /// `serde_json` becomes a [`JsonError`], which quotes nothing of the payload: errors of decoding are logged. So
-    /// `source` should not quote it either.
+    /// `serde_json` becomes a [`JsonError`], which quotes nothing of the payload: errors of decoding are logged. The
+    /// `source` of a `DecodeError` should not quote the payload.
     #[must_use]
     pub fn payload(
         message_kind: &'static str,

@@ -85,15 +85,15 @@ pub enum NotXmlText {
     /// The body is not UTF-8.
     #[error("the body is not UTF-8 at byte {at}")]
     NotUtf8 {
-        /// The offset of the first byte that is not.
+        /// The offset of the first byte that is not UTF-8.
         at: usize,
     },
     /// The body contains a character that XML forbids or changes.
     #[error("the body contains {character:?} at byte {at}, which XML cannot carry")]
     Character {
-        /// The first such character.
+        /// The first character that XML forbids or changes.
         character: char,
-        /// Its byte offset.
+        /// The byte offset of the character.
         at: usize,
     },
 }

@@ -99,7 +99,8 @@ enum Effect {
 }
 
 impl StopSignals {
-    /// Starts to listen. A signal that comes before has its default action, so do this before the first listener starts.
+    /// Starts to listen. A signal that comes before `new` has its default action, so call `new` before the first
+    /// listener starts.
     ///
     /// # Errors
     /// The system's error, if it does not allow the process to handle the signals.

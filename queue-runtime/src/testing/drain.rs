@@ -14,7 +14,7 @@ use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 /// invisible too, because they were delayed, put back or are being handled. Messages of a poison queue count only if a
 /// listener of the poison queue is given.
 ///
-/// Use it with paused time, in which delays and retries take no real time. The listeners go on.
+/// Use `drain` with paused time, in which delays and retries take no real time. The listeners go on.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,8 +54,8 @@ use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 /// ```
 ///
 /// # Errors
-/// [`NotDrained`] if a queue is not empty in time. It lists the queues that are not empty, or the error with which the
-/// storage failed to count them.
+/// [`NotDrained`] if a queue is not empty in time. The error lists the queues that are not empty, or the error with
+/// which the storage failed to count them.
 ///
 /// # Cancel safety
 /// Cancel safe.

@@ -32,8 +32,8 @@ pub enum Fault {
     Throttled(Option<Duration>),
     /// The call starts after this delay, on Tokio's timer.
     Delayed(Duration),
-    /// The call starts when [`release`](super::FaultInjector::release) is called. If its future is dropped
-    /// before, nothing is carried out.
+    /// The call starts when [`release`](super::FaultInjector::release) is called. A call whose future is dropped while
+    /// it is stalled is not carried out.
     Stalled,
     /// The call is carried out, and its answer arrives when
     /// [`release`](super::FaultInjector::release) is called.

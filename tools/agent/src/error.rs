@@ -24,7 +24,7 @@ pub enum AgentErrorKind {
         /// The bounds.
         allowed: String,
     },
-    /// The name of the queue leaves no room for that of its agents' lock.
+    /// The name of the queue leaves no room for the name of its agents' lock.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// There is no current Tokio runtime.

@@ -38,9 +38,10 @@ impl SqliteBackend {
     /// Any process may copy the file; a service need not be stopped for it.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot
-    /// be written, or its name is so long that it could not be opened; [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt)
-    /// if a page of the original is damaged (see [`salvage`](crate::salvage)). The error names the path. Then no copy remains.
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot be
+    /// written, or its name is so long that it could not be opened;
+    /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if a page of the original is damaged (see
+    /// [`salvage`](crate::salvage)). The error names the path. After an error no copy remains.
     ///
     /// # Cancel safety
     /// Dropping the future stops the copying soon, and no copy remains, unless it was already complete.

@@ -148,7 +148,7 @@ impl TransactionCounts {
         Self::new(|kind| self.of(kind).saturating_sub(earlier.of(kind)))
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of both counts.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self::new(|kind| self.of(kind).saturating_add(other.of(kind)))
@@ -273,7 +273,7 @@ impl MeterReading {
 
     /// Returns the transactions since an earlier reading of the same service.
     ///
-    /// Counting goes on while a service is read, so an operation that runs meanwhile is in one of two successive
+    /// Counting goes on while a service is read, so an operation that runs during a reading is in one of two successive
     /// readings, and never in both.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

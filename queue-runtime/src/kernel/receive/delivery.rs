@@ -151,8 +151,8 @@ impl<M> Delivery<M> {
     /// [`SettleError`] returns the delivery.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the message may or may not have been settled, and may be
-    /// delivered again. This applies to all methods that settle.
+    /// If the future is dropped before it completes, the message may or may not have been settled, and may be delivered
+    /// again. The outcome of a dropped future is unknown for all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
         let disposition = Disposition::complete();
         let completed = pin!(self.carry_out(&disposition)).await;
@@ -359,14 +359,14 @@ pub struct CompleteAllError<M> {
     pub completed: usize,
     /// The messages that are not known to be completed, in the order in which they were given. There is at least one.
     pub failed: Vec<SettleError<M>>,
-    /// What is wrong with the first of them.
+    /// What is wrong with the first message that was not completed.
     pub kind: SettleErrorKind,
 }
 
 impl<M> Delivery<M> {
     /// Completes several messages, such as those of one [`accept_many`](crate::QueueService::accept_many). The messages
     /// are settled side by side: a storage with transactions commits once for all, and another storage gets all
-    /// requests at the same time. Each has an outcome of its own: a lease that was lost costs only its message.
+    /// requests at the same time. Each message has an outcome of its own: a lease that was lost costs only its message.
     ///
     /// ```
     /// use queue_runtime::{Delivery, Message, testing};

@@ -172,7 +172,7 @@ pub enum CheckpointErrorKind {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The message has no room for the checkpoint. A message that was submitted by this library always has.
+    /// The message has no room for the checkpoint. A message that was submitted by this library always has room.
     #[error("with the {size} bytes of the checkpoint, the message would exceed {limit} bytes")]
     NoRoom {
         /// The size of the checkpoint in bytes.

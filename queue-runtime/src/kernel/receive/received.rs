@@ -173,8 +173,8 @@ impl<M> Received<M> {
 
     /// Returns when the message was put on its queue.
     ///
-    /// The time is the storage's, as that of [`expires_at`](Self::expires_at). The storage's time may be minutes from
-    /// this machine's clock, so compare it with other times of the storage only.
+    /// The insertion time is the storage's, as the time of [`expires_at`](Self::expires_at). The storage's time may be
+    /// minutes from this machine's clock, so compare it with other times of the storage only.
     #[must_use]
     pub fn inserted_at(&self) -> Timestamp {
         self.meta.inserted_at
@@ -209,10 +209,10 @@ impl<M> Received<M> {
     }
 
     /// Saves a checkpoint: writes `state` into the message, with the update that renews its lease. The next attempt
-    /// reads it by [`progress`](Self::progress), also after a crash or a redrive.
+    /// reads the checkpoint by [`progress`](Self::progress), also after a crash or a redrive.
     ///
-    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::receive::MAX_CHECKPOINT) bytes with the escapes that
-    /// it needs inside the message. Each call replaces the state before it, and costs one storage operation.
+    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::receive::MAX_CHECKPOINT) bytes with the escapes
+    /// that it needs inside the message. Each checkpoint replaces the one before, and costs one storage operation.
     ///
     /// ```
     /// use queue_runtime::{Failure, Message, Received, testing};
@@ -266,7 +266,7 @@ impl<M> Received<M> {
     }
 
     /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one.
-    /// Returns `None` if there is none.
+    /// Returns `None` without a checkpoint.
     ///
     /// # Errors
     /// If the checkpoint is not an `S`, for example because another version of the program wrote it.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// when, as in RFC 3339. Any other value pauses the queue too. See [`AnyQueue::pause`](crate::AnyQueue::pause).
 pub const PAUSED: &str = "paused";
 /// The name of the queue metadata for the reason of a [pause](PAUSED), as
-/// [`Metadata::insert_text`](crate::backend::Metadata::insert_text) writes it. Without one, it says nothing.
+/// [`Metadata::insert_text`](crate::backend::Metadata::insert_text) writes it. Without a reason, the mark says nothing.
 pub const PAUSED_REASON: &str = "pausedreason";
 
 /// The mark of a paused queue, from [`paused`] and [`AnyQueue::paused`](crate::AnyQueue::paused).
