@@ -15,7 +15,7 @@ macro_rules! harness {
             fn block_on(&self, test: $crate::clock::BoxFuture<'_, ()>);
 
             /// Whether the storage or the machine stalled during the test, for so long that a failure proves nothing.
-            /// The suite then runs the test again in a new store, twice at most.
+            /// After a stall, the suite runs the test again in a new store, twice at most.
             fn stalled(&self) -> bool {
                 false
             }

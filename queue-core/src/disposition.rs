@@ -190,9 +190,9 @@ impl Disposition {
     /// Submits `message` together with the completion, to its type's queue; [`FollowUp::with_queue`] chooses another
     /// queue. Has no effect on any other disposition.
     ///
-    /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a
-    /// retry would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or
-    /// not below its time to live. Nothing is submitted then.
+    /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a retry
+    /// would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or not below its
+    /// time to live. Without a completion, nothing is submitted.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }

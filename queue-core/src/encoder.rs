@@ -8,7 +8,7 @@
 //! | [`Packer::pack`] | bodies of several messages | the body of a pack of them |
 //! | [`Encoder::put_back`], [`poison_event`](Encoder::poison_event), [`restore`](Encoder::restore) | event | the same event with another record |
 //!
-//! Submissions, follow-ups, the poison queue, redrive and golden files all come through here.
+//! Submissions, follow-ups, the poison queue, redrive and golden files all use the encoder.
 
 mod storage;
 

@@ -157,7 +157,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// Begins the work of a key for `owner`, with a lease of this length.
     ///
     /// # Errors
-    /// If the store is not available. Nothing is known about the key then, and the work must not be done.
+    /// If the store is not available. After an error nothing is known about the key, and the work must not be done.
     async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome>;
 
     /// Renews a claim: the lease of the claim begins anew.
@@ -166,7 +166,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
     async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus>;
 
-    /// Records the result of a claim, and keeps it for `retention`. The result is durable when this returns
+    /// Records the result of a claim, and keeps it for `retention`. The result is durable when `finish` returns
     /// [`ClaimStatus::Held`]. The framework records no more than [`MAX_RESULT`] bytes, in any store.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// that is finished or lost.
     ///
     /// # Errors
-    /// If the store is not available. The claim then ends with its lease.
+    /// If the store is not available. A claim that is not released ends with its lease.
     async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()>;
 
     /// Removes records that are no longer needed, above all results whose retention is over. One call does a bounded

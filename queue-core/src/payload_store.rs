@@ -35,8 +35,8 @@ use crate::error::Result;
 pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
     /// Creates the place for objects, such as the container, if the place does not exist. `prepare` is called before
     /// the first payload is stored, unless the place has been seen before: a place that is gone then is an error of
-    /// every operation. A store without such a place does nothing, and a store around another store calls `prepare` of
-    /// that store.
+    /// every operation. A store without a place to create does nothing, and a store around another store calls
+    /// `prepare` of that store.
     async fn prepare(&self) -> Result<()>;
 
     /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a

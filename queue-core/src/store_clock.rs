@@ -1,7 +1,7 @@
 //! Store time: the clock of a storage engine that has no server with a clock of its own.
 //!
-//! All times that such an engine stores are microseconds since the Unix epoch, read from one [`StoreClock`] for each open
-//! store. An engine whose store several processes share also records an [`Anchor`], and
+//! All times that an engine without a clock stores are microseconds since the Unix epoch, read from one [`StoreClock`]
+//! for each open store. An engine whose store several processes share also records an [`Anchor`], and
 //! [follows](StoreClock::follow) the recorded one when it opens the store.
 
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ pub struct StoreClock {
 pub struct Anchor {
     /// The moment.
     pub moment: Moment,
-    /// The store time then, in microseconds since the Unix epoch.
+    /// The store time at the anchor's moment, in microseconds since the Unix epoch.
     pub store_time: i64,
 }
 

@@ -18,7 +18,8 @@ pub fn canonical(mut value: Value) -> String {
     escape_json(&value.to_string())
 }
 
-/// Escapes the characters of JSON that CloudEvents forbids in attributes. In JSON, only strings hold such characters.
+/// Escapes the characters of JSON that CloudEvents forbids in attributes. In JSON, only strings hold characters that
+/// need an escape.
 #[must_use]
 pub fn escape_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());

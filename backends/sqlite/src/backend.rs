@@ -75,9 +75,9 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// the wall clock neither ends nor prolongs a lease. In a new boot, store time starts at the wall clock, but
 /// not before the time recorded in the file, which lags by up to one second.
 ///
-/// Without a boot clock (the system's clock has one on Linux and Android), each process starts at its wall
-/// clock and then follows its monotonic clock. Processes then disagree about a lease by the amount by which
-/// the wall clock was stepped between their starts.
+/// Without a boot clock (the system's clock has one on Linux and Android), each process starts at its wall clock and
+/// then follows its monotonic clock. Without a boot clock, processes disagree about a lease by the amount by which the
+/// wall clock was stepped between their starts.
 ///
 /// # Several processes
 /// Any number of processes on one machine may use the file, but not over a network file system, and by one path only:

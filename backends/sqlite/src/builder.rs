@@ -84,8 +84,8 @@ impl SqliteBuilder {
     }
 
     /// Sets how long an operation waits while other processes write; 5 s by default. After the timeout, the operation
-    /// fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep this below the
-    /// visibility timeout.
+    /// fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep the busy timeout
+    /// below the visibility timeout.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.settings.busy_timeout = timeout;
         self

@@ -239,8 +239,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// its body if one is given. Dequeue count and expiry stay the same. The message gets a new receipt,
     /// and `receipt` becomes stale.
     ///
-    /// A visibility timeout that ends after the message's expiry does not prolong its life. A service may refuse such a
-    /// timeout as [`ErrorKind::InvalidInput`], so callers avoid it.
+    /// A visibility timeout that ends after the message's expiry does not prolong its life. A service may refuse a
+    /// timeout beyond the expiry as [`ErrorKind::InvalidInput`], so callers avoid it.
     ///
     /// Not idempotent: repeating an update that was carried out fails with
     /// [`ErrorKind::ReceiptMismatch`], and the new receipt is lost.

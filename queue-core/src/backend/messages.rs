@@ -52,9 +52,9 @@ pub enum Attachment {
     /// The attachment of another message, which the same [`apply`](super::Backend::apply) moves; no attachment if that
     /// message has none, or is gone.
     Of {
-        /// The other message's queue.
+        /// The queue of the message whose attachment is moved.
         queue: QueueName,
-        /// The other message.
+        /// The message whose attachment is moved.
         id: StorageId,
     },
 }

@@ -31,8 +31,8 @@ pub trait Placement: fmt::Debug + Send + Sync {
         home: Option<&StorageId>,
     ) -> Result<Vec<(QueueName, NewMessage)>>;
 
-    /// Returns the queues of the storage that are created together with this one of them, itself included. There are
-    /// none for a [reply queue](QueueName::is_reply_queue).
+    /// Returns the queues of the storage that are created together with this queue, itself included. There are none for
+    /// a [reply queue](QueueName::is_reply_queue).
     ///
     /// # Errors
     /// If the directory cannot be read.

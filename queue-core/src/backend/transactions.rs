@@ -21,7 +21,8 @@ use crate::name::QueueName;
 pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a storage engine offers for transactions of the application's own connection to the storage, from
-/// [`Backend::transactions`](super::Backend::transactions). [`StorageTransaction`] writes in such a transaction.
+/// [`Backend::transactions`](super::Backend::transactions). A [`StorageTransaction`] writes in a transaction of the
+/// application.
 #[async_trait]
 pub trait Transactions: Any + fmt::Debug + Send + Sync {
     /// Waits for the transaction that is open now to end. Returns whether a completion with this token was committed;
@@ -198,7 +199,7 @@ pub trait Writes: Sized + Send + 'static {
     /// The messages to put, in this order.
     fn puts(&self) -> &[(QueueName, NewMessage)];
 
-    /// The message to complete then.
+    /// The message to complete after the puts.
     fn completion(&self) -> Option<Completion<'_>>;
 
     /// Takes the result of one try. The write continues with what is to be tried next, in the same transaction.

@@ -24,7 +24,7 @@ use serde_json::error::Category;
 pub struct EncodeError {
     /// The kind of the message.
     pub message_kind: &'static str,
-    /// What is wrong.
+    /// What is wrong with the message or its body.
     pub kind: EncodeErrorKind,
     /// The serializer's error.
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -60,7 +60,7 @@ pub enum EncodeErrorKind {
 pub struct DecodeError {
     /// The kind of message that was expected.
     pub message_kind: &'static str,
-    /// What is wrong.
+    /// What is wrong with the message or its body.
     pub kind: DecodeErrorKind,
     /// The deserializer's error.
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -72,7 +72,7 @@ pub struct DecodeError {
 pub enum DecodeErrorKind {
     /// The body is neither an event nor a payload that the type accepts. The text says what the body is instead.
     NotAnEvent(String),
-    /// The event is of another kind: this one.
+    /// The event is of another kind, which is given.
     UnexpectedKind(String),
     /// The event's version is newer than the type's.
     NewerVersion {

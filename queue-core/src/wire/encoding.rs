@@ -71,7 +71,8 @@ pub(crate) fn from_hex(digits: &str) -> Option<Vec<u8>> {
     pairs.iter().map(byte).collect()
 }
 
-/// Returns the number that exactly 32 hexadecimal digits say. Fewer are no number: the rest was lost on the way.
+/// Returns the number that exactly 32 hexadecimal digits say. A text with fewer digits is no number: the rest was lost
+/// on the way.
 #[must_use]
 pub fn hex(digits: &str) -> Option<u128> {
     let is_whole = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -37,7 +37,7 @@ pub struct ExpandError {
     pub kind: ExpandErrorKind,
 }
 
-/// Why data was not expanded. In an [`ExpandError`].
+/// Why data was not expanded. The kind of an [`ExpandError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpandErrorKind {

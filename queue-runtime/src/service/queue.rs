@@ -324,8 +324,8 @@ impl AnyQueue {
     /// that. A key that is unique [for a time](crate::send::Submit::unique_for) stays for that time: a submission of
     /// the key puts nothing.
     ///
-    /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them. The
-    /// request is then repeated, for up to ten minutes. Other failures are tried again according to the
+    /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them. A clear
+    /// that runs out of time is repeated, for up to ten minutes. Other failures are tried again according to the
     /// [`StorageRetry`](crate::policy::StorageRetry) of the service; if the policy never tries again, `clear` does not,
     /// either.
     ///

@@ -323,7 +323,7 @@ impl QueueService {
         self.queues_like("").await
     }
 
-    /// Returns the names of the queues whose names begin with this, sorted. All else is as for
+    /// Returns the names of the queues whose names begin with `prefix`, sorted. All else is as for
     /// [`queues`](Self::queues).
     ///
     /// # Errors

@@ -159,12 +159,12 @@ pub struct Drained {
 /// service.submit(Order { number: 7 }).await?;
 ///
 /// let error = testing::drain([&orders]).timeout(Duration::from_secs(600)).await.unwrap_err();
-/// assert_eq!(error.to_string(), "not empty after 600s: queue `order` has 1 message, 0 of them in flight");
+/// assert_eq!(error.to_string(), "the queues are not empty after 600s: queue `order` has 1 message, 0 of them in flight");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("not empty after {elapsed:?}: {}", joined(left))]
+#[error("the queues are not empty after {elapsed:?}: {}", joined(left))]
 #[non_exhaustive]
 pub struct NotDrained {
     /// How long the drain waited, on Tokio's clock.

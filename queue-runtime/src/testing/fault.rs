@@ -44,8 +44,8 @@ pub enum Fault {
     /// Every put of the call becomes visible this much later than it asks for, so that later messages overtake
     /// it.
     VisibleLater(Duration),
-    /// Another client receives the message before the call is carried out, holds it for this long, and
-    /// never settles it. The call's receipt is then stale.
+    /// Another client receives the message before the call is carried out, holds it for this long, and never settles
+    /// it. The receipt of the failed call is stale.
     ///
     /// The messages ahead of the message in the queue are received, too, and released: their dequeue counts rise
     /// by one.

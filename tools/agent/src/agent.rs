@@ -425,7 +425,7 @@ pub enum AgentEventKind {
         /// The panic's message.
         panic: String,
     },
-    /// The policy panicked. The number of instances stays as it is.
+    /// The policy panicked. The number of instances does not change.
     PolicyPanicked {
         /// The panic's message.
         panic: String,

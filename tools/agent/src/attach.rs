@@ -41,8 +41,8 @@ struct Tie {
 /// Reports the figures of the service's listeners on the agent's queue each second, as lines of the standard output. Learns from
 /// the end of the standard input that the process is to stop, because the agent wants fewer instances, or was killed.
 ///
-/// On Linux, what is printed after the agent was killed goes to the standard error instead, so that handlers that print do not
-/// fail. Elsewhere, `println!` panics then.
+/// On Linux, what is printed after the agent was killed goes to the standard error instead, so that handlers that print
+/// do not fail. On other systems, `println!` panics once the agent was killed.
 ///
 /// Call `attach` once, when the listeners have started: the first report says that the instance is ready. A process
 /// without a listener on the agent's queue is reported to do nothing, with a warning.

@@ -89,7 +89,7 @@ pub trait Instances: Send + 'static {
     /// it has ended; an instance that is not listed has ended.
     ///
     /// # Errors
-    /// An error if the instances are not known. The agent changes nothing then.
+    /// An error if the instances are not known. After an error the agent changes nothing.
     async fn list(&mut self) -> Result<Vec<Instance>, Failure>;
 }
 

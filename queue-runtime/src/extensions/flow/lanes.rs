@@ -18,9 +18,9 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 ///
 /// Room goes to the lanes whose queues have messages. While several lanes have messages, each gets a share of the room
 /// that becomes free in proportion to its weight, so that no backlog keeps another lane waiting. The first message on
-/// an idle lane is received as soon as a message in flight ends and the lane has seen the first one. If messages come
-/// one after the other, each waits until the other lanes have received as many as their weights allow for one of this
-/// lane. A handler that runs is not interrupted; to keep room free for urgent messages, limit
+/// an idle lane is received as soon as a message in flight ends and the lane has seen the first one. If messages of a
+/// lane come one after the other, each waits until the other lanes have received as many messages as their weights
+/// allow for one of that lane. A handler that runs is not interrupted; to keep room free for urgent messages, limit
 /// [`max_in_flight`](ListenerBuilder::max_in_flight) of the bulk lane's listener to less than the shared maximum.
 ///
 /// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the

@@ -145,7 +145,8 @@ pub enum OnceErrorKind<T, E> {
     /// The store is not available. The call that fails so did not begin the work.
     #[error("the store failed, and the work was not begun")]
     Store(#[source] Error),
-    /// Another process is still doing the work after the maximum [wait](Once::wait). The work was not done here.
+    /// Another process is still doing the work after the maximum [wait](Once::wait). The call that fails so did not do
+    /// the work.
     #[error("the work is still in flight elsewhere")]
     InFlight,
     /// The claim was lost while the work was running, so another process may have started the work. The work was

@@ -1,4 +1,5 @@
-//! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has their price.
+//! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has the price of
+//! transactions.
 //!
 //! A transaction is a request to Azure Queue Storage, which bills each. Backends other than Azure's send no requests,
 //! so their operations are counted as the requests that they would take on Azure:

@@ -391,7 +391,7 @@ pub struct ScheduleError {
 #[non_exhaustive]
 pub enum ScheduleErrorKind {
     /// The name is empty, too long or contains control characters.
-    #[error("its name must have 1 to 128 bytes and no control characters")]
+    #[error("the name must have 1 to 128 bytes and no control characters")]
     Name,
     /// The recurrence is invalid.
     #[error(transparent)]
@@ -400,7 +400,7 @@ pub enum ScheduleErrorKind {
     #[error("the limit of {0} missed ticks is not within 1 to {MAX_MISSED}")]
     Limit(u32),
     /// The storage cannot record ticks.
-    #[error("its storage cannot record a tick with its message; give a store by `recorded_in`")]
+    #[error("the storage cannot record a tick with its message; give a store by `recorded_in`")]
     Unsupported,
     /// A schedule of this name runs on the service. The second one would never submit a tick, because the storage knows
     /// schedules by their names.

@@ -24,14 +24,14 @@ impl<M> Received<M> {
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
     /// the storage: together with the rows that the transaction writes, or not at all.
     ///
-    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an
-    /// engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and `complete_within` returns the `Result`
+    /// itself. For an engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
     ///
-    /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
-    /// was committed, even if the commit returned an error. After a commit, the message is completed, whatever the
-    /// handler returned. Without a commit, the message is settled as the handler returned; a handler that returns
-    /// success without a commit has failed. With a result store in the same file, the result is part of the transaction
-    /// too.
+    /// After `complete_within`, a handler commits its transaction and returns. The listener then finds out whether the
+    /// transaction was committed, even if the commit returned an error. After a commit, the message is completed,
+    /// whatever the handler returned. Without a commit, the message is settled as the handler returned; a handler that
+    /// returns success without a commit has failed. With a result store in the same file, the result is part of the
+    /// transaction too.
     ///
     /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
     /// message either: keep the transaction short. [`blocking`](crate::blocking) runs a handler where it may wait for

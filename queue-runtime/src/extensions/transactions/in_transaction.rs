@@ -174,7 +174,7 @@ impl<P> Prepare<P> {
 ///
 /// If the file cannot be written, because its disk is full or another process writes for too long, the error is logged,
 /// and the message is postponed: the attempt does not count. The message is also postponed if the function returns an
-/// error of SQLite, or of a submission, for one of these reasons.
+/// error of SQLite, or of a submission, because the disk is full or another process writes.
 ///
 /// With [`idempotent`](crate::ListenerBuilder::idempotent), the store must be that of the file:
 /// [`QueueService::results`](crate::QueueService::results).

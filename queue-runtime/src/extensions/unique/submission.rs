@@ -228,10 +228,11 @@ impl<M> Submit<M> {
     /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a result store, which all
     /// processes that submit it must share. Storages such as Azure need a result store for unique submissions.
     ///
-    /// The promise is weaker: the message is put first and recorded then. The message may be put again, with another id
-    /// unless [`id`](Self::id) sets it, if the process is killed between put and record, if the outcome of the put is
-    /// unknown, or if the store fails just then, which is logged. The key is held for the duration, whatever becomes of
-    /// the message. While another process submits the same key, the submission waits for up to a minute.
+    /// The promise of a store is weaker: the message is put first and recorded afterwards. The message may be put
+    /// again, with another id unless [`id`](Self::id) sets it, if the process is killed between put and record, if the
+    /// outcome of the put is unknown, or if the store fails just then, which is logged. The key is held for the
+    /// duration, whatever becomes of the message. While another process submits the same key, the submission waits for
+    /// up to a minute.
     ///
     /// ```
     /// use std::time::Duration;

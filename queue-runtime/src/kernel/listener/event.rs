@@ -199,8 +199,8 @@ pub enum ListenerEventKind {
     WorkDetected,
     /// The queue does not exist. The listener keeps polling for the queue.
     QueueMissing,
-    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until it is resumed, and
-    /// finishes what is in flight. Published once, until then.
+    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until it is resumed,
+    /// and finishes what is in flight. Published once for each pause.
     QueuePaused(Paused),
     /// The queue is not paused any more. The listener receives messages again, unless its handle has paused it.
     QueueResumed,
@@ -227,7 +227,8 @@ pub enum ListenerEventKind {
         /// The delay before the next try.
         after: Duration,
     },
-    /// No thread could be started for a blocking handler. The listener receives no messages until one can.
+    /// No thread could be started for a blocking handler. The listener receives no messages until a thread can be
+    /// started.
     NoThread {
         /// The operating system's error.
         error: Arc<std::io::Error>,

@@ -28,7 +28,7 @@ pub enum TransactionKind {
     SetMetadata,
     /// Puts a message.
     Put,
-    /// Receives messages. A receive that fails counts here, too.
+    /// Receives messages. A receive that fails is a `Receive`, too.
     Receive,
     /// Receives messages and finds none.
     EmptyReceive,

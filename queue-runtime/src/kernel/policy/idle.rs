@@ -22,7 +22,7 @@ pub struct Idle {
     /// may be long ago. `None` if the depth was never measured: a listener measures it only to scale, to drain or to
     /// stand by, or when [asked](crate::ListenerHandle::depth).
     pub depth: Option<u64>,
-    /// The number of running dequeue tasks of the listener, with this one.
+    /// The number of running dequeue tasks of the listener, including the one that asks.
     pub active_tasks: usize,
     /// The number of messages that the listener has received and not settled yet.
     pub in_flight: usize,
@@ -100,7 +100,7 @@ const EMPTY_BEFORE_END: u32 = 3;
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///
 /// The delay begins with a minimum, to which each empty receive adds a step that doubles each time, up to a cap. The
-/// delay is then multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
+/// resulting delay is multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
 ///
 /// ```
 /// use std::time::Duration;

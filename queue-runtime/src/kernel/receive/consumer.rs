@@ -345,9 +345,9 @@ macro_rules! type_setters {
 
         /// Sends the text of the error with which a request fails for good to the instance that waits for the reply, in
         /// [`RequestErrorKind::Rejected`](crate::request::RequestErrorKind::Rejected) or
-        /// [`Failed`](crate::request::RequestErrorKind::Failed). Whoever may put messages on the queue can read it
-        /// then: up to 8 KiB of the error and its causes. By default, the instance that sent the request learns only
-        /// that the message was rejected or has failed.
+        /// [`Failed`](crate::request::RequestErrorKind::Failed). Whoever may put messages on the queue can then read
+        /// the text of the error: up to 8 KiB of the error and its causes. By default, the instance that sent the
+        /// request learns only that the message was rejected or has failed.
         pub fn reply_errors(mut self) -> Self {
             self.options.reply_errors = true;
             self

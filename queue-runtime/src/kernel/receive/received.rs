@@ -277,7 +277,8 @@ impl<M> Received<M> {
     /// Completes when the handler should stop: the handler timeout is over, the lease is lost, or the listener
     /// is aborting.
     ///
-    /// An async handler is dropped at its next `await` then; this method is for work in other tasks.
+    /// An async handler whose message is cancelled is dropped at its next `await`; `cancelled` is for work in other
+    /// tasks.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -24,7 +24,7 @@ use crate::kernel::observe::{self, current_trace, record_id};
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::repeat::Repeats;
 
-/// A pending submission. Configure it, then `.await` it.
+/// A pending submission. Configure the submission, then `.await` it.
 ///
 /// The future completes once the message is stored. The queue is created if it does not exist. A put that
 /// certainly failed, for example because the service was throttling, is tried again according to the [`StorageRetry`]

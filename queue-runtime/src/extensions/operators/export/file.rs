@@ -154,7 +154,7 @@ impl ExportFile {
     ///
     /// # Errors
     /// If the file was deleted, moved, replaced, truncated, or written by another program; the file system's error.
-    /// Messages that were written since the last call must not be deleted then.
+    /// After an error, messages that were written since the last call must not be deleted.
     pub fn keep(&self) -> io::Result<()> {
         self.file.sync_all().map_err(failed("sync", &self.path))?;
         let changed = |problem: &str| Err(self.error(io::ErrorKind::Other, problem));

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 32;
 #[must_use = "the messages stay on their queue until `delete`"]
 #[non_exhaustive]
 pub struct Taken {
-    /// The messages. Write them to where they are to be kept, and prove that they are there, before
+    /// The messages. Write the messages to where they are to be kept, and prove that they are there, before
     /// [`delete`](Self::delete).
     pub messages: Vec<ExportedMessage>,
     /// The messages that could not be taken. The messages stay on the queue, invisible until the lease ends.
@@ -52,8 +52,8 @@ impl fmt::Debug for Held {
 pub struct TakenOff {
     /// Messages that were deleted.
     pub deleted: u64,
-    /// Messages whose lease had ended, and that a consumer has received or deleted since. Of each of these messages,
-    /// there is a copy.
+    /// Messages whose lease had ended, and that a consumer has received or deleted since. A copy of each lost message
+    /// is where the messages were written.
     pub lost: u64,
 }
 

@@ -191,10 +191,10 @@ impl<M, Out> Accept<M, Out> {
     /// Puts a result store in front of the caller: a message whose work was done before is completed and skipped, and a
     /// message whose work is in flight elsewhere is put back. See
     /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
-    /// the work is done. If completing then fails, the work must not be undone: the next consumer of the message finds
-    /// it recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is held until the
-    /// work ends, also longer than [`wait`](Self::wait); if several messages are accepted together, the bare body is
-    /// put back for a visibility timeout, which counts as an attempt.
+    /// the work is done. If completing fails after the work, the work must not be undone: the next consumer of the
+    /// message finds it recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is
+    /// held until the work ends, also longer than [`wait`](Self::wait); if several messages are accepted together, the
+    /// bare body is put back for a visibility timeout, which counts as an attempt.
     ///
     /// If the store fails, the message is handed back, and accepting returns [`AcceptErrorKind::Idempotency`]. The receive
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.
