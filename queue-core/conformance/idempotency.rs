@@ -25,7 +25,7 @@ harness! {
     }
 }
 
-/// A store under test. Dropping it may remove it.
+/// A store under test. Dropping the opened store may remove its records.
 #[async_trait]
 pub trait OpenedResults: Send + Sync {
     /// The first client.

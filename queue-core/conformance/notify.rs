@@ -44,7 +44,7 @@ pub trait Medium: Send + Sync {
         Arming::Never
     }
 
-    /// Waits for a moment. Called while something is on its way.
+    /// Waits for a moment. Called while a notification is on its way.
     async fn pause(&self) {}
 }
 
@@ -60,7 +60,7 @@ pub enum Delivery {
 /// Whether subscriptions are [armed](crate::notify::Subscription::is_armed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arming {
-    /// Never: others may put messages that nobody announces.
+    /// The notifier is never armed: others may put messages that nobody announces.
     Never,
     /// The notifier is armed as soon as the subscription is in force.
     Always,

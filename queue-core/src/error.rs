@@ -15,9 +15,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Branch on [`kind`](Error::kind). [`retry`](Error::retry) tells whether a retry can succeed, and
 /// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The text is a
-/// sentence, and the cause is in `source()`. Neither the text nor the source of an error ever contains a key, a
-/// signature or a pop receipt. `{:?}` writes the text and its causes, as `?` in `main` does; `{:#?}` writes the fields.
-/// Clones share the cause.
+/// sentence, and the cause is in `source()`. No error contains a key, a signature or a pop receipt. `{:?}` writes the
+/// text and its causes, as `?` in `main` does; `{:#?}` writes the fields. Clones share the cause.
 ///
 /// ```
 /// use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};

@@ -78,8 +78,8 @@ impl IdempotencyKey {
         Self(subject.to_owned())
     }
 
-    /// Returns whether `subject` is the key of a message of this kind. Foreign events may use the attribute for
-    /// something else.
+    /// Returns whether `subject` is the key of a message of this kind. Foreign events may use the attribute `subject`
+    /// for something else.
     #[must_use]
     pub fn is_of_kind(subject: &str, kind: &str) -> bool {
         let kind = canonical(Value::from(kind));
@@ -110,7 +110,7 @@ impl fmt::Display for IdempotencyKey {
 }
 
 /// The largest result that is recorded, in bytes: 8 MiB, as much as the messages of one operation of a local storage.
-/// While a store writes one, others may have to wait.
+/// While a store writes a large result, other work may have to wait.
 pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 
 /// A store of the results of work, so that work that is requested several times is done once.

@@ -37,7 +37,7 @@ pub struct Notification<'a> {
     pub queue: &'a QueueName,
     /// The number of messages.
     pub messages: u64,
-    /// The size of the messages' bodies, in bytes. Zero if the sender does not know it.
+    /// The size of the messages' bodies, in bytes. Zero if the sender does not know the size.
     pub bytes: u64,
     /// How long after the notification the messages become visible. The delay is a duration because the clocks of
     /// publisher, storage and subscriber may differ.

@@ -181,7 +181,7 @@ impl ShardedBackend {
     /// Nobody but you deletes retired shards: `is_drained` says which can be deleted.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The storage's errors.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -97,8 +97,8 @@ impl SqliteBuilder {
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), and can be retried. An operation that removes a message
     /// and puts several, such as a completion with follow-ups, fails while less than half of this space is free; an
     /// operation that puts as many messages as it removes never does. Zero keeps no space free: once the disk is full,
-    /// messages may be neither received nor settled before there is space again. On systems other than Unix, it has no
-    /// effect.
+    /// messages may be neither received nor settled before there is space again. On systems other than Unix, the
+    /// minimum has no effect.
     ///
     /// # Examples
     /// ```

@@ -94,7 +94,7 @@ pub struct Load {
 pub enum Survival {
     /// Everything.
     Kept,
-    /// Nothing: the store lives only as long as its clients.
+    /// Nothing survives: the store lives only as long as its clients.
     Gone,
 }
 

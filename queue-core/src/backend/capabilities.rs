@@ -244,7 +244,7 @@ impl Limits<'_> {
     /// Checks a message to be put: the size of its body, its delay and its time to live.
     ///
     /// # Errors
-    /// If it is outside the limits.
+    /// If the message is outside the limits.
     pub fn check_put(&self, message: &NewMessage) -> Result<()> {
         let largest = if message.moved {
             self.capabilities.max_moved_body

@@ -199,7 +199,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// `from`. Expired messages are left out.
     ///
     /// A message that nobody touches between the pages is on exactly one page. A message that is received, updated or
-    /// put between the pages is on one page, on two, or on none. A page is empty only if it is the last one.
+    /// put between the pages is on one page, on two, or on none. A page is empty only if it is the last page.
     ///
     /// The default is for backends that cannot browse, as [`Capabilities::browsing`] says.
     ///
@@ -213,9 +213,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
             .with_detail("this storage can only show its first visible messages, by a peek"))
     }
 
-    /// Returns up to `max` messages of a queue, visible or not, that are events with this id, without changing anything.
-    /// Copies of a message share its id. The items of a [pack](crate::wire::Pack) are not found by their ids, nor is a
-    /// message that the storage finds damaged.
+    /// Returns up to `max` messages of a queue, visible or not, that are events with this id, without changing
+    /// anything. Copies of a message share its message id. The items of a [pack](crate::wire::Pack) are not found by
+    /// their ids, nor is a message that the storage finds damaged.
     ///
     /// The time of a search may grow with the number of messages in the queue, but a search delays no other operation
     /// by more than some milliseconds. A message that nobody touches during the search is found. A message that is

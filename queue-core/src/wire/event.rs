@@ -40,7 +40,8 @@ pub enum Payload {
     /// `dataref` with the value `urn:queue:attachment`, or with that of a [`PayloadRef`]: the data is attached to the
     /// message.
     Attached(Attached),
-    /// `dataref`, of an event without data: a URI reference to where the data is. Whoever put the event wrote it.
+    /// `dataref`, of an event without data: a URI reference to where the data is. The reference was written by whoever
+    /// put the event.
     Elsewhere(String),
     /// The event has no data.
     Absent,

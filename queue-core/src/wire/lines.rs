@@ -56,7 +56,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Splits a body, which may have Base64 around it. An empty line says nothing of its id.
+    /// Splits a body, which may have Base64 around it. An empty line stands for an id that the sender did not give.
     ///
     /// # Errors
     /// [`LinesError`] if there are fewer than four lines, or the first three are not a URI and two ids.

@@ -90,7 +90,7 @@ impl Pack {
         self.data.size() as usize
     }
 
-    /// The items that the event says were deleted. A storage may know of others.
+    /// The items that the event says were deleted. A storage may know of further deleted items.
     #[must_use]
     pub fn deleted(&self) -> &ItemSet {
         &self.deleted

@@ -122,13 +122,13 @@ impl QueueService {
         ServiceBuilder::new(Target::One(backend.into()))
     }
 
-    /// Returns a builder of a service whose queues are each spread over `shards` queues in total, on these storages in turn:
-    /// for more requests a second than one queue or one account carries. Nothing else changes for the program.
-    /// [Shards](crate::sharded) tells what does not hold across them.
+    /// Returns a builder of a service whose queues are each spread over `shards` queues in total, on these storages in
+    /// turn: for more requests a second than one queue or one account carries. Nothing but the connecting changes for
+    /// the program. [Shards](crate::sharded) tells what does not hold across shards.
     ///
     /// The number of shards is that of the first program that connects. Afterwards only
-    /// [`resize`](crate::sharded::ShardedBackend::resize) changes it. All programs name the same storages in the same
-    /// order.
+    /// [`resize`](crate::sharded::ShardedBackend::resize) changes the number of shards. All programs name the same
+    /// storages in the same order.
     ///
     /// ```
     /// use queue_runtime::{Message, QueueService, Received};

@@ -312,7 +312,8 @@ impl AnyQueue {
     /// [clear](Self::clear).
     ///
     /// # Errors
-    /// The backend's error. A missing queue is an error. If the [outcome](crate::Error::outcome) is unknown, it may be gone.
+    /// The backend's error. A missing queue is an error. If the [outcome](crate::Error::outcome) is unknown, the queue
+    /// may be gone.
     pub async fn delete(&self) -> Result<()> {
         let backend = &self.context.backend;
         self.context.ask(|| backend.delete_queue(&self.name)).await

@@ -350,7 +350,7 @@ impl QueueService {
     }
 
     /// Returns the storage transactions of this service so far. The module [`meter`](crate::meter) says what counts as
-    /// one. Reading the meter is not a transaction.
+    /// a transaction. Reading the meter is not a transaction.
     #[must_use]
     pub fn meter(&self) -> MeterReading {
         self.context.meter.read()

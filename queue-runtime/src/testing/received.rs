@@ -148,7 +148,7 @@ impl<M> ReceivedBuilder<M> {
     /// failures in the envelope.
     ///
     /// # Panics
-    /// If it is 0.
+    /// Panics if the attempt is 0.
     pub fn attempt(mut self, attempt: u32) -> Self {
         assert!(attempt > 0, "attempts are numbered from 1");
         self.attempt = attempt;

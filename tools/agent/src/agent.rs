@@ -192,7 +192,7 @@ impl AgentBuilder {
 
     /// Starts an agent that only says how many instances are wanted, by [`AgentHandle::info`], for another scaler that
     /// starts and stops them. The agent takes as many instances to be running as it has wanted last. Set the policy's
-    /// [rate](crate::InstanceTarget::with_rate), which it cannot measure.
+    /// [rate](crate::InstanceTarget::with_rate), which the agent cannot measure.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -212,8 +212,8 @@ impl fmt::Debug for AgentBuilder {
     }
 }
 
-/// A handle to an agent. Clones are handles to the same one. Dropping the handle leaves the agent at work, until it is
-/// [shut down](Self::shutdown) or its runtime ends.
+/// A handle to an agent. Clones are handles to the same agent. Dropping the handle leaves the agent at work, until it
+/// is [shut down](Self::shutdown) or its runtime ends.
 #[derive(Clone)]
 pub struct AgentHandle {
     shared: Arc<Shared>,

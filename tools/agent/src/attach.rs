@@ -132,7 +132,8 @@ impl Attached {
         self.tie.is_some()
     }
 
-    /// Waits until the agent asks this process to stop, or is gone. Never, if no agent has started it.
+    /// Waits until the agent asks this process to stop, or is gone. Never completes in a process that no agent has
+    /// started.
     ///
     /// # Cancel safety
     /// Cancel safe.

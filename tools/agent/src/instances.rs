@@ -76,7 +76,7 @@ pub trait Instances: Send + 'static {
     /// was asked to stop before.
     ///
     /// # Errors
-    /// An error if the instance could not be asked. The agent asks again when it looks the next time.
+    /// An error if the instance could not be asked. The agent asks an instance again when it looks the next time.
     async fn stop(&mut self, id: &str, grace: Duration) -> Result<(), Failure>;
 
     /// Whether the instances run on this machine, so that they share its processors. By default the instances run

@@ -28,8 +28,8 @@ impl SqliteBackend {
     /// and with the permissions 0600. The copy appears under its name when it is complete.
     ///
     /// A body that does not match its checksum is copied with that checksum, as it is, so that it is received as
-    /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too. A [`FileCheck`](crate::FileCheck) finds
-    /// such bodies.
+    /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too. A [`FileCheck`](crate::FileCheck)
+    /// finds bodies that do not match their checksums.
     ///
     /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the copy is in
     /// the copy, and is received again after a restore. Leases are those of the original: in the copy, a message that

@@ -21,8 +21,8 @@ const INTERVAL: u64 = 4096;
 /// The most lines of SQLite's own check.
 const LINES: u32 = 1000;
 
-/// Checks a file, also while programs use it: with SQLite's own check, and whether what its tables say of each other is
-/// true. What is wrong with the file is not an error of the check, but in the [`CheckReport`].
+/// Checks a file, also while programs use it: with SQLite's own check, and by comparing the file's tables with each
+/// other. What is wrong with the file is not an error of the check, but in the [`CheckReport`].
 ///
 /// | checked | |
 /// |---|---|

@@ -54,9 +54,9 @@ impl AnyQueue {
     /// ```
     ///
     /// # Errors
-    /// The backend's error; a missing queue is one. [`InvalidInput`](ErrorKind::InvalidInput) if the reason is too
-    /// long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have
-    /// overwritten the mark three times. If the outcome is unknown, the queue may be paused.
+    /// The backend's error, also for a missing queue. [`InvalidInput`](ErrorKind::InvalidInput) if the reason is too
+    /// long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have overwritten the mark three times. If
+    /// the outcome is unknown, the queue may be paused.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the queue may be paused.
@@ -75,14 +75,14 @@ impl AnyQueue {
         Ok(paused(&after).expect("it was marked, or is"))
     }
 
-    /// Ends a [pause](Self::pause): removes the mark from the queue's metadata, and keeps the other entries. Returns the
-    /// mark, or `None` if the queue was not paused. Listeners go on as fast as they stop.
+    /// Ends a [pause](Self::pause): removes the mark from the queue's metadata, and keeps the other entries. Returns
+    /// the mark, or `None` if the queue was not paused. Listeners go on as fast as they stop at a pause.
     ///
     /// A listener that was also paused by [its handle](crate::ListenerHandle::pause) stays paused.
     ///
     /// # Errors
-    /// The backend's error; a missing queue is one. [`Conflict`](ErrorKind::Conflict) if others have written the mark again
-    /// three times. If the outcome is unknown, the queue may be paused or not.
+    /// The backend's error, also for a missing queue. [`Conflict`](ErrorKind::Conflict) if others have written the mark
+    /// again three times. If the outcome is unknown, the queue may be paused or not.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the queue may be paused or not.
@@ -100,7 +100,7 @@ impl AnyQueue {
     /// metadata that was read otherwise, such as the [properties](Self::properties).
     ///
     /// # Errors
-    /// The backend's error; a missing queue is one.
+    /// The backend's error, also for a missing queue.
     pub async fn paused(&self) -> Result<Option<Paused>> {
         Ok(paused(&self.metadata().await?))
     }

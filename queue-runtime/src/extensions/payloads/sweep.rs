@@ -33,7 +33,7 @@ const CLOCK: &str = "clock/";
 /// that was killed or a store that could not be reached. A sweep deletes
 ///
 /// - payloads whose message is done, or was never submitted: they have a mark;
-/// - payloads whose message has expired, eight days after that;
+/// - payloads of expired messages, eight days after the expiry;
 /// - with [`cleared`](Self::cleared), payloads of queues that are empty;
 /// - temporary files of payloads and marks, which a killed process leaves in a folder, after an hour;
 /// - marks that are older than their [retention](Self::mark_retention).
@@ -112,8 +112,8 @@ impl Sweep {
         self
     }
 
-    /// Sets for how long marks are kept. The default is 30 days. A copy of a message that comes after that, as by a redrive
-    /// of a poison message that had been handled already, is poison, because its payload is missing.
+    /// Sets for how long marks are kept. The default is 30 days. A copy of a message that comes after the mark is gone,
+    /// as by a redrive of a poison message that had been handled already, is poison, because its payload is missing.
     pub fn mark_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self

@@ -19,7 +19,8 @@ use crate::kernel::clock::ready_by;
 use crate::kernel::send::{Submit, SubmitErrorKind, Unreplied};
 use crate::service::QueueService;
 
-/// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure it, then `.await` it.
+/// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure the request, then
+/// `.await` it.
 ///
 /// The message is submitted as by [`submit`](crate::QueueService::submit). A consumer answers it by
 /// [`Disposition::reply`](crate::Disposition::reply), in one step with the acknowledgement if the backend is atomic. If

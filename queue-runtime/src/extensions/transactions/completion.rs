@@ -34,8 +34,8 @@ impl<M> Received<M> {
     /// transaction too.
     ///
     /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
-    /// message either: keep the transaction short. [`blocking`](crate::blocking) runs a handler where it may wait for
-    /// the disk.
+    /// message either: keep the transaction short. [`blocking`](crate::blocking) runs a handler on a thread that may
+    /// wait for the disk.
     ///
     /// ```
     /// use std::sync::{Mutex, PoisonError};

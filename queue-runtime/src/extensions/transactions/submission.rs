@@ -58,15 +58,15 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// [`SubmitError`] returns the message. The transaction can go on without it. After a full disk, an I/O error or a
-    /// lack of memory, however, SQLite may have rolled back all of the transaction: `Connection::is_autocommit` is true
-    /// then, and each further statement would be committed by itself. [`ErrorKind::Unsupported`] if the queues are not
-    /// in a SQLite file; [`ErrorKind::InvalidInput`] if the connection is to another file, or to the queues' file with
-    /// another log, or its `PRAGMA synchronous` is below what the service promises; [`ErrorKind::Storage`],
-    /// permanently, if the file has several hard links, or the connection is to a mount of the file without its folder;
-    /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone; [`ErrorKind::Timeout`] if
-    /// another connection writes, at once if the transaction has already read: begin it with
-    /// `TransactionBehavior::Immediate`.
+    /// [`SubmitError`] returns the message. The transaction can go on without the message. After a full disk, an I/O
+    /// error or a lack of memory, however, SQLite may have rolled back all of the transaction:
+    /// `Connection::is_autocommit` is true then, and each further statement would be committed by itself.
+    /// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; [`ErrorKind::InvalidInput`] if the connection
+    /// is to another file, or to the queues' file with another log, or its `PRAGMA synchronous` is below what the
+    /// service promises; [`ErrorKind::Storage`], permanently, if the file has several hard links, or the connection is
+    /// to a mount of the file without its folder; [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose
+    /// owner is gone; [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read:
+    /// begin it with `TransactionBehavior::Immediate`.
     pub fn within<E, T>(self, transaction: T) -> T::Output<Result<Submitted, SubmitError<M>>>
     where
         E: Transactions,

@@ -22,7 +22,7 @@ use crate::kernel::settings::Paused;
 ///
 /// | observer pattern | here |
 /// |---|---|
-/// | `OnNext` | An [outcome](Self::is_outcome): there is one for each message that was received. |
+/// | `OnNext` | The [outcome](Self::is_outcome) of a message: one event for each message that was received. |
 /// | `OnError` | [`Retried`](ListenerEventKind::Retried), [`Poisoned`](ListenerEventKind::Poisoned), [`NotSettled`](ListenerEventKind::NotSettled) and [`HandlerPanicked`](ListenerEventKind::HandlerPanicked) for one message; [`ReceiveFailed`](ListenerEventKind::ReceiveFailed), [`CircuitOpened`](ListenerEventKind::CircuitOpened) and others for the listener, which goes on. |
 /// | `OnCompleted` | [`Stopped`](ListenerEventKind::Stopped), the last event. |
 ///
@@ -164,7 +164,7 @@ pub enum ListenerEventKind {
         /// The error.
         error: SettleErrorKind,
     },
-    /// A handler panicked. A separate event tells how its message was settled.
+    /// A handler panicked. A separate event tells how the handler's message was settled.
     HandlerPanicked {
         /// The message.
         id: MessageId,
@@ -256,7 +256,7 @@ pub enum ListenerEventKind {
     CircuitOpened {
         /// The number of failed attempts.
         failed: usize,
-        /// The number of last attempts that they are of.
+        /// The number of last attempts that the failures are of.
         attempts: usize,
         /// The delay before the first probe.
         probe_after: Duration,

@@ -94,8 +94,9 @@ impl ListenerHandle {
     }
 
     /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The answer
-    /// is also in [`info`](Self::info), until the next one. Each call costs a storage transaction. The listener itself
-    /// asks for the depth only where it must: to choose the number of its dequeue tasks, to drain, and to stand by.
+    /// is also in [`info`](Self::info), until the next answer. Each call costs a storage transaction. The listener
+    /// itself asks for the depth only where it must: to choose the number of its dequeue tasks, to drain, and to stand
+    /// by.
     ///
     /// # Errors
     /// The backend's error.

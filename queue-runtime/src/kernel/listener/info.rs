@@ -15,7 +15,7 @@ use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::settings::Paused;
 
-/// A snapshot of a listener's figures. Counts of past events are since its start.
+/// A snapshot of a listener's figures. Counts of past events are since the listener's start.
 ///
 /// ```
 /// # use queue_runtime::{Message, Received, testing};

@@ -189,7 +189,7 @@ impl fmt::Debug for TransactionCounts {
 
 /// The storage transactions of a service so far, by queue and kind. From [`QueueService::meter`](crate::QueueService::meter).
 ///
-/// The difference of two readings is what happened between them:
+/// The difference of two readings has the transactions between them:
 ///
 /// ```
 /// use queue_runtime::meter::TransactionKind;

@@ -78,7 +78,7 @@ impl StorageRetry {
         Self::default().with_max_tries(1)
     }
 
-    /// Sets the maximum number of tries, including the first one. Zero means one.
+    /// Sets the maximum number of tries, including the first one. Zero means one try.
     #[must_use]
     pub fn with_max_tries(mut self, tries: u32) -> Self {
         self.max_tries = NonZeroU32::new(tries).unwrap_or(NonZeroU32::MIN);

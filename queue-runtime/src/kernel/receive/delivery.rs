@@ -117,7 +117,7 @@ impl<M> Delivery<M> {
     /// Returns the span of handling and settling the message, named `process`. The span continues the sender's trace,
     /// and ends when the delivery is settled or dropped.
     ///
-    /// A listener runs its handler in this span. Code that handles a delivery enters it itself:
+    /// A listener runs its handler in this span. Code that handles a delivery enters the span itself:
     ///
     /// ```
     /// use queue_runtime::{Message, testing};

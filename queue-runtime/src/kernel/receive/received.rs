@@ -94,7 +94,7 @@ impl<M: Message> Received<M> {
     /// Returns the idempotency key, which is equal for repeated deliveries and submissions of the same work.
     ///
     /// The idempotency key is the key that the sender wrote, or else the key of the message's key fields. For a type
-    /// without key fields it is the message id.
+    /// without key fields, the key is the message id.
     #[must_use]
     pub fn idempotency_key(&self) -> IdempotencyKey {
         match &self.envelope.subject {

@@ -325,7 +325,7 @@ pub enum AcceptErrorKind {
     /// A message that cannot be handled was received, and could not be settled.
     #[error("a message that cannot be handled was not settled")]
     Settle(#[source] SettleErrorKind),
-    /// The current thread has no Tokio runtime, or one without a timer. Leases need one.
+    /// The current thread has no Tokio runtime, or one without a timer. Leases need a timer.
     #[error("the thread has no Tokio timer; build the runtime with `enable_all()`")]
     NoTimer,
 }

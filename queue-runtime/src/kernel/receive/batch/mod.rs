@@ -51,7 +51,7 @@ impl<M> Batch<M> {
         self.into_iter()
     }
 
-    /// The number of messages. There is at least one.
+    /// The number of messages. A batch has at least one message.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
