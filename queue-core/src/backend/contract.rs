@@ -31,7 +31,7 @@ use crate::wire::{Body, StoredPayload};
 /// - A backend never retries: the caller knows what may be repeated, and until when.
 /// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
 /// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`], or
-///   [`ErrorKind::TooLarge`] for a body. The error says what is allowed, and nothing happened.
+///   [`ErrorKind::TooLarge`] for a body. The error of an argument says what is allowed, and nothing happened.
 ///
 /// # Cancel safety
 /// Dropping a future leaves the outcome unknown: the operation may still be carried out.

@@ -30,7 +30,7 @@ pub struct EncodeError {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What is wrong with a message that cannot be encoded. In an [`EncodeError`].
+/// What is wrong with a message that cannot be encoded. The kind of an [`EncodeError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeErrorKind {
@@ -66,7 +66,7 @@ pub struct DecodeError {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What is wrong with a body that is not the expected message. In a [`DecodeError`].
+/// What is wrong with a body that is not the expected message. The kind of a [`DecodeError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {

@@ -46,7 +46,7 @@ pub enum ExpandErrorKind {
     /// The data is not compressed data, or does not expand to the size that the event declares. The text says what is
     /// wrong with the payload.
     Damaged(String),
-    /// The data of a [pack](super::Pack) is not that many events.
+    /// The data of a [pack](super::Pack) does not have the declared number of events.
     NoBatch {
         /// The number of events that the event declares.
         items: u32,

@@ -275,7 +275,7 @@ pub struct ConnectError {
     pub kind: ConnectErrorKind,
 }
 
-/// Why a service could not connect to queues. In a [`ConnectError`].
+/// Why a service could not connect to queues. The kind of a [`ConnectError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectErrorKind {

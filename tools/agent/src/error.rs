@@ -10,7 +10,7 @@ pub struct AgentError {
     pub kind: AgentErrorKind,
 }
 
-/// Why an agent was not started. In an [`AgentError`].
+/// Why an agent was not started. The kind of an [`AgentError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentErrorKind {

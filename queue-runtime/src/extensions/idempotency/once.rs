@@ -135,7 +135,7 @@ pub struct OnceError<T, E> {
     pub kind: OnceErrorKind<T, E>,
 }
 
-/// Why work was not done [`once`]. In a [`OnceError`].
+/// Why work was not done [`once`]. The kind of a [`OnceError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OnceErrorKind<T, E> {

@@ -99,11 +99,11 @@ impl<M: Message> Schedule<M> {
     /// Records the ticks in a result store, which all processes of the schedule must share. Storages such as Azure need
     /// a store for ticks.
     ///
-    /// The promise is weaker. A tick may be submitted again, with the same id, if the process is killed between the put
-    /// and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are missed after the
-    /// start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a clock must not be
-    /// behind by more. With a store, the last tick is known to its process alone; a tick that is far ahead of the clock
-    /// is replaced there as the [module](super) says.
+    /// The promise of a store is weaker. A tick may be submitted again, with the same id, if the process is killed
+    /// between the put and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are
+    /// missed after the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a
+    /// clock must not be behind by more. With a store, the last tick is known to its process alone; a tick that is far
+    /// ahead of the clock is replaced there as the [module](super) says.
     pub fn recorded_in<S: ResultStore + Clone>(mut self, store: &S) -> Self {
         self.store = Some(Arc::new(store.clone()));
         self
@@ -386,7 +386,7 @@ pub struct ScheduleError {
     pub kind: ScheduleErrorKind,
 }
 
-/// Why a schedule was not started. In a [`ScheduleError`].
+/// Why a schedule was not started. The kind of a [`ScheduleError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleErrorKind {

@@ -52,7 +52,7 @@ pub struct RequestError<M> {
     pub kind: RequestErrorKind,
 }
 
-/// Why there is no usable reply. In a [`RequestError`].
+/// Why there is no usable reply. The kind of a [`RequestError`].
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};
@@ -124,7 +124,7 @@ pub enum RequestErrorKind {
     #[error(transparent)]
     Submit(SubmitErrorKind),
     /// No reply came in time. The message may still be handled, or have been handled. If the storage did not answer the
-    /// submission in that time, the message may also not have been submitted.
+    /// submission before the timeout, the message may also not have been submitted.
     #[error("no reply within {:?}", rounded(waited))]
     NoReply {
         /// How long the request has waited, including the submission.

@@ -142,8 +142,8 @@ impl<M> ListenerBuilder<M> {
     /// and [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept).
     /// [`ListenerInfo::objective`](super::ListenerInfo::objective) has the figures.
     ///
-    /// Messages that are on the queue are not known. An agent, of the package `queue-agent`, has the number of instances follow
-    /// them.
+    /// Messages that wait on the queue are not known to the objective. An agent, of the package `queue-agent`, has the
+    /// number of instances follow them.
     ///
     /// ```
     /// use std::time::Duration;

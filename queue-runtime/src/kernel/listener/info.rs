@@ -128,7 +128,7 @@ pub struct ReceiveError {
     pub kind: ReceiveErrorKind,
 }
 
-/// Why a receive of a listener failed. In a [`ReceiveError`].
+/// Why a receive of a listener failed. The kind of a [`ReceiveError`].
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveErrorKind {

@@ -311,7 +311,7 @@ pub struct StartError {
     pub kind: StartErrorKind,
 }
 
-/// Why a listener was not started. In a [`StartError`].
+/// Why a listener was not started. The kind of a [`StartError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartErrorKind {

@@ -163,7 +163,7 @@ impl<M> Delivery<M> {
     /// Completes the message and replies to it, as [`Disposition::reply`] does.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn reply<R: Message>(self, reply: &R) -> Result<Settled, SettleError<M>> {
         self.settle(Disposition::reply(reply)).await
     }
@@ -172,7 +172,7 @@ impl<M> Delivery<M> {
     /// queue if this was the last attempt.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn retry(
         self,
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -184,7 +184,7 @@ impl<M> Delivery<M> {
     /// was the last attempt.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn retry_after(
         self,
         delay: Duration,
@@ -196,7 +196,7 @@ impl<M> Delivery<M> {
     /// Moves the message to the poison queue without a retry.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn reject(
         self,
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -207,7 +207,7 @@ impl<M> Delivery<M> {
     /// Settles the message as a listener does if its handler returns `disposition`.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn settle(
         self,
         disposition: impl IntoDisposition,
@@ -275,7 +275,7 @@ impl<M> Delivery<M> {
     /// message to let others go first.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn release(self) -> Result<(), SettleError<M>> {
         let released = self.end_as(End::Released, &[]).await;
         self.record(&released);

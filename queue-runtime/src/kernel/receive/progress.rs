@@ -154,7 +154,7 @@ pub struct CheckpointError {
     pub kind: CheckpointErrorKind,
 }
 
-/// Why a checkpoint was not written. In a [`CheckpointError`].
+/// Why a checkpoint was not written. The kind of a [`CheckpointError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointErrorKind {

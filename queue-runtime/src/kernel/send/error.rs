@@ -48,7 +48,7 @@ pub struct SubmitError<M> {
     pub kind: SubmitErrorKind,
 }
 
-/// Why messages were not submitted. In a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
+/// Why messages were not submitted. The kind of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};

@@ -19,7 +19,7 @@ use crate::kernel::observe;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::repeat::Repeats;
 
-/// A pending submission of several messages. Configure it, then `.await` it.
+/// A pending submission of several messages. Configure the call, then `.await` it.
 ///
 /// Puts that certainly failed are tried again as for [`Submit`]. If the backend is not atomic, messages that were
 /// already stored are not repeated.

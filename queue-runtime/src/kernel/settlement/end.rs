@@ -184,7 +184,7 @@ pub enum Settled {
     Poisoned(PoisonReason),
 }
 
-/// Why a message was not settled, or may not have been. In a [`SettleError`](crate::receive::SettleError).
+/// Why a message was not settled, or may not have been. The kind of a [`SettleError`](crate::receive::SettleError).
 ///
 /// ```
 /// # use queue_runtime::testing::{self, Fault};

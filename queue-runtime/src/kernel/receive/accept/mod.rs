@@ -296,7 +296,7 @@ pub struct AcceptError {
     pub kind: AcceptErrorKind,
 }
 
-/// Why no message was accepted. In an [`AcceptError`].
+/// Why no message was accepted. The kind of an [`AcceptError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptErrorKind {
