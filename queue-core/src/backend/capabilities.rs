@@ -200,7 +200,7 @@ const LONGEST_MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 /// Parses the value of the option `max_delay` of an engine's URL, such as `30d`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] if it is no duration, or not within 7 to 3650 days.
+/// [`ErrorKind::InvalidInput`] if the text is no duration, or not within 7 to 3650 days.
 pub fn parse_max_delay(text: &str) -> Result<Duration> {
     let parsed = crate::text::parse_duration(text);
     let allowed = WEEK..=LONGEST_MAX_DELAY;

@@ -180,7 +180,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The default is for backends without [attachments](Capabilities::attachments).
     ///
     /// # Errors
-    /// [`ErrorKind::MessageNotFound`]; [`ErrorKind::Corrupt`] if the storage finds it damaged;
+    /// [`ErrorKind::MessageNotFound`]; [`ErrorKind::Corrupt`] if the storage finds the attachment damaged;
     /// [`ErrorKind::Unsupported`].
     async fn attachment(
         &self,
@@ -276,8 +276,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// An empty list has no effect.
     ///
     /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
-    /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The index is that of the first
-    /// operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
+    /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The error's index is that of the
+    /// first operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
     ///
     /// # Errors
     /// [`ApplyError`] holds the operation that failed and the outcomes of those before it.

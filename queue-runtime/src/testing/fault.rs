@@ -38,8 +38,8 @@ pub enum Fault {
     /// The call is carried out, and its answer arrives when
     /// [`release`](super::FaultInjector::release) is called.
     AnswerStalled,
-    /// Every put of the call is carried out twice; the answer is the answer of the first put. A
-    /// [conditional put](crate::backend::Backend::put_if) is not, because its second time has no effect.
+    /// Every put of the call is carried out twice; the answer is the answer of the first put. A [conditional
+    /// put](crate::backend::Backend::put_if) is not carried out twice, because its second time has no effect.
     Duplicated,
     /// Every put of the call becomes visible this much later than it asks for, so that later messages overtake
     /// it.

@@ -158,7 +158,8 @@ impl<M> ReceivedBuilder<M> {
     /// Sets the state that the last checkpoint wrote, which [`Received::progress`] returns.
     ///
     /// # Panics
-    /// If the state cannot be encoded as JSON, or is not read as what it was. The size of the progress is not checked.
+    /// Panics if the state cannot be encoded as JSON, or is read as another value. The size of the progress is not
+    /// checked.
     pub fn progress<S: Serialize + DeserializeOwned>(mut self, state: &S) -> Self {
         let json = to_json_and_back(state).expect("a checkpoint that JSON can represent");
         self.progress = Some(String::from_utf8(json).expect("JSON is text"));

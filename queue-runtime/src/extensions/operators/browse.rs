@@ -238,8 +238,8 @@ impl AnyQueue {
     /// consumer has renewed its lease. If the message has changed, browse again. A key that the message
     /// [holds](crate::send::Submit::unique_until_settled) is released.
     ///
-    /// A consumer that holds the message is told to stop when it renews its lease. Until then the consumer can complete
-    /// the message, but neither put it back nor complete it with follow-ups.
+    /// A consumer that holds the message is told to stop when it renews its lease. Until that renewal, the consumer can
+    /// complete the message, but neither put it back nor complete it with follow-ups.
     ///
     /// # Errors
     /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it has changed

@@ -402,8 +402,8 @@ pub enum ScheduleErrorKind {
     /// The storage cannot record ticks.
     #[error("the storage cannot record a tick with its message; give a store by `recorded_in`")]
     Unsupported,
-    /// A schedule of this name runs on the service. The second one would never submit a tick, because the storage knows
-    /// schedules by their names.
+    /// A schedule of this name runs on the service. A second schedule of the name would never submit a tick, because
+    /// the storage knows schedules by their names.
     #[error(
         "a schedule of this name runs on this service; stop it first, or name this one differently"
     )]

@@ -34,7 +34,7 @@
 //! | The owner was stopped for longer than its lease, and its queue was deleted. | Requests that wait end with `ReplyQueueDeleted`; the next request creates another queue. |
 //! | The owner asks, and has not changed the number for half a lease. | A heartbeat comes first, and so the owner learns whether the queue exists. |
 //! | A message ends, with a reply or without, and the queue of its sender does not exist. | The reply is left out: only the owner creates a reply queue, so that none comes back after its owner is gone. |
-//! | The name in `replyto` is not that of a reply queue. | The message is completed without a reply, with a warning: no sender can have a handler write to other queues. |
+//! | The name in `replyto` is not that of a reply queue. | The reply is left out, with a warning: no sender can have a handler write to other queues. |
 //!
 //! Whatever deletes a message tells its sender in the same step, unless the handler, or `on_poison`, replies. Retries and
 //! postponements tell nothing, nor does what becomes of the message after that on a poison queue. A reply that nobody

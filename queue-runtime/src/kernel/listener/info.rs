@@ -94,9 +94,9 @@ pub struct ListenerInfo {
         serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
     )]
     pub visibility_timeout: Option<Duration>,
-    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
-    /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself.
-    /// `None` before that.
+    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured: by
+    /// [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself. `None` before the first
+    /// measurement.
     pub depth: Option<u64>,
     /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
     /// that uses the queue through the same service.
