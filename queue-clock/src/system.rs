@@ -20,9 +20,9 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// | Windows | the performance counter ([`Instant`](std::time::Instant)), which counts sleep |
 /// | others | [`Instant`](std::time::Instant), which may stand still |
 ///
-/// On Linux and Android, it also knows the boot clock that all processes of the machine share. Sleeps use
-/// Tokio's timer, which stands still during a suspension. They look at the clock at least every
-/// five seconds, so that they end at most that late.
+/// On Linux and Android, the system's clock also knows the boot clock that all processes of the machine share. Sleeps
+/// use Tokio's timer, which stands still during a suspension. Sleeps look at the clock at least every five seconds, so
+/// that they end at most that late.
 ///
 /// ```
 /// use std::time::Duration;

@@ -93,7 +93,7 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 pub(crate) struct Clean {
-    /// Also removes requests that are not finished, and all libraries
+    /// Removes requests that are not finished, too, and all libraries
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -129,7 +129,7 @@ pub(crate) struct Scaling {
     /// Time in which the waiting slices should be rendered, which decides on the number of instances
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "instances", value_parser = humantime::parse_duration)]
     pub(crate) within: Duration,
-    /// Time after the start of an instance in which none is stopped, and the other way round
+    /// Time after the start of an instance in which no instance is stopped, and after a stop in which none is started
     #[arg(long, value_name = "TIME", default_value = "2m", requires = "instances", value_parser = humantime::parse_duration)]
     pub(crate) steady: Duration,
     /// Minimum time that a processor takes for a slice, for tests
