@@ -11,10 +11,10 @@ use queue_runtime::{
     Batch, Delivery, Disposition, Failure, ListenerBuilder, ListenerEventKind, Message, Received,
     RetryPolicy, batch,
 };
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::support::orders::{Order, order};
 use crate::support::{NEVER, count, poison, stop};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -11,11 +11,11 @@ use queue_runtime::receive::Settled;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{Delivery, Message, QueueService};
+use queue_tests::orders::Order;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::advance;
 
-use crate::support::orders::Order;
 use crate::support::remote::Remote;
 use crate::support::storage::Storage;
 use crate::support::{count, poison};

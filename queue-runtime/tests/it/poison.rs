@@ -11,11 +11,10 @@ use queue_runtime::error::Operation;
 use queue_runtime::receive::{Poisoned, Settled};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{Delivery, Disposition, ErrorKind, Failure, Message, QueueService, Received};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{Delivery, Disposition, ErrorKind, Failure, QueueService, Received};
+use queue_tests::orders::{NewerOrder, Order, order};
 use tokio::time::{Instant, advance};
 
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::{accepted, count, poison, stop};
 
@@ -367,21 +366,11 @@ async fn a_subject_from_elsewhere_is_no_key() {
     assert!(key.as_str().starts_with(r#"["order","#), "{key}");
 }
 
-mod newer {
-    use super::*;
-
-    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-    #[message(queue = "orders", kind = "order", version = 2)]
-    pub(super) struct Order {
-        pub(super) number: u64,
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
     let service = testing::service().await;
     service
-        .submit(newer::Order { number: 1 })
+        .submit(NewerOrder { number: 1 })
         .await
         .expect("submitted");
     let mut looks = 0;
@@ -406,7 +395,7 @@ async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
         .await
         .expect("redriven");
     let upgraded = service
-        .accept::<newer::Order>()
+        .accept::<NewerOrder>()
         .await
         .expect("no error")
         .expect("it survived");
@@ -419,7 +408,7 @@ async fn the_version_patience_of_an_accept_replaces_the_default() {
     // The default is 24 hours.
     for patience in [HOUR, 48 * HOUR] {
         let service = testing::service().await;
-        let submitted = service.submit(newer::Order { number: 1 }).await;
+        let submitted = service.submit(NewerOrder { number: 1 }).await;
         submitted.expect("submitted");
         let start = Instant::now();
         while count(&service, "orders").await > 0 {
@@ -442,7 +431,7 @@ async fn the_version_patience_of_a_listener_replaces_the_default() {
     const PATIENCE: Duration = Duration::from_secs(600);
     let service = testing::service().await;
     let start = Instant::now();
-    let submitted = service.submit(newer::Order { number: 1 }).await;
+    let submitted = service.submit(NewerOrder { number: 1 }).await;
     submitted.expect("submitted");
     let listener = service
         .listener(async |_: Received<Order>| ())

@@ -9,11 +9,11 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::policy::StorageLimit;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
 use queue_runtime::{ListenerEventKind, QueueService, Received};
+use queue_tests::orders::{Order, order};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::{NEVER, events, stop};
 

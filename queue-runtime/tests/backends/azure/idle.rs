@@ -7,9 +7,10 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::policy::StorageLimit;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{QueueService, Received};
+use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
-use crate::azure::throttled::{self, Order, SECOND, open, stub};
+use crate::azure::throttled::{self, SECOND, open, stub};
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
@@ -20,7 +21,7 @@ async fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
     let azure = Arc::new(open(&stub, &clock).await);
     let service = QueueService::with_backend(azure);
     let service = throttled::connect(service, &clock, StorageLimit::new()).await;
-    let listener = service.listener(async |_: Received<Order>| ());
+    let listener = service.listener(async |_: Received<ShopOrder>| ());
     let listener = listener.start().expect("starts");
     // The pauses have grown by then.
     sleep(120 * SECOND).await;

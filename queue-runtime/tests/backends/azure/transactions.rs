@@ -5,20 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::QueueService;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::policy::StorageRetry;
-use queue_runtime::{Message, QueueService};
-use serde::{Deserialize, Serialize};
+use queue_tests::orders::ShopOrder;
 
 use crate::azure::responder::{Reply, Responder, answer, with};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders")]
-struct Order {
-    number: u32,
-}
 
 /// The reply to each request: puts of messages find the service busy, and the second list fails.
 fn reply(request: &str, lists: &AtomicUsize) -> String {
@@ -51,9 +45,11 @@ fn each_request_counts_and_only_once() {
         let connected = service.storage_retry(StorageRetry::never()).connect().await;
         let service = connected.expect("connected");
         let policy = StorageRetry::default().with_max_tries(3);
-        let submit = service.submit(Order { number: 7 }).storage_retry(policy);
+        let submit = service
+            .submit(ShopOrder { number: 7 })
+            .storage_retry(policy);
         submit.await.expect_err("the service is busy");
-        let none = service.accept::<Order>().await.expect("an answer");
+        let none = service.accept::<ShopOrder>().await.expect("an answer");
         assert!(none.is_none());
         let orders = service.any_queue("orders").expect("a name");
         orders.create().await.expect("created");
@@ -64,7 +60,7 @@ fn each_request_counts_and_only_once() {
         service.queues().await.expect_err("the service fails");
         // Refused before it is sent: a week is the longest.
         let delay = Duration::from_secs(700_000);
-        let late = service.submit(Order { number: 7 }).delay(delay);
+        let late = service.submit(ShopOrder { number: 7 }).delay(delay);
         late.await.expect_err("refused");
 
         let read = service.meter();
@@ -91,7 +87,7 @@ fn what_finds_no_connection_does_not_count() {
         let service = QueueService::with_backend(Arc::new(backend));
         let connected = service.storage_retry(StorageRetry::never()).connect().await;
         let service = connected.expect("connected");
-        let submit = service.submit(Order { number: 7 });
+        let submit = service.submit(ShopOrder { number: 7 });
         submit.await.expect_err("nobody listens");
         service.queues().await.expect_err("nobody listens");
         let total = service.meter().total();

@@ -9,11 +9,11 @@ use queue_runtime::error::Operation;
 use queue_runtime::receive::{AcceptError, AcceptErrorKind, Messages, SettleErrorKind};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{Delivery, ErrorKind, Message, QueueName, QueueService};
+use queue_tests::orders::{Order, order};
 
 use serde::{Deserialize, Serialize};
 
 use crate::support::jobs::{Job, Mood};
-use crate::support::orders::{Order, order};
 use crate::support::{count, guarded, poison};
 
 const SECOND: Duration = Duration::from_secs(1);

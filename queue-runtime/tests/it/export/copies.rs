@@ -10,9 +10,9 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{AnyQueue, Delivery, ErrorKind, MessageId, QueueService, RequestId};
 use queue_tests::incompressible;
+use queue_tests::orders::{Order, order};
 use serde_json::{Value, json};
 
-use crate::support::orders::{Order, order};
 use crate::support::{accepted, count, memory};
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -9,9 +9,9 @@ use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{ErrorKind, Failure, ListenerHandle, QueueService, Received};
+use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
-use crate::observe::Order;
 use crate::observe::scrape::Scrape;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,7 +21,8 @@ const POISON: &str = r#"queue_poison_depth{messaging_destination_name="orders"}"
 
 /// Starts a listener that rejects orders.
 fn listen(service: &QueueService) -> ListenerHandle {
-    let listener = service.listener(async |_: Received<Order>| Err::<(), _>(Failure::reject("no")));
+    let listener =
+        service.listener(async |_: Received<ShopOrder>| Err::<(), _>(Failure::reject("no")));
     listener.start().expect("starts")
 }
 
@@ -30,7 +31,7 @@ async fn stop(listener: ListenerHandle) {
 }
 
 async fn submit(service: &QueueService, delay: Duration) {
-    let orders = (0..3).map(|number| Order { number });
+    let orders = (0..3).map(|number| ShopOrder { number });
     let submitted = service.submit_all(orders).delay(delay).await;
     submitted.expect("submitted");
 }

@@ -11,12 +11,6 @@ use queue_runtime::Message;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders", kind = "shop.order")]
-struct Order {
-    number: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "bills", kind = "shop.bill")]
 struct Bill {
     order: u32,

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::pausing::fixture::{LAG, Pair, REASON, listen, start, told};
 use crate::support::jobs::{Job, completed};
-use crate::support::shards::{Order, World};
+use crate::support::shards::{CustomerOrder, World};
 use crate::support::{NEVER, events, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -184,14 +184,14 @@ async fn every_kind_of_listener_obeys() {
 async fn a_queue_with_shards_is_paused_as_a_whole() {
     let world = World::new(2);
     let (worker, office) = (world.service(4).await, world.service(4).await);
-    let orders = office.queue::<Order>();
+    let orders = office.queue::<CustomerOrder>();
     orders.any().create().await.expect("created");
-    let listener = worker.listener(async |_: Received<Order>| ());
+    let listener = worker.listener(async |_: Received<CustomerOrder>| ());
     let listener = listener.start().expect("starts");
     sleep(MINUTE).await;
     let mark = orders.any().pause(REASON).await.expect("paused");
     let submit = |number| {
-        orders.submit(Order {
+        orders.submit(CustomerOrder {
             customer: number,
             number,
         })

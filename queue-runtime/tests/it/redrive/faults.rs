@@ -8,10 +8,10 @@ use queue_runtime::envelope::PoisonRecord;
 use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{ErrorKind, QueueService};
+use queue_tests::orders::{Order, order};
 use tokio::time::{Instant, sleep};
 
 use crate::support::count;
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::storage::Storage;
 

@@ -12,11 +12,11 @@ use queue_runtime::service::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::RAW_KIND;
 use queue_runtime::{AnyQueue, ErrorKind, QueueName, QueueService, Received};
+use queue_tests::orders::{Order, order};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::redrive::fixture::{poison, poison_event, storages};
 use crate::support::count;
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::storage::Storage;
 

@@ -14,7 +14,7 @@ use queue_runtime::{ErrorKind, MessageId, QueueName, QueueService, Received};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::support::shards::{Order, QUEUE, World};
+use crate::support::shards::{CustomerOrder, QUEUE, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -147,7 +147,7 @@ async fn a_new_service_is_unhealthy_as_long_as_a_shard_is_missing() {
     queue.create().await.expect("created");
     lose(&world, 1).await;
     let service = world.service(4).await;
-    let handler = async |_: Received<Order>| {};
+    let handler = async |_: Received<CustomerOrder>| {};
     service.listener(handler).start().expect("starts");
     // Longer than the longest pause of a shard that fails.
     sleep(60 * SECOND).await;

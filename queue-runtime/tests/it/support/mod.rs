@@ -4,7 +4,6 @@ pub(crate) mod accounts;
 pub(crate) mod flaky_results;
 pub(crate) mod jobs;
 pub(crate) mod log;
-pub(crate) mod orders;
 pub(crate) mod remote;
 pub(crate) mod shards;
 pub(crate) mod storage;

@@ -10,11 +10,11 @@ use queue_runtime::policy::StorageRetry;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{ErrorKind, Message, QueueName, QueueService, Received};
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::advance;
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{accepted, count};
 

@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
 use queue_runtime::{Delivery, QueueService};
+use queue_tests::orders::ShopOrder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde_json::json;
 
-use crate::support::{Order, Storage};
+use crate::support::Storage;
 
 /// The time in which a program that waits for nobody writes something or ends.
 const GUARD: Timespec = Timespec {
@@ -124,7 +125,7 @@ async fn a_message_that_was_received_since_the_question_stays() {
     let mut session = Session::start(&storage, "", &["delete-message", "orders", "a", "b"]);
     session.expect("[y/N]");
     let service: QueueService = storage.service().await;
-    let held: Option<Delivery<Order>> = service.accept().await.expect("no error");
+    let held: Option<Delivery<ShopOrder>> = service.accept().await.expect("no error");
     let held = held.expect("the first");
     session.answer("y");
     let (code, said) = session.end();
