@@ -12,3 +12,6 @@ mod written;
 pub use alone::is_alone;
 pub use random::incompressible;
 pub use written::Written;
+
+/// Tests count in it.
+pub const SECOND: std::time::Duration = std::time::Duration::from_secs(1);

@@ -11,13 +11,12 @@ use queue_runtime::{
     Batch, Delivery, Disposition, Failure, ListenerBuilder, ListenerEventKind, Message, Received,
     RetryPolicy, batch,
 };
+use queue_tests::SECOND;
 use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{NEVER, count, poison, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// The order that is bad for its batch.
 const BAD: u32 = 13;

@@ -13,6 +13,7 @@ use queue_runtime::{
     ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, QueueService,
     Received, blocking,
 };
+use queue_tests::SECOND;
 use queue_tests::is_alone;
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
@@ -22,8 +23,6 @@ use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{
     GUARD, NEVER, assert_few_threads, count, events, gate, guarded, poison, stop,
 };
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A handler timeout that idle dequeue tasks do not reach, well within the lease.
 const DAY: Duration = Duration::from_secs(24 * 3600);

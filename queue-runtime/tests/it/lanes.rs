@@ -6,6 +6,7 @@ use std::time::Duration;
 use queue_runtime::listener::{Lanes, LanesHandle, StartErrorKind};
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::{ListenerBuilder, Message, Received, StartError};
+use queue_tests::SECOND;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,6 @@ use tokio::time::sleep;
 
 use crate::support::NEVER;
 
-const SECOND: Duration = Duration::from_secs(1);
 const URGENT: &str = "orders";
 const BULK: &str = "orders-bulk";
 

@@ -12,6 +12,7 @@ use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{QueueService, Received, RetryPolicy};
+use queue_tests::SECOND;
 use queue_tests::is_alone;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -19,8 +20,6 @@ use tokio::time::sleep;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};
 use crate::support::{GUARD, count, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// The default policy without its jitter, so that receives can be counted exactly.
 #[derive(Debug)]

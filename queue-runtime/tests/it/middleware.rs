@@ -13,6 +13,7 @@ use queue_runtime::{
     Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, Received, RetryPolicy,
     batch, blocking,
 };
+use queue_tests::SECOND;
 use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
@@ -23,8 +24,6 @@ use tower::timeout::error::Elapsed;
 use tower::{Layer, Service, ServiceBuilder, service_fn};
 
 use crate::support::{NEVER, count, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "orders", kind = "note")]

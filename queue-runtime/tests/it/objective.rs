@@ -7,6 +7,7 @@ use std::time::Duration;
 use queue_runtime::policy::Objective;
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::{ListenerEvent, ListenerEventKind, ListenerHandle, Received};
+use queue_tests::SECOND;
 use queue_tests::orders::ShopOrder;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -14,7 +15,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::stop;
 
-const SECOND: Duration = Duration::from_secs(1);
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// How often the objective is judged.

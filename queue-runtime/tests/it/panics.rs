@@ -8,14 +8,13 @@ use queue_runtime::error::Operation;
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ListenerEventKind, Received, RetryPolicy};
+use queue_tests::SECOND;
 use tokio::time::{Instant, sleep};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{GUARD, NEVER, count, events, poison, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Panicking;

@@ -266,8 +266,6 @@ async fn a_put_back_past_the_expiry_is_poison() {
 /// that.
 #[tokio::test(start_paused = true)]
 async fn messages_moved_at_once_create_their_poison_queue_once() {
-    const SECOND: Duration = Duration::from_secs(1);
-
     let (_, faults) = testing::service_with_faults().await;
     let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())))
         .clock(Arc::new(TokioClock::new()))
@@ -286,7 +284,7 @@ async fn messages_moved_at_once_create_their_poison_queue_once() {
     };
     let before = calls();
     for operation in [Operation::CreateQueue, Operation::Put] {
-        faults.fail_every(operation, Fault::Delayed(SECOND));
+        faults.fail_every(operation, Fault::Delayed(Duration::from_secs(1)));
     }
     let reject = async |number: u32, order: Delivery<Order>| {
         tokio::time::sleep(number * Duration::from_millis(110)).await;

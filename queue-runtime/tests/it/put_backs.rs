@@ -14,11 +14,12 @@ use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, QueueService, Received, RetryPolicy, service::ExportedMessage,
 };
+use queue_tests::SECOND;
 use queue_tests::orders::{Order, order};
 use tokio::sync::Notify;
 use tokio::time::advance;
 
-use crate::support::accounts::{Accounts, Deposit, SECOND};
+use crate::support::accounts::{Accounts, Deposit};
 use crate::support::log::Log;
 use crate::support::{accepted, count, memory, poison, stop};
 

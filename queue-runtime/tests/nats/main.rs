@@ -20,8 +20,6 @@ static ORDERS: QueueName = QueueName::from_static("orders");
 /// Long enough for the slowest machine; only a lost notification meets it.
 const GUARD: Duration = Duration::from_secs(60);
 
-const SECOND: Duration = Duration::from_secs(1);
-
 fn start() -> NatsServer {
     NatsServer::start().unwrap_or_else(|error| panic!("{error}"))
 }
@@ -128,7 +126,7 @@ struct Hourly;
 
 impl IdlePolicy for Hourly {
     fn delay(&self, _: Idle) -> Duration {
-        3600 * SECOND
+        Duration::from_secs(3600)
     }
 }
 

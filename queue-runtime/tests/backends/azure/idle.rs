@@ -7,10 +7,11 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::policy::StorageLimit;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{QueueService, Received};
+use queue_tests::SECOND;
 use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
-use crate::azure::throttled::{self, SECOND, open, stub};
+use crate::azure::throttled::{self, open, stub};
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {

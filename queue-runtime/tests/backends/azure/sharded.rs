@@ -8,12 +8,13 @@ use queue_runtime::backend::Backend;
 use queue_runtime::clock::Clock;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{QueueName, QueueService, Received};
+use queue_tests::SECOND;
 use queue_tests::azure_stub::AzureStub;
 use queue_tests::orders::ShopOrder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::azure::throttled::{self, LIMIT, SECOND, open, stub};
+use crate::azure::throttled::{self, LIMIT, open, stub};
 
 async fn connect(stubs: &[AzureStub], shards: u32, clock: &Arc<dyn Clock>) -> QueueService {
     let mut accounts: Vec<Arc<dyn Backend>> = Vec::new();

@@ -8,12 +8,13 @@ use queue_runtime::error::Outcome;
 use queue_runtime::policy::{StorageLimit, StorageRetry};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueName, QueueService, Received};
+use queue_tests::SECOND;
 use queue_tests::azure_stub::AzureStub;
 use queue_tests::orders::ShopOrder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::azure::throttled::{self, ALLOWED, LIMIT, SECOND, open, stub};
+use crate::azure::throttled::{self, ALLOWED, LIMIT, open, stub};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 

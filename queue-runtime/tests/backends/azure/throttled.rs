@@ -22,7 +22,6 @@ use queue_tests::azure_stub::AzureStub;
 use queue_tests::orders::ShopOrder;
 use tokio::task::spawn_blocking;
 
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// The requests a second that the stub allows on a queue, and a setting below it.
 pub(crate) const ALLOWED: usize = 100;
 pub(crate) const LIMIT: StorageLimit = StorageLimit::new().per_queue(90);

@@ -1,17 +1,14 @@
-use std::time::Duration;
-
 use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{Disposition, Failure, ListenerHandle, QueueService, Received, RetryPolicy};
+use queue_tests::SECOND;
 use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
 use crate::observe::Bill;
 use crate::observe::scrape::Scrape;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 async fn handle(order: Received<ShopOrder>) -> Result<Disposition, Failure> {
     sleep(2 * SECOND).await;

@@ -6,6 +6,7 @@ use queue_runtime::error::Operation;
 use queue_runtime::listener::{DrainEnd, Route};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{Batch, ErrorKind, ListenerHandle, QueueService, Received, batch, blocking};
+use queue_tests::SECOND;
 use tokio::time::{sleep, timeout};
 
 use crate::pausing::fixture::{LAG, Pair, REASON, listen, start, told};
@@ -13,7 +14,6 @@ use crate::support::jobs::{Job, completed};
 use crate::support::shards::{CustomerOrder, World};
 use crate::support::{NEVER, events, stop};
 
-const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]

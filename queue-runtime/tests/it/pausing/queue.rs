@@ -12,13 +12,13 @@ use queue_runtime::policy::{ExponentialIdle, TaskRange};
 use queue_runtime::settings::{PAUSED, PAUSED_REASON, POISON_THRESHOLD, paused};
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueName, Result};
+use queue_tests::SECOND;
 use tokio::time::{Instant, sleep};
 
 use crate::pausing::fixture::{LAG, Pair, REASON, connect, listen, start, told};
 use crate::support::jobs::{Job, submit_jobs};
 use crate::support::{count, events, stop};
 
-const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn metadata(entries: &[(&str, &str)]) -> Metadata {

@@ -10,7 +10,6 @@ use queue_runtime::{Message, QueueService, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 

@@ -9,10 +9,11 @@ use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::recurring::{Missed, ScheduleError, ScheduleErrorKind, every};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{ErrorKind, QueueName, QueueService, testing};
+use queue_tests::SECOND;
 use tokio::time::sleep;
 
 use crate::schedules::fixture::{
-    HOUR, MINUTE, SECOND, Tick, at, connect, expected, memory, schedule, ticks, until,
+    HOUR, MINUTE, Tick, at, connect, expected, memory, schedule, ticks, until,
 };
 use crate::support::storage::Storage;
 

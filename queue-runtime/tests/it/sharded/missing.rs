@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage};
 use queue_runtime::error::RetryAdvice;
@@ -11,12 +10,11 @@ use queue_runtime::service::ConnectErrorKind;
 use queue_runtime::sharded::{ShardedBackend, Shards};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, MessageId, QueueName, QueueService, Received};
+use queue_tests::SECOND;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::support::shards::{CustomerOrder, QUEUE, World};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 async fn backend(world: &World) -> ShardedBackend {
     let accounts = world.accounts.iter().map(|account| {

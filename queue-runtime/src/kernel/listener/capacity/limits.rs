@@ -287,6 +287,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_greater_limit_pays_the_debt_first() {
+        use queue_tests::SECOND;
+
         let limit = Limit::new(4);
         assert_eq!(limit.acquire_available(4), 4);
         limit.set(|| 1);
@@ -300,8 +302,6 @@ mod tests {
         limit.set(|| 3);
         assert_eq!(limit.acquire_available(10), 3);
     }
-
-    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn each_second_of_throttling_halves_and_sixteen_without_restore() {

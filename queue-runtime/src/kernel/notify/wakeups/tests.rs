@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use queue_tests::SECOND;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
@@ -10,7 +11,6 @@ use crate::backend::MemoryBackend;
 use crate::testing::TokioClock;
 
 static ORDERS: QueueName = QueueName::from_static("orders");
-const SECOND: Duration = Duration::from_secs(1);
 const BATCH: u32 = 32;
 
 fn wakeups() -> (Wakeups, Notifiers) {

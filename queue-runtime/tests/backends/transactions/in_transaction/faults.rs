@@ -10,11 +10,12 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     Error, ErrorKind, Failure, ListenerEvent, ListenerEventKind, Received, in_transaction, prepare,
 };
+use queue_tests::SECOND;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::oneshot;
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, add, begin, notice};
-use crate::transactions::deposits::{SECOND, deposit, drain, next};
+use crate::transactions::deposits::{deposit, drain, next};
 
 /// Has time go on until the event is published.
 async fn next_in_time(
