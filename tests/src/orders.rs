@@ -1,6 +1,7 @@
-//! Orders of a shop, the message of most tests.
+//! What most tests send: orders of a shop, and text.
 
 use queue_derive::Message;
+use rand::distr::{Alphanumeric, SampleString as _};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -192,4 +193,10 @@ fn name(random: &mut StdRng) -> &'static str {
 fn text(random: &mut StdRng, words: usize) -> String {
     let words = (0..words).map(|_| WORDS[random.random_range(0..WORDS.len())]);
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns random text of this length, which compression makes shorter by no more than a quarter.
+#[must_use]
+pub fn incompressible(length: usize) -> String {
+    Alphanumeric.sample_string(&mut rand::rng(), length)
 }
