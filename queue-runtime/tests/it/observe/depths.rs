@@ -13,7 +13,7 @@ use queue_tests::SECOND;
 use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
-use crate::observe::scrape::Scrape;
+use crate::observe::fixture::Scrape;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DEPTH: &str = r#"queue_depth{messaging_destination_name="orders"}"#;

@@ -7,8 +7,7 @@ use queue_tests::SECOND;
 use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
-use crate::observe::Bill;
-use crate::observe::scrape::Scrape;
+use crate::observe::fixture::{Bill, Scrape};
 
 async fn handle(order: Received<ShopOrder>) -> Result<Disposition, Failure> {
     sleep(2 * SECOND).await;

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::observe::Bill;
+use crate::observe::fixture::Bill;
 
 const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
