@@ -139,6 +139,12 @@ async fn what_a_handler_returns_and_cannot_come_back_rejects_its_message_and_nam
     assert!(line.contains(PLACE), "{line}");
 }
 
+/// Whether work was not done again, since the result of the first time cannot be read.
+fn is_unreadable<T, E>(done: &Result<T, OnceError<T, E>>) -> bool {
+    let kind = done.as_ref().err().map(|error| &error.kind);
+    matches!(kind, Some(OnceErrorKind::Result(_)))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_result_that_would_not_be_read_is_returned_and_its_work_not_done_again() {
     let store = memory_results();
@@ -168,28 +174,10 @@ async fn a_result_that_would_not_be_read_is_returned_and_its_work_not_done_again
     for _ in 0..2 {
         let work = async { Err::<PricedOrder, _>("the work is done again".to_owned()) };
         let again = once(&store, "order", work).await;
-        assert!(
-            matches!(
-                again,
-                Err(OnceError {
-                    kind: OnceErrorKind::Result(_),
-                    ..
-                })
-            ),
-            "{again:?}"
-        );
+        assert!(is_unreadable(&again), "{again:?}");
         let work = async { Err::<f64, _>("the work is done again".to_owned()) };
         let again = once(&store, "float", work).await;
-        assert!(
-            matches!(
-                again,
-                Err(OnceError {
-                    kind: OnceErrorKind::Result(_),
-                    ..
-                })
-            ),
-            "{again:?}"
-        );
+        assert!(is_unreadable(&again), "{again:?}");
     }
 }
 

@@ -67,6 +67,12 @@ impl Apart {
         output.expect("it happens")
     }
 
+    /// Shuts the runtime of the listener down, and does not wait.
+    pub(crate) fn without_listener(self) -> (Runtime, QueueService) {
+        self.listener.shutdown_background();
+        (self.test, self.service)
+    }
+
     /// Lets a moment pass, so short that all who sleep wake long before a lease ends.
     pub(crate) fn pass_time(&self) {
         self.clock.advance(SECOND / 100);

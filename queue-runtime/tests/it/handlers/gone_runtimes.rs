@@ -27,13 +27,7 @@ fn a_runtime_that_is_gone_stops_the_listener_and_costs_no_attempt() {
     for _ in 0..3 {
         apart.within_guard(starts.recv()).expect("a handler runs");
     }
-    let Apart {
-        test,
-        listener: gone,
-        service,
-        ..
-    } = apart;
-    gone.shutdown_background();
+    let (test, service) = apart.without_listener();
     test.block_on(async {
         let found = events(&mut seen, 4, |_| true).await;
         let count =
@@ -105,13 +99,7 @@ fn a_settlement_goes_on_when_its_runtime_is_gone() {
     let listener = apart.service.listener(async |_: Received<Job>| ());
     let (listener, mut seen) = apart.start(listener);
     apart.within_guard(faults.until_injected(1, Operation::Delete));
-    let Apart {
-        test,
-        listener: gone,
-        service,
-        ..
-    } = apart;
-    gone.shutdown_background();
+    let (test, service) = apart.without_listener();
     test.block_on(async {
         events(&mut seen, 1, completed).await;
         assert_eq!(count(&service, "jobs").await, 0);
@@ -131,13 +119,7 @@ fn a_blocking_handler_whose_runtime_is_gone_settles_its_message() {
     }));
     let (listener, mut seen) = apart.start(listener);
     blocked.recv_timeout(GUARD).expect("the handler runs");
-    let Apart {
-        test,
-        listener: gone,
-        service,
-        ..
-    } = apart;
-    gone.shutdown_background();
+    let (test, service) = apart.without_listener();
     test.block_on(async {
         events(&mut seen, 1, |event| {
             matches!(event, ListenerEventKind::RuntimeGone)

@@ -19,6 +19,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 const DEPTH: &str = r#"queue_depth{messaging_destination_name="orders"}"#;
 const POISON: &str = r#"queue_poison_depth{messaging_destination_name="orders"}"#;
 
+async fn sampling_every(interval: Duration) -> QueueService {
+    let clock = Arc::new(TokioClock::new());
+    let memory = Arc::new(MemoryBackend::new(clock.clone()));
+    let service = QueueService::with_backend(memory)
+        .clock(clock)
+        .on_current_runtime();
+    let service = service.depth_metrics(interval).connect().await;
+    service.expect("connects")
+}
+
 /// Starts a listener that rejects orders.
 fn listen(service: &QueueService) -> ListenerHandle {
     let listener =
@@ -68,13 +78,7 @@ async fn the_depths_of_a_queue_and_its_poison_queue_are_sampled() {
 #[tokio::test(start_paused = true)]
 async fn one_listener_of_a_service_samples_for_all_of_a_queue() {
     let scrape = Scrape::start();
-    let clock = Arc::new(TokioClock::new());
-    let memory = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::with_backend(memory)
-        .clock(clock)
-        .on_current_runtime();
-    let service = service.depth_metrics(10 * MINUTE).connect();
-    let service = service.await.expect("connects");
+    let service = sampling_every(10 * MINUTE).await;
     let listeners = [listen(&service), listen(&service), listen(&service)];
     sleep(MINUTE).await;
     let before = service.meter();
@@ -101,13 +105,7 @@ async fn one_listener_of_a_service_samples_for_all_of_a_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_depth_that_is_not_sampled_is_no_metric() {
     let scrape = Scrape::start();
-    let clock = Arc::new(TokioClock::new());
-    let memory = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::with_backend(memory)
-        .clock(clock)
-        .on_current_runtime();
-    let service = service.depth_metrics(24 * 60 * MINUTE).connect();
-    let service = service.await.expect("connects");
+    let service = sampling_every(24 * 60 * MINUTE).await;
     let listener = listen(&service);
     submit(&service, 3600 * SECOND).await;
     assert_eq!(listener.depth().await.expect("read"), 3);

@@ -213,6 +213,16 @@ async fn one_task_receives_for_all_requests_and_only_while_one_waits() {
     assert_eq!(later, calls, "its task has ended");
 }
 
+/// Waits until a background task has deleted all reply queues.
+async fn until_deleted(service: &QueueService) {
+    let deleted = async {
+        while !reply_queues(service).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded(deleted).await.expect("in the background");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_reply_queue_is_deleted_when_asked_and_with_the_service() {
     let storage = shared();
@@ -225,12 +235,7 @@ async fn the_reply_queue_is_deleted_when_asked_and_with_the_service() {
     service.delete_reply_queue().await;
     ask(&service, 2).await.expect("a reply, on another queue");
     drop(service);
-    let deleted = async {
-        while !reply_queues(&other).await.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    guarded(deleted).await.expect("in the background");
+    until_deleted(&other).await;
     stop(listener).await;
 }
 
@@ -246,12 +251,7 @@ async fn the_background_thread_deletes_the_reply_queue_of_a_service_that_is_drop
     ask(&service, 1).await.expect("a reply");
     assert_eq!(reply_queues(&other).await.len(), 1);
     drop(service);
-    let deleted = async {
-        while !reply_queues(&other).await.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    guarded(deleted).await.expect("in the background");
+    until_deleted(&other).await;
     stop(listener).await;
 }
 
