@@ -8,9 +8,20 @@ pub mod orders;
 mod processes;
 mod written;
 
+use std::time::Duration;
+
 pub use orders::incompressible;
 pub use processes::{in_namespaces, is_alone, only_child};
 pub use written::Written;
 
 /// One second, of which tests count the times that they let pass.
-pub const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// One minute.
+pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// One hour.
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// One day.
+pub const DAY: Duration = Duration::from_secs(24 * 3600);

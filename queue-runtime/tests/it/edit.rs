@@ -1,7 +1,6 @@
 //! Payloads that are replaced on a queue, on memory and on SQLite.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_runtime::backend::{Backend, BackendExt, MemoryBackend, MessageState, NewMessage};
 use queue_runtime::clock::ManualClock;
@@ -10,10 +9,8 @@ use queue_runtime::send::UntypedMessage;
 use queue_runtime::service::Browsed;
 use queue_runtime::wire::{Body, JSON, Payload};
 use queue_runtime::{AnyQueue, Error, ErrorKind, MessageId, QueueService, RequestId};
-use queue_tests::incompressible;
 use queue_tests::orders::ShopOrder;
-
-const MINUTE: Duration = Duration::from_secs(60);
+use queue_tests::{MINUTE, incompressible};
 
 fn json(text: &str) -> Payload {
     Payload::Json(text.to_owned().into())

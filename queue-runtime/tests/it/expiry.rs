@@ -13,13 +13,11 @@ use queue_runtime::error::Operation;
 use queue_runtime::receive::{SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{Delivery, Failure, ListenerEventKind, QueueService, Received};
-use queue_tests::SECOND;
 use queue_tests::orders::{NewerOrder, Order, order};
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::Instant;
 
 use crate::support::{count, events, guarded, poison, stop};
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// A service whose wall clock differs from the storage's. Neither moves by itself.
 struct Apart {

@@ -11,6 +11,7 @@ use queue_runtime::receive::Settled;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{Delivery, Message, QueueService};
+use queue_tests::HOUR;
 use queue_tests::orders::Order;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,7 +22,6 @@ use crate::support::storage::Storage;
 use crate::support::{count, poison};
 
 const THRESHOLD: u32 = 5;
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Whether an event leaves room for the accounting of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -152,8 +152,9 @@ async fn ten_thousand_idle_queues_cost_what_their_policy_says_and_leave_nothing(
 
 #[tokio::test(start_paused = true)]
 async fn two_hundred_listeners_share_a_queue_fairly_and_poll_no_more_for_one_message() {
+    use queue_tests::MINUTE;
+
     const LISTENERS: usize = 200;
-    const MINUTE: Duration = Duration::from_secs(60);
 
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, 0).await;

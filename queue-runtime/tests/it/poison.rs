@@ -402,7 +402,8 @@ async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
 
 #[tokio::test(start_paused = true)]
 async fn the_version_patience_of_an_accept_replaces_the_default() {
-    const HOUR: Duration = Duration::from_secs(3600);
+    use queue_tests::HOUR;
+
     // The default is 24 hours.
     for patience in [HOUR, 48 * HOUR] {
         let service = testing::service().await;

@@ -14,16 +14,14 @@ use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, QueueService, Received, RetryPolicy, service::ExportedMessage,
 };
-use queue_tests::SECOND;
 use queue_tests::orders::{Order, order};
+use queue_tests::{DAY, SECOND};
 use tokio::sync::Notify;
 use tokio::time::advance;
 
 use crate::support::accounts::{Accounts, Deposit};
 use crate::support::log::Log;
 use crate::support::{accepted, count, memory, poison, stop};
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 const ACCOUNTS: u32 = 4;
 

@@ -9,14 +9,13 @@ use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{AnyQueue, Delivery, ErrorKind, MessageId, QueueService, RequestId};
-use queue_tests::incompressible;
 use queue_tests::orders::{Order, order};
+use queue_tests::{HOUR, incompressible};
 use serde_json::{Value, json};
 
 use crate::support::{accepted, count, memory};
 
 const LEASE: Duration = Duration::from_secs(30);
-const HOUR: Duration = Duration::from_secs(3600);
 
 async fn sqlite(folder: &tempfile::TempDir) -> QueueService {
     let path = folder.path().join("queues.db");

@@ -9,13 +9,12 @@ use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{ErrorKind, Failure, ListenerHandle, QueueService, Received};
-use queue_tests::SECOND;
 use queue_tests::orders::ShopOrder;
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::sleep;
 
 use crate::observe::fixture::Scrape;
 
-const MINUTE: Duration = Duration::from_secs(60);
 const DEPTH: &str = r#"queue_depth{messaging_destination_name="orders"}"#;
 const POISON: &str = r#"queue_poison_depth{messaging_destination_name="orders"}"#;
 

@@ -1,20 +1,16 @@
 //! Listeners of a queue that is paused for everybody: in outages, while they start or end, and of every kind.
 
-use std::time::Duration;
-
 use queue_runtime::error::Operation;
 use queue_runtime::listener::{DrainEnd, Route};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{Batch, ErrorKind, ListenerHandle, QueueService, Received, batch, blocking};
-use queue_tests::SECOND;
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::{sleep, timeout};
 
 use crate::pausing::fixture::{LAG, Pair, REASON, listen, start, told};
 use crate::support::jobs::{Job, completed};
 use crate::support::shards::{CustomerOrder, World};
 use crate::support::{NEVER, events, stop};
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn what_was_read_last_holds_while_the_metadata_cannot_be_read() {

@@ -17,9 +17,10 @@ use queue_runtime::wire::Body;
 use queue_runtime::{
     Error, ErrorKind, ListenerEventKind, ListenerHandle, QueueService, Received, Result,
 };
+use queue_tests::HOUR;
 
 use crate::payloads::life::{Life, Mortal};
-use crate::payloads::support::{Film, HOUR, accepted, film};
+use crate::payloads::support::{Film, accepted, film};
 
 /// A store that is unreachable while `is_down`, and answers no read while `hangs`.
 #[derive(Debug, Default)]

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use queue_runtime::backend::{Backend as _, MemoryBackend};
 use queue_runtime::payloads::MemoryPayloads;
 use queue_runtime::{Message, QueueName, QueueService};
+use queue_tests::{DAY, HOUR};
 use serde::{Deserialize, Serialize};
 
 use crate::payloads::life::Life;
-use crate::payloads::support::{
-    DAY, Film, HOUR, World, accepted, film, goes_through_all, long_film, objects,
-};
+use crate::payloads::support::{Film, World, accepted, film, goes_through_all, long_film, objects};
 
 const MIB: usize = 1024 * 1024;
 

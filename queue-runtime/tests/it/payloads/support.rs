@@ -8,7 +8,7 @@ use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
 use queue_runtime::policy::StorageRetry;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Delivery, Disposition, Message, QueueService, Received, RetryPolicy};
-use queue_tests::incompressible;
+use queue_tests::{DAY, HOUR, incompressible};
 use serde::{Deserialize, Serialize};
 
 use crate::payloads::life::{Life, Mortal, MortalStore};
@@ -194,6 +194,3 @@ pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> 
     let accepted = service.accept::<M>().wait(Duration::from_secs(60)).await;
     accepted.expect("received").expect("there is a message")
 }
-
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);

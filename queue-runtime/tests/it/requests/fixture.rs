@@ -9,6 +9,7 @@ use queue_runtime::testing::TokioClock;
 use queue_runtime::{
     Delivery, Disposition, ListenerHandle, Message, QueueName, QueueService, Received,
 };
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
@@ -29,7 +30,6 @@ pub(crate) struct Refusal {
 }
 
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// Answers with twice the number.
 pub(crate) fn answering(service: &QueueService) -> ListenerHandle {

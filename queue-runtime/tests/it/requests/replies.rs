@@ -14,12 +14,12 @@ use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, Message, QueueName, QueueService, Received, wire::Body,
 };
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::requests::fixture::{
-    Answer, LEASE, MINUTE, Question, Refusal, answering, ask, instance, question_for, reply_queues,
-    shared,
+    Answer, LEASE, Question, Refusal, answering, ask, instance, question_for, reply_queues, shared,
 };
 use crate::support::storage::Storage;
 use crate::support::{count, stop};

@@ -9,10 +9,11 @@ use queue_runtime::request::RequestErrorKind;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{Disposition, ErrorKind, QueueName, QueueService};
+use queue_tests::MINUTE;
 use tokio::time::{Instant, advance, sleep};
 
 use crate::requests::fixture::{
-    Answer, LEASE, MINUTE, Question, Refusal, answering, ask, instance, reply_queues, shared,
+    Answer, LEASE, Question, Refusal, answering, ask, instance, reply_queues, shared,
 };
 use crate::support::storage::Storage;
 use crate::support::{count, guarded, stop};

@@ -14,11 +14,12 @@ use queue_runtime::{
     Received,
     wire::{Body, Event},
 };
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::requests::fixture::{
-    Answer, MINUTE, Question, Refusal, ask, instance, question_for, reply_queues, shared,
+    Answer, Question, Refusal, ask, instance, question_for, reply_queues, shared,
 };
 use crate::support::storage::Storage;
 use crate::support::{count, stop};

@@ -14,6 +14,7 @@ use queue_runtime::service::redrive::RedriveOutcome;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::wire::encode;
 use queue_runtime::{Disposition, Message, MessageId, QueueName, QueueService, Submitted};
+use queue_tests::DAY;
 use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -22,7 +23,6 @@ use tokio::time::advance;
 use crate::support::storage::Storage;
 use crate::support::{accepted, count};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
 const ORDERS: QueueName = QueueName::from_static("orders");
 
 struct Place {
