@@ -1,6 +1,6 @@
 //! A listener tells when its promise of latency is broken, and when it is kept again.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ async fn a_handler_that_stops_breaks_it_within_twice_the_resolution() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_late_messages_break_it_while_others_go_on() {
-    let (service, slow) = (testing::service().await, Arc::new(AtomicU64::new(0)));
+    let (service, slow) = (testing::service().await, Arc::new(AtomicU32::new(0)));
     let share = Arc::clone(&slow);
     let handler = move |order: Received<ShopOrder>| {
         let is_slow = order.number < share.load(Ordering::Relaxed);

@@ -116,21 +116,21 @@ fn every_ignored_test_is_run_by_a_step() {
 #[test]
 fn an_ignored_test_that_no_step_runs_is_noticed() {
     const MANIFEST: &str = "[[test]]\nname = \"billing-kills\"\npath = \"tests/kills.rs\"\n";
-    fn lost<'a>(path: &str, source: &'a str) -> Vec<&'a str> {
-        super::tests::lost(MANIFEST, Path::new(path), source)
+    fn lost_at<'a>(path: &str, source: &'a str) -> Vec<&'a str> {
+        lost(MANIFEST, Path::new(path), source)
     }
     let slow = "#[test]\n#[ignore = \"slow\"]\nfn slow() {}\n#[test]\nfn other() {}\n";
     for path in ["tests/kills.rs", "tests/it/payloads/azurite.rs"] {
-        assert!(lost(path, slow).is_empty(), "{path}");
+        assert!(lost_at(path, slow).is_empty(), "{path}");
     }
     // A unit test, a test that the filter of a step leaves out, and one in a suite that runs without `--ignored`.
     for path in ["src/a.rs", "tests/it/main.rs", "tests/crash/main.rs"] {
-        assert_eq!(lost(path, slow), ["slow"], "{path}");
+        assert_eq!(lost_at(path, slow), ["slow"], "{path}");
     }
     let conditional = "    #[cfg_attr(windows, ignore)]\n    async fn other() {}\n";
-    assert_eq!(lost("tests/it/main.rs", conditional), ["other"]);
+    assert_eq!(lost_at("tests/it/main.rs", conditional), ["other"]);
     let role = "#[ignore = \"a process that the other test starts\"]\nfn role() {}\n";
-    assert_eq!(lost("tests/it/main.rs", role), ["role"]);
+    assert_eq!(lost_at("tests/it/main.rs", role), ["role"]);
     let started = format!("{role}#[test]\nfn test() {{ run(\"--ignored\") }}\n");
-    assert!(lost("tests/it/main.rs", &started).is_empty());
+    assert!(lost_at("tests/it/main.rs", &started).is_empty());
 }

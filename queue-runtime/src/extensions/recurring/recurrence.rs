@@ -210,8 +210,6 @@ pub(super) mod cron {
     }
 
     fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
-        use queue_tests::SECOND;
-
         let invalid = |problem: String| {
             Recurrence::invalid(InvalidRecurrence::Cron {
                 expression: expression.to_owned(),
@@ -231,6 +229,8 @@ pub(super) mod cron {
             None => invalid("it never occurs".to_owned()),
         }
     }
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     /// The seconds of a day.
     const DAY: i32 = 24 * 60 * 60;

@@ -19,7 +19,6 @@ use queue_runtime::policy::{StorageLimit, StorageRetry};
 use queue_runtime::service::ServiceBuilder;
 use queue_runtime::{MessageId, QueueName, QueueService, Result};
 use queue_tests::azure_stub::AzureStub;
-use queue_tests::orders::ShopOrder;
 use tokio::task::spawn_blocking;
 
 /// The requests a second that the stub allows on a queue, and a setting below it.

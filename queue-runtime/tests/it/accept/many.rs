@@ -14,17 +14,13 @@ use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 
 use crate::support::jobs::{Job, Mood};
-use crate::support::{count, guarded, poison};
+use crate::support::{count, guarded, numbers, poison};
 
 async fn with_orders(numbers: std::ops::Range<u32>) -> QueueService {
     let service = testing::service().await;
     let submitted = service.submit_all(numbers.map(order)).await;
     submitted.expect("submitted");
     service.into()
-}
-
-fn numbers(deliveries: &[Delivery<Order>]) -> Vec<u32> {
-    deliveries.iter().map(|one| one.number).collect()
 }
 
 #[tokio::test(start_paused = true)]

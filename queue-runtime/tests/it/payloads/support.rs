@@ -44,6 +44,15 @@ pub(crate) fn long_film(length: usize) -> Film {
     }
 }
 
+/// Submits, accepts and completes a film of this length.
+pub(crate) async fn goes_through(service: &QueueService, length: usize) {
+    let submitted = service.submit(long_film(length)).await;
+    submitted.expect("submitted");
+    let delivery = accepted::<Film>(service).await;
+    assert_eq!(delivery.frames.len(), length);
+    delivery.complete().await.expect("completed");
+}
+
 /// Goes through everything that a message goes through: a retry, the poison queue, a redrive, a follow-up, a request and
 /// its reply.
 pub(crate) async fn goes_through_all(service: &QueueService, length: usize) {

@@ -270,6 +270,8 @@ impl Throttling {
 
 #[cfg(test)]
 mod tests {
+    use queue_tests::SECOND;
+
     use super::*;
 
     #[tokio::test]
@@ -287,8 +289,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_greater_limit_pays_the_debt_first() {
-        use queue_tests::SECOND;
-
         let limit = Limit::new(4);
         assert_eq!(limit.acquire_available(4), 4);
         limit.set(|| 1);
