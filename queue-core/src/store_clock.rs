@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    const SECOND: i64 = 1_000_000;
+    const MICROS_A_SECOND: i64 = 1_000_000;
 
     fn of(clock: &ManualClock) -> StoreClock {
         StoreClock::new(Arc::new(clock.clone()))
@@ -189,7 +189,7 @@ mod tests {
             let start = store_clock.now();
             clock.advance(Duration::from_secs(10));
             clock.step_wall_clock(SignedDuration::from_hours(hours));
-            assert_eq!(store_clock.now(), start + 10 * SECOND, "{hours} h");
+            assert_eq!(store_clock.now(), start + 10 * MICROS_A_SECOND, "{hours} h");
         }
     }
 
@@ -244,13 +244,13 @@ mod tests {
             let anchor = behind.follow(recorded, latest).expect("another boot");
             assert_eq!(anchor.store_time, latest);
             clock.advance(Duration::from_secs(1));
-            assert_eq!(behind.now(), latest + SECOND);
+            assert_eq!(behind.now(), latest + MICROS_A_SECOND);
 
             clock.reboot();
             clock.step_wall_clock(SignedDuration::from_secs(60));
             let ahead = of(&clock);
             ahead.follow(recorded, latest).expect("another boot");
-            assert_eq!(ahead.now(), latest + 56 * SECOND);
+            assert_eq!(ahead.now(), latest + 56 * MICROS_A_SECOND);
         }
 
         #[test]
@@ -258,7 +258,7 @@ mod tests {
             let clock = ManualClock::new();
             let store_clock = of(&clock);
             let recorded = store_clock.follow(None, 0);
-            let latest = store_clock.now() + 3600 * SECOND;
+            let latest = store_clock.now() + 3600 * MICROS_A_SECOND;
             let restored = of(&clock);
             let anchor = restored.follow(recorded, latest).expect("a new anchor");
             assert_eq!(anchor.store_time, latest);
@@ -289,11 +289,11 @@ mod tests {
             let store_clock = StoreClock::new(Arc::new(Bootless(clock.clone())));
             let start = store_clock.now();
             clock.advance(Duration::from_secs(10));
-            assert_eq!(store_clock.follow(None, start + 9 * SECOND), None);
-            assert_eq!(store_clock.now(), start + 10 * SECOND);
-            assert_eq!(store_clock.follow(None, start + 12 * SECOND), None);
+            assert_eq!(store_clock.follow(None, start + 9 * MICROS_A_SECOND), None);
+            assert_eq!(store_clock.now(), start + 10 * MICROS_A_SECOND);
+            assert_eq!(store_clock.follow(None, start + 12 * MICROS_A_SECOND), None);
             clock.advance(Duration::from_secs(1));
-            assert_eq!(store_clock.now(), start + 13 * SECOND);
+            assert_eq!(store_clock.now(), start + 13 * MICROS_A_SECOND);
         }
     }
 }

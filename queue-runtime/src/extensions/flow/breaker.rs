@@ -311,9 +311,9 @@ impl Circuit {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use queue_tests::SECOND;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    use super::*;
 
     fn circuit() -> Circuit {
         Circuit::new(CircuitBreaker {
