@@ -83,19 +83,19 @@ struct Options {
     /// Writes the figures as JSON to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Shows what changed since an earlier run, of which this is the JSON.
+    /// Shows what changed since the run in this JSON file.
     #[arg(long)]
     compare: Option<PathBuf>,
     /// Writes tables and plots into `docs`.
     #[arg(long, conflicts_with = "quick")]
     write_docs: bool,
-    /// Measures nothing, and uses the figures of an earlier run, of which this is the JSON.
+    /// Measures nothing, and uses the figures of the run in this JSON file.
     #[arg(long, conflicts_with_all = ["engines", "quick", "json"])]
     from: Option<PathBuf>,
     /// Performs this work and ends. The benchmark of instructions runs itself so.
     #[arg(long, hide = true)]
     perform: Option<instructions::Counted>,
-    /// How many messages to perform it for.
+    /// The number of messages to perform the work for.
     #[arg(long, hide = true, default_value_t = 1)]
     messages: u32,
     /// Waits for messages at this URL and says when each is handled, as the other process of the benchmark of pick-ups.
@@ -128,13 +128,13 @@ enum Engine {
     Large,
     /// Handlers of one message and of a hundred, with a transaction each, on SQLite.
     Batches,
-    /// Messages of which those of one key are handled one at a time, by a listener and by locks, on SQLite.
+    /// Messages of one key handled one at a time, by a listener and by locks, on SQLite.
     Keys,
     /// Messages in packs and by themselves, on SQLite.
     Packs,
     /// Queues over shards and by themselves, on SQLite, and at the limits of queues of a stub of Azure.
     Shards,
-    /// Two processes and one, on one SQLite file.
+    /// Two processes, compared with one process, on one SQLite file.
     Processes,
     /// Consuming and counting with many waiting messages, and the bytes of each.
     Backlog,
@@ -151,7 +151,7 @@ enum Engine {
     Burst,
     /// The processor time, threads and memory of idle listeners, on SQLite.
     Idle,
-    /// Other queues, on SQLite and on local servers, and ours.
+    /// Queues of other projects, on SQLite and on local servers, and ours.
     Peers,
     /// Ours and the bare Azure SDK, on a minimal loopback server.
     Http,

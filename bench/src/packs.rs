@@ -19,7 +19,7 @@ const EACH: &str = "by themselves";
 
 #[derive(Debug, Clone, Serialize, Deserialize, Message)]
 #[message(kind = "bench.order", queue = "orders")]
-struct Order(orders::Order);
+struct PackedOrder(orders::DetailedOrder);
 
 /// The numbers of messages in one call of `submit_all`, and in all.
 const BATCHES: [(u32, u32); 2] = [(100, 20_000), (1_000, 100_000)];
@@ -34,7 +34,9 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
         eprintln!("packs, round {round}");
         for (batch, messages) in BATCHES {
             let messages = options.messages(messages, batch);
-            let all: Vec<Order> = orders::orders(messages, 7).map(Order).collect();
+            let all: Vec<PackedOrder> = orders::detailed_orders(messages, 7)
+                .map(PackedOrder)
+                .collect();
             for side in [PACKED, EACH] {
                 let path = dir.path().join(format!("{round}-{batch}-{side}"));
                 let rates = runtime.block_on(async {
@@ -54,7 +56,12 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     Ok(vec![table])
 }
 
-async fn submit(service: &QueueService, all: &[Order], batch: u32, packed: bool) -> Outcome<f64> {
+async fn submit(
+    service: &QueueService,
+    all: &[PackedOrder],
+    batch: u32,
+    packed: bool,
+) -> Outcome<f64> {
     let started = Instant::now();
     for orders in all.chunks(batch as usize) {
         let submission = service.submit_all(orders.to_vec());
@@ -72,7 +79,7 @@ async fn listen(service: &QueueService, messages: u32) -> Outcome<f64> {
     let finished = Arc::clone(&done);
     let started = Instant::now();
     let listener = service
-        .listener(move |_: Received<Order>| {
+        .listener(move |_: Received<PackedOrder>| {
             if left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 finished.notify_one();
             }

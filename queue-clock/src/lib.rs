@@ -1,6 +1,6 @@
 //! The clocks that storage engines and the runtime share: the system's, and one for tests that pause Tokio's time.
 //!
-//! They need Tokio's timer and the operating system, which `queue-core` does without.
+//! The clocks need Tokio's timer and the operating system, which `queue-core` does without.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

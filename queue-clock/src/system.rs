@@ -20,9 +20,9 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// | Windows | the performance counter ([`Instant`](std::time::Instant)), which counts sleep |
 /// | others | [`Instant`](std::time::Instant), which may stand still |
 ///
-/// On Linux and Android, it also knows the boot clock that all processes of the machine share. Sleeps use
-/// Tokio's timer, which stands still during a suspension. They look at the clock at least every
-/// five seconds, so that they end at most that late.
+/// On Linux and Android, the system's clock also knows the boot clock that all processes of the machine share. Sleeps
+/// use Tokio's timer, which stands still during a suspension. Sleeps look at the clock at least every five seconds, so
+/// that they end at most that late.
 ///
 /// ```
 /// use std::time::Duration;
@@ -228,8 +228,6 @@ mod tests {
 
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
-
     /// `/proc/uptime` counts suspensions, and shows hundredths of a second.
     #[test]
     #[cfg(target_os = "linux")]
@@ -244,7 +242,10 @@ mod tests {
         };
         let (before, now, after) = (uptime(), clock.monotonic(), uptime());
         assert!(now >= before, "{now:?} is before {before:?}");
-        assert!(now < after + SECOND / 100, "{now:?} is after {after:?}");
+        assert!(
+            now < after + Duration::from_millis(10),
+            "{now:?} is after {after:?}"
+        );
     }
 
     /// A clock that is an hour ahead from the second look on, as after a suspension.
@@ -261,7 +262,7 @@ mod tests {
         fn monotonic(&self) -> Duration {
             match self.looks.fetch_add(1, Ordering::Relaxed) {
                 0 => Duration::ZERO,
-                _ => 3600 * SECOND,
+                _ => Duration::from_secs(3600),
             }
         }
 
@@ -273,7 +274,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_sleep_ends_soon_after_a_suspension() {
         let started = tokio::time::Instant::now();
-        sleep_until(Suspended::default(), 1800 * SECOND, LONGEST_NAP).await;
+        sleep_until(Suspended::default(), Duration::from_secs(1800), LONGEST_NAP).await;
         assert_eq!(started.elapsed(), LONGEST_NAP);
     }
 

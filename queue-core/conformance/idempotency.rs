@@ -25,7 +25,7 @@ harness! {
     }
 }
 
-/// A store under test. Dropping it may remove it.
+/// A store under test. Dropping the opened store may remove its records.
 #[async_trait]
 pub trait OpenedResults: Send + Sync {
     /// The first client.
@@ -69,16 +69,16 @@ pub trait OpenedResults: Send + Sync {
 pub enum Listing {
     /// It can.
     Supported,
-    /// It cannot, as the default of these methods.
+    /// The store cannot list its records, as the default of these methods.
     Unsupported,
 }
 
 /// When a result is forgotten whose retention is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// At once: its work can begin anew.
+    /// The result is forgotten at once: its work can begin anew.
     Exact,
-    /// Some time later.
+    /// The result is forgotten some time after the retention is over.
     AtLeast,
 }
 

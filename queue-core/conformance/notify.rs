@@ -1,8 +1,8 @@
 //! The suite for [`Notifier`].
 //!
-//! A notification is a hint, so the suite publishes again until one has arrived, and takes several that were merged for
-//! one. The harness of a backend with a [notifier](crate::backend::Backend::notifier) serves here too, by
-//! [`OfBackend`](super::OfBackend).
+//! A notification is a hint, so the suite publishes again until one has arrived, and takes several notifications that
+//! were merged for one. The harness of a backend with a [notifier](crate::backend::Backend::notifier) serves here too,
+//! by [`OfBackend`](super::OfBackend).
 
 mod delivery;
 
@@ -44,7 +44,7 @@ pub trait Medium: Send + Sync {
         Arming::Never
     }
 
-    /// Waits for a moment. Called while something is on its way.
+    /// Waits for a moment. Called while a notification is on its way.
     async fn pause(&self) {}
 }
 
@@ -60,9 +60,9 @@ pub enum Delivery {
 /// Whether subscriptions are [armed](crate::notify::Subscription::is_armed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arming {
-    /// Never: others may put messages that nobody announces.
+    /// The notifier is never armed: others may put messages that nobody announces.
     Never,
-    /// As soon as the subscription is in force.
+    /// The notifier is armed as soon as the subscription is in force.
     Always,
 }
 

@@ -15,7 +15,7 @@ macro_rules! harness {
             fn block_on(&self, test: $crate::clock::BoxFuture<'_, ()>);
 
             /// Whether the storage or the machine stalled during the test, for so long that a failure proves nothing.
-            /// The suite then runs the test again in a new store, twice at most.
+            /// After a stall, the suite runs the test again in a new store, twice at most.
             fn stalled(&self) -> bool {
                 false
             }
@@ -25,12 +25,12 @@ macro_rules! harness {
     };
 }
 
-/// Generates for a list of tests the public functions, the table of them, and the macro that gives each a `#[test]`. A
-/// test that is not listed is dead code, which the compiler reports.
+/// Generates for a list of tests the public functions, the table of them, and the macro that makes each test a
+/// `#[test]`. A test that is not listed is dead code, which the compiler reports.
 ///
 /// The arguments before the list are the name of the macro, and the module of `conformance` in which the suite is. Each
-/// group of tests names its module, and the function that makes of the harness what a test of the group is given. If that
-/// returns `None`, there is nothing to test.
+/// group of tests names its module, and the function that makes of the harness what a test of the group is given. If
+/// the harness returns `None`, there is nothing to test.
 macro_rules! suite {
     ($dollar:tt $tests:ident $suite:ident $($module:ident from $open:path { $($name:ident)* })*) => {
         /// One test of the suite.

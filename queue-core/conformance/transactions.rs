@@ -1,9 +1,9 @@
 //! The suite for transactions of an application's own connection to the storage, in which it puts messages and completes
 //! others.
 //!
-//! The suite sees what the application sees: what is there before a transaction ends, and after. How one is opened, how
-//! messages are written in it and how it ends is known to the [`OpenedTransactions`] only, to which a transaction is a list of
-//! [`Step`]s and an [`End`].
+//! The suite sees what the application sees: what is there before a transaction ends, and after. How a transaction is
+//! opened, how messages are written in it and how it ends is known to the [`OpenedTransactions`] only, to which a
+//! transaction is a list of [`Step`]s and an [`End`].
 
 mod outcomes;
 mod writes;
@@ -42,7 +42,7 @@ pub trait OpenedTransactions: Send + Sync {
     async fn advance(&self, duration: Duration);
 
     /// Takes the steps in a transaction on a connection of the application's own, and ends it. Returns the answer to
-    /// each [`Step::Write`], after all of which the transaction goes on.
+    /// each [`Step::Write`]; the transaction goes on after each answer.
     async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Vec<PutReceipt>>>;
 
     /// Returns the application's rows that are committed, in any order.
@@ -95,11 +95,11 @@ struct Completing {
 /// How a transaction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The application commits it.
+    /// The application commits the transaction.
     Commit,
-    /// The application rolls it back.
+    /// The application rolls the transaction back.
     RollBack,
-    /// The application drops it, and its connection.
+    /// The application drops the transaction and its connection.
     Drop,
 }
 

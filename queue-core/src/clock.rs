@@ -28,16 +28,16 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// assert!(is_over(&clock, deadline));
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The wall-clock time. It can jump: use it for timestamps, never to measure an interval.
+    /// The wall-clock time. The wall clock can jump: use `now` for timestamps, never to measure an interval.
     fn now(&self) -> Timestamp;
 
-    /// The time since an arbitrary origin. It never goes backwards; leases are timed by it.
+    /// The time since an arbitrary origin. The monotonic clock never goes backwards; leases are timed by it.
     fn monotonic(&self) -> Duration;
 
     /// The time since the machine was started, on a clock that all its processes share. `None`, the
     /// default, if there is no such clock.
     ///
-    /// Processes that share a store, such as a file, compute the same store time from it, whatever their
+    /// Processes that share a store, such as a file, compute the same store time from the boot clock, whatever their
     /// wall clocks say.
     fn boot(&self) -> Option<BootTime> {
         None
@@ -63,7 +63,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 pub struct BootTime {
     /// The id of the boot: a number that identifies one start of one machine.
     pub boot: u128,
-    /// The time since then, including time asleep. The elapsed time is not affected by steps of the wall clock.
+    /// The time since the boot, including time asleep. The elapsed time is not affected by steps of the wall clock.
     pub elapsed: Duration,
 }
 

@@ -55,8 +55,8 @@ pub enum Disposition {
 
 /// The error of a failed attempt, and whether to retry.
 ///
-/// `?` converts any error into a failure that is retried according to the retry policy. Use
-/// [`Failure::retry_after`], [`Failure::reject`] or [`Failure::postpone`] for another outcome:
+/// `?` converts any error into a failure that is retried according to the retry policy. [`Failure::retry_after`],
+/// [`Failure::reject`] and [`Failure::postpone`] have other outcomes:
 ///
 /// ```
 /// use queue_core::Failure;
@@ -83,8 +83,8 @@ enum Advice {
 
 /// A value that a handler can return.
 ///
-/// `()` completes the message. `Ok` is converted like its value. `Err` is retried according to the retry
-/// policy, unless it is a [`Failure`] that requests otherwise.
+/// `()` completes the message. `Ok(value)` is converted like `value`. `Err` is retried according to the retry policy,
+/// unless it is a [`Failure`] that requests otherwise.
 ///
 /// ```
 /// use queue_core::{Disposition, IntoDisposition};
@@ -113,10 +113,10 @@ impl Disposition {
     /// Completes the message and sends `message` to the instance that waits for a reply to it, in one step if the
     /// backend is atomic.
     ///
-    /// The reply's id is derived from that of the request, so that a handler that runs again sends the same one; an
-    /// instance that waits takes the first. If nobody waits, because the message was submitted without a request for a
-    /// reply, or the instance that waited is gone, no reply is sent. Only the handler of the message itself can reply to
-    /// it, not those of its follow-ups.
+    /// The reply's id is derived from that of the request, so that a handler that runs again sends a reply with the
+    /// same id; an instance that waits takes the first reply. If nobody waits, because the message was submitted
+    /// without a request for a reply, or the instance that waited is gone, no reply is sent. Only the handler of the
+    /// message itself can reply to the message, not the handlers of its follow-ups.
     ///
     /// An instance that waits also learns if the message is completed without a reply, or moved to the poison queue.
     ///
@@ -163,9 +163,10 @@ impl Disposition {
     /// Puts the message back without counting the attempt, so that it is received again after `after`.
     ///
     /// Postpone work that cannot be done *yet*, such as a step whose earlier step has not ended. The number of
-    /// postponements is not limited, but after 32 of them a message is hidden for ever longer, up to a second, if `after` is
-    /// shorter. A delay beyond the storage's limit is kept: a message that is received before is put back again. A message that would expire meanwhile is moved to the poison queue. A bare
-    /// body has no room to record the postponement, so the receive counts for it.
+    /// postponements is not limited, but after 32 postponements a message is hidden for ever longer, up to a second, if
+    /// `after` is shorter. A delay beyond the storage's limit is kept: a message that is received before it is due is
+    /// put back again. A message that would expire within the delay is moved to the poison queue. A bare body has no
+    /// room to record the postponement, so the receive of a bare body counts as an attempt.
     ///
     /// ```
     /// use std::time::Duration;
@@ -186,12 +187,12 @@ impl Disposition {
         }
     }
 
-    /// Submits `message` together with the completion, to its type's queue; [`FollowUp::with_queue`] chooses another.
-    /// Has no effect on any other disposition.
+    /// Submits `message` together with the completion, to its type's queue; [`FollowUp::with_queue`] chooses another
+    /// queue. Has no effect on any other disposition.
     ///
-    /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a
-    /// retry would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or
-    /// not below its time to live. Nothing is submitted then.
+    /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a retry
+    /// would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or not below its
+    /// time to live. Without a completion, nothing is submitted.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }
@@ -225,7 +226,7 @@ impl Disposition {
     /// ```
     ///
     /// # Errors
-    /// [`DecodeError`] if one of them does not decode, or could not be encoded.
+    /// [`DecodeError`] if one of the follow-ups does not decode, or could not be encoded.
     pub fn follow_ups<M: Message>(&self) -> Result<Vec<M>, DecodeError> {
         let follow_ups = match self {
             Self::Complete(follow_ups) => follow_ups.as_slice(),

@@ -8,7 +8,7 @@
 //! | [`Packer::pack`] | bodies of several messages | the body of a pack of them |
 //! | [`Encoder::put_back`], [`poison_event`](Encoder::poison_event), [`restore`](Encoder::restore) | event | the same event with another record |
 //!
-//! Submissions, follow-ups, the poison queue, redrive and golden files all come through here.
+//! Submissions, follow-ups, the poison queue, redrive and golden files all use the encoder.
 
 mod storage;
 
@@ -155,8 +155,8 @@ impl Packer {
         Self { encoder, ratio: 16 }
     }
 
-    /// Packs the first of these encoded messages: as many as fit. Returns their number and the body of the pack, or `None` if
-    /// fewer than two fit. `envelope` is that of the pack, with the kind of its items.
+    /// Packs the first of these encoded messages: as many as fit. Returns the number of packed messages and the body of
+    /// the pack, or `None` if fewer than two fit. `envelope` is that of the pack, with the kind of its items.
     #[must_use]
     pub fn pack(&mut self, envelope: &Envelope, bodies: &[Bytes]) -> Option<(usize, Bytes)> {
         let limit = self.encoder.raw_limit().saturating_sub(ACCOUNTING_RESERVE);
@@ -218,8 +218,8 @@ impl Packer {
 }
 
 impl Encoder {
-    /// Returns the event of a pack with this attempt record and these deleted items, which take at most the space that is
-    /// reserved for attempt records. Returns `None` if there is no room for it.
+    /// Returns the event of a pack with this attempt record and these deleted items, which take at most the space that
+    /// is reserved for attempt records. Returns `None` if there is no room for the record.
     #[must_use]
     pub fn pack_with(
         self,
@@ -231,8 +231,8 @@ impl Encoder {
         (body.len() <= self.raw_limit()).then(|| self.stored(body))
     }
 
-    /// Returns the body of an item that becomes a message of its own. What its attempt record counts are
-    /// [earlier](AttemptRecord::earlier) attempts then, because the new message's dequeue count does not know them, and
+    /// Returns the body of an item that becomes a message of its own. The attempts that the item's record counts become
+    /// [earlier](AttemptRecord::earlier) attempts, because the new message's dequeue count does not know them, and
     /// `more` are added. A body that is not an event, or has no room for a record, stays as it is.
     #[must_use]
     pub fn unpacked(self, item: &Bytes, more: usize) -> Bytes {

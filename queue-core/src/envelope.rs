@@ -21,7 +21,7 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b1
 
 /// Everything that a message carries besides its payload.
 ///
-/// On the wire it is a CloudEvents 1.0 event; see [`wire`](crate::wire).
+/// On the wire, a message with its envelope is a CloudEvents 1.0 event; see [`wire`](crate::wire).
 ///
 /// ```
 /// use queue_core::{ClientId, Envelope, MessageId, RequestId};
@@ -54,7 +54,7 @@ pub struct Envelope {
     pub queue_uri: Option<String>,
     /// The payload's media type.
     pub content_type: Option<Cow<'static, str>>,
-    /// The queue that a reply goes to, if the sender waits for one. Written by the sender: check it with
+    /// The queue that a reply goes to, if the sender waits for one. Written by the sender: check the name with
     /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything there.
     pub reply_to: Option<String>,
     /// The message id of the request that this message is a reply to.
@@ -67,8 +67,8 @@ pub struct Envelope {
     pub unique_key: Option<String>,
     /// The attempts so far.
     pub attempts: AttemptRecord,
-    /// Why the message was moved to the poison queue, if it was. Trust it only on a poison queue: elsewhere, the sender
-    /// wrote it.
+    /// Why the message was moved to the poison queue, if it was. Trust the record only on a poison queue: elsewhere,
+    /// the sender wrote it.
     pub poison: Option<PoisonRecord>,
 }
 
@@ -94,8 +94,8 @@ pub struct AttemptRecord {
     pub forgiven: usize,
     /// The error of the last failure.
     pub last_error: Option<String>,
-    /// Whether this is the extra attempt that a message gets if earlier ones ended without a record, as when a process
-    /// is killed.
+    /// Whether this is the extra attempt that a message gets if earlier attempts ended without a record, as when a
+    /// process is killed.
     pub last_chance: bool,
     /// When a consumer first found the message's version too new.
     pub newer_since: Option<Timestamp>,
@@ -120,7 +120,7 @@ pub struct PoisonRecord {
     pub attempts: usize,
     /// When the message was put on its queue.
     pub first: Timestamp,
-    /// When it was moved to the poison queue.
+    /// When the message was moved to the poison queue.
     pub last: Timestamp,
     /// The queue that the message was moved from.
     pub queue: String,
@@ -182,8 +182,7 @@ macro_rules! id {
             /// Creates an id from text.
             ///
             /// # Errors
-            /// [`InvalidId`] if it is empty, longer than [`MAX_ID_BYTES`], or holds a control
-            /// character.
+            /// [`InvalidId`] if the text is empty, longer than [`MAX_ID_BYTES`], or holds a control character.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
                 let text = text.into();
                 match id_problem(&text) {

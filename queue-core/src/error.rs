@@ -14,9 +14,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The failure of a storage operation.
 ///
 /// Branch on [`kind`](Error::kind). [`retry`](Error::retry) tells whether a retry can succeed, and
-/// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The text is a sentence,
-/// and the cause is in `source()`. Neither ever contains a key, a signature or a pop receipt. `{:?}` writes both, as `?`
-/// in `main` does; `{:#?}` writes the fields. Clones share the cause.
+/// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The text is a
+/// sentence, and the cause is in `source()`. No error contains a key, a signature or a pop receipt. `{:?}` writes the
+/// text and its causes, as `?` in `main` does; `{:#?}` writes the fields. Clones share the cause.
 ///
 /// ```
 /// use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
@@ -247,7 +247,7 @@ impl Error {
         self
     }
 
-    /// Returns the error of a queue that is spread over several, for the failure of the one with this number.
+    /// Returns the error of a queue that is spread over shards, for the failure of the shard with this number.
     ///
     /// ```
     /// use queue_core::{Error, ErrorKind, Operation, QueueName};
@@ -315,7 +315,7 @@ impl Error {
         self.kind() == ErrorKind::Corrupt && self.retry() == RetryAdvice::Permanent
     }
 
-    /// Whether the receipt is stale or the message is gone, so that the caller no longer holds it. Proves neither after
+    /// Whether the receipt is stale or the message is gone, so that the caller no longer holds it. Proves nothing after
     /// an earlier delete or update by the same caller that went unanswered.
     #[must_use]
     pub fn is_lease_gone(&self) -> bool {

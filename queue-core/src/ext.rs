@@ -33,7 +33,7 @@ pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
 }
 
-/// Implements `Debug` for a type by those of its fields that are worth showing.
+/// Implements `Debug` for a type by the fields that are worth showing.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_fields {

@@ -78,8 +78,8 @@ impl IdempotencyKey {
         Self(subject.to_owned())
     }
 
-    /// Returns whether `subject` is the key of a message of this kind. Foreign events may use the attribute for
-    /// something else.
+    /// Returns whether `subject` is the key of a message of this kind. Foreign events may use the attribute `subject`
+    /// for something else.
     #[must_use]
     pub fn is_of_kind(subject: &str, kind: &str) -> bool {
         let kind = canonical(Value::from(kind));
@@ -110,14 +110,14 @@ impl fmt::Display for IdempotencyKey {
 }
 
 /// The largest result that is recorded, in bytes: 8 MiB, as much as the messages of one operation of a local storage.
-/// While a store writes one, others may have to wait.
+/// While a store writes a large result, other work may have to wait.
 pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 
 /// A store of the results of work, so that work that is requested several times is done once.
 ///
-/// A worker [begins](Self::begin) the work of a key, renews its claim while it works, and
-/// [finishes](Self::finish) it with a result. Whoever begins the same key meanwhile learns that it is in flight;
-/// later, until the result's retention is over, they get the result.
+/// A worker [begins](Self::begin) the work of a key, renews its claim while it works, and [finishes](Self::finish) it
+/// with a result. Whoever begins a key that is in flight learns so; later, until the result's retention is over, they
+/// get the result.
 ///
 /// ```text
 ///                 begin            finish
@@ -133,8 +133,8 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 /// - Of all that begin one key, at most one at a time holds its claim, as long as it renews the claim within the
 ///   lease.
 /// - At most one claim of a key is finished, and its result is what all later calls of `begin` return.
-/// - A claim that was taken over can never be finished: `finish` and `renew` return [`ClaimStatus::Lost`]. Until another
-///   takes it over, a claim whose lease has ended can be finished and renewed.
+/// - A claim that was taken over can never be finished: `finish` and `renew` return [`ClaimStatus::Lost`]. Until
+///   another owner takes the work over, a claim whose lease has ended can be finished and renewed.
 ///
 /// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the worker
 /// that has taken over. Only one of the two workers can record its result.
@@ -157,7 +157,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// Begins the work of a key for `owner`, with a lease of this length.
     ///
     /// # Errors
-    /// If the store is not available. Nothing is known about the key then, and the work must not be done.
+    /// If the store is not available. After an error nothing is known about the key, and the work must not be done.
     async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome>;
 
     /// Renews a claim: the lease of the claim begins anew.
@@ -166,7 +166,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
     async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus>;
 
-    /// Records the result of a claim, and keeps it for `retention`. The result is durable when this returns
+    /// Records the result of a claim, and keeps it for `retention`. The result is durable when `finish` returns
     /// [`ClaimStatus::Held`]. The framework records no more than [`MAX_RESULT`] bytes, in any store.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// that is finished or lost.
     ///
     /// # Errors
-    /// If the store is not available. The claim then ends with its lease.
+    /// If the store is not available. A claim that is not released ends with its lease.
     async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()>;
 
     /// Removes records that are no longer needed, above all results whose retention is over. One call does a bounded
@@ -197,8 +197,8 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// Changes nothing. A page holds up to `max` records, and never more than
     /// [`MAX_RECORDS`]; it may hold fewer, or none, and yet not be the last one.
     ///
-    /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one of
-    /// them. A record that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide the others.
+    /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one
+    /// page. A record that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide the others.
     ///
     /// A list may contain the storage's own records, such as those of schedules, beside the application's. The default
     /// implementation is for stores that cannot list.
@@ -216,9 +216,10 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
         Err(unsupported())
     }
 
-    /// Returns the record of a key with its value, or `None` if there is none, or its retention is over. Changes nothing.
+    /// Returns the record of a key with its value, or `None` if there is no record, or its retention is over. Changes
+    /// nothing.
     ///
-    /// The default is for stores that cannot do this.
+    /// The default is for stores that cannot look records up.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); if the store is not available.
@@ -228,17 +229,18 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Removes the record of a key, also one that is damaged. The work of the key is done again when it is requested
-    /// next, because nothing shows any more that it was done; under the key of a [swap](crate::backend::Swap), the next
-    /// one that expects no value succeeds.
+    /// next, because nothing shows any more that the work was done; under the key of a [swap](crate::backend::Swap),
+    /// the next swap that expects no value succeeds.
     ///
-    /// Work that is in flight is not forgotten while its lease lasts. After that, the record is removed, and the claim
-    /// is lost as if another had taken it over. To repeat a call is safe.
+    /// Work that is in flight is not forgotten while its lease lasts. Once the lease of the work has ended, the record
+    /// is removed, and the claim is lost as if another owner had taken the work over. To repeat a call is safe.
     ///
-    /// The default is for stores that cannot do this.
+    /// The default is for stores that cannot look records up.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput)
-    /// for a record of the storage's own that must stay; if the store is not available.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported);
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a record of the storage's own that must stay; an
+    /// error if the store is not available.
     async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
         let _ = key;
         Err(unsupported())
@@ -324,7 +326,8 @@ pub struct Owner(u64);
 pub struct Claim {
     /// The owner that began the work.
     pub owner: Owner,
-    /// A number that the store gave to the claim. Later claims of a key have greater ones, if the store numbers them.
+    /// A number that the store gave to the claim. Later claims of a key have greater generations, if the store numbers
+    /// claims.
     pub generation: u64,
 }
 
@@ -335,7 +338,7 @@ pub enum ClaimOutcome {
     Fresh(Claim),
     /// Another consumer has begun the work and has not finished it.
     InFlight {
-        /// When to ask again, unless the other finishes before: its lease ends then, if it is not renewed.
+        /// When to ask again: the lease of the other claim ends then, if it is not renewed.
         remaining: Duration,
     },
     /// The work is done, with this result.

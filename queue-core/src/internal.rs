@@ -37,25 +37,25 @@ pub trait SerdePayload: Sized {
     /// Serializes the value as JSON.
     ///
     /// # Errors
-    /// Those of the type's `Serialize`, and if the JSON could not be read as the same value.
+    /// The errors of the type's `Serialize`, and an error if the JSON could not be read as the same value.
     fn to_json(&self) -> serde_json::Result<Vec<u8>>;
 
     /// Deserializes a value from JSON.
     ///
     /// # Errors
-    /// Those of the type's `Deserialize`.
+    /// The errors of the type's `Deserialize`.
     fn from_json(json: &[u8]) -> serde_json::Result<Self>;
 
     /// Serializes the fields, one a line.
     ///
     /// # Errors
-    /// If one of them does not fit on a line.
+    /// If a field does not fit on a line.
     fn to_lines(&self) -> Result<Vec<u8>, LinesError>;
 
     /// Deserializes a value from its fields, one a line.
     ///
     /// # Errors
-    /// If they are not those of the type.
+    /// If the lines are not the fields of the type.
     fn from_lines(lines: &[u8]) -> Result<Self, LinesError>;
 }
 
@@ -188,7 +188,7 @@ fn holds_float(value: &Value) -> bool {
     }
 }
 
-/// Returns the error without what it quotes.
+/// Returns the error without the text that it quotes.
 #[must_use]
 pub fn json_error(error: &serde_json::Error) -> JsonError {
     JsonError::new(error)

@@ -16,8 +16,8 @@ const TRIES: usize = 3;
 
 /// A lock that one program at a time holds, on any storage: the only message of a queue, received by its holder.
 ///
-/// A lock must be [renewed](Self::renew): a program that was killed holds it no longer than for the time for which it
-/// was taken.
+/// A lock must be [renewed](Self::renew): a program that was killed holds its lock no longer than for the time for
+/// which it was taken.
 pub struct Lock {
     store: Arc<dyn Backend>,
     queue: QueueName,
@@ -31,8 +31,8 @@ impl Lock {
     /// Takes the lock of a queue, which exists and is used for nothing else, for this time.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if another program holds it; [`ErrorKind::InvalidInput`] if the queue has messages of others, which
-    /// are left there; those of the storage.
+    /// [`ErrorKind::Conflict`] if another program holds it; [`ErrorKind::InvalidInput`] if the queue has messages of
+    /// others, which are left there; the storage's errors.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock may be taken until its time is over.
@@ -86,8 +86,8 @@ impl Lock {
     /// Renews the lock: holds the lock for its full time from now on.
     ///
     /// # Errors
-    /// Those of the storage; [`ErrorKind::ReceiptMismatch`] and [`ErrorKind::MessageNotFound`] if it was lost, and
-    /// [`ErrorKind::Conflict`] if the answer took so long that it may be lost.
+    /// The storage's errors; [`ErrorKind::ReceiptMismatch`] and [`ErrorKind::MessageNotFound`] if the lock was lost,
+    /// and [`ErrorKind::Conflict`] if the answer took so long that the lock may be lost.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock may be lost: take it again.
@@ -107,7 +107,7 @@ impl Lock {
     /// Releases the lock.
     ///
     /// # Errors
-    /// Those of the storage. The lock is free when its time is over.
+    /// The storage's errors. The lock is free when its time is over.
     pub async fn release(self) -> Result<()> {
         let free = Duration::ZERO;
         self.store

@@ -18,9 +18,9 @@ pub use json::MAX_JSON_DEPTH;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
-/// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the
-/// payload as JSON with serde. A value that no reader of JSON reads, such as NaN, is refused, and the error names its field. Implement the trait by hand only to produce that JSON in another way, or
-/// for another payload format:
+/// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the payload as JSON with
+/// serde. A value that no reader of JSON reads, such as NaN, is refused, and the error names its field. Implement the
+/// trait by hand only to produce the JSON in another way, or for another payload format:
 ///
 /// ```
 /// use queue_core::{DecodeError, EncodeError, Message, MessageType};
@@ -62,7 +62,7 @@ pub trait Message: Sized + Send + 'static {
     #[doc(hidden)]
     const ENCODES_JSON: bool = false;
 
-    /// Returns the values of the key fields in order, or `None` if there are none.
+    /// Returns the values of the key fields in order, or `None` for a type without key fields.
     ///
     /// # Errors
     /// [`EncodeError`] if a key field is a float or cannot be encoded.
@@ -75,7 +75,7 @@ pub trait Message: Sized + Send + 'static {
     /// [`EncodeError`] if the payload cannot be serialized.
     fn encode(&self) -> Result<Vec<u8>, EncodeError>;
 
-    /// Decodes a payload that was written as `version`, upgrading it if it is older.
+    /// Decodes a payload that was written as `version`, upgrading a payload of an older version.
     ///
     /// # Errors
     /// [`DecodeError`], which distinguishes an unsupported version from an invalid payload.
@@ -88,8 +88,8 @@ pub trait Message: Sized + Send + 'static {
     }
 }
 
-/// A [`Message`] with key fields, which identify the work that it asks for. `#[derive(Message)]` implements it for
-/// types that mark some with `#[message(key)]`.
+/// A [`Message`] with key fields, which identify the work that it asks for. `#[derive(Message)]` implements the trait
+/// for types that mark fields with `#[message(key)]`.
 ///
 /// ```
 /// use queue_core::{EncodeError, KeyedMessage};
@@ -155,7 +155,7 @@ pub enum Wire {
     /// events.
     Bare,
     /// Text for programs that know no events, each part on a line of its own: the URI of the queue, the client id and
-    /// the request id, then the fields of the struct, in order. Such a type also accepts events, with JSON.
+    /// the request id, then the fields of the struct, in order. A type in lines also accepts events, with JSON.
     ///
     /// A value cannot contain what separates lines. The payload of a type that implements [`Message`] by hand is the
     /// lines of its fields.
@@ -163,8 +163,8 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Whether the body is an event, which has room for the message's ids, version, attempts and more. Other forms
-    /// belong to programs outside this framework: they are never rewritten, packed or compressed.
+    /// Whether the body is an event, which has room for the message's ids, version, attempts and more. Bare bodies and
+    /// lines belong to programs outside this framework: they are never rewritten, packed or compressed.
     #[must_use]
     pub const fn is_event(self) -> bool {
         matches!(self, Self::Event)
@@ -217,7 +217,7 @@ impl MessageType {
     /// Creates a type of version 1 whose messages are on `queue`.
     ///
     /// # Panics
-    /// If `kind` is empty or `queue` is not a queue name; in a `const`, that does not compile.
+    /// Panics if `kind` is empty or `queue` is not a queue name; in a `const`, that does not compile.
     #[must_use]
     #[track_caller]
     pub const fn new(kind: &'static str, queue: &'static str) -> Self {
@@ -242,7 +242,7 @@ impl MessageType {
     /// Sets other kinds that decode as this type.
     ///
     /// # Panics
-    /// If one is empty, or the type's own kind.
+    /// Panics if an alias is empty, or the type's own kind.
     #[must_use]
     #[track_caller]
     pub const fn with_aliases(mut self, aliases: &'static [&'static str]) -> Self {
@@ -262,7 +262,7 @@ impl MessageType {
     /// Sets the payload's version.
     ///
     /// # Panics
-    /// If it is 0 or higher than [`MAX_VERSION`](Self::MAX_VERSION).
+    /// Panics if the version is 0 or higher than [`MAX_VERSION`](Self::MAX_VERSION).
     #[must_use]
     #[track_caller]
     pub const fn with_version(mut self, version: u32) -> Self {
@@ -298,7 +298,7 @@ impl MessageType {
     /// Sets the number of attempts after which the message is poison.
     ///
     /// # Panics
-    /// If it is 0.
+    /// Panics if the threshold is 0.
     #[must_use]
     #[track_caller]
     pub const fn with_poison_threshold(mut self, attempts: usize) -> Self {
@@ -310,7 +310,7 @@ impl MessageType {
     /// Sets the poison queue.
     ///
     /// # Panics
-    /// If it is not a queue name, or the type's own queue.
+    /// Panics if the text is not a queue name, or is the type's own queue.
     #[must_use]
     #[track_caller]
     pub const fn with_poison_queue(mut self, queue: &'static str) -> Self {
@@ -352,7 +352,7 @@ impl MessageType {
         self.kind
     }
 
-    /// Other kinds that decode as this type.
+    /// Further kinds of messages that decode as this type.
     #[must_use]
     pub const fn aliases(&self) -> &'static [&'static str] {
         self.aliases

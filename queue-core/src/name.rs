@@ -159,7 +159,7 @@ impl QueueName {
     /// Checks that the queue can have a [poison queue](Self::poison), without naming it.
     ///
     /// # Errors
-    /// The same as of [`poison`](Self::poison).
+    /// The error of [`poison`](Self::poison).
     pub fn check_poison(&self) -> Result<(), InvalidName> {
         // The suffix breaks no other rule.
         match self.as_str().len() + POISON_SUFFIX.len() {
@@ -183,7 +183,7 @@ impl QueueName {
     }
 
     /// Returns whether this is the name of a reply queue: `queue-replies-` and 32 hexadecimal digits in lower case.
-    /// Replies go to such queues only, whatever a request asks for.
+    /// Replies go to reply queues only, whatever a request asks for.
     ///
     /// ```
     /// use queue_core::QueueName;

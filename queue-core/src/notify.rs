@@ -1,7 +1,7 @@
 //! Announcing messages to consumers that wait for them, so that they need not poll to find them soon.
 //!
-//! Notifications are hints. One may be lost, duplicated, late, or forged: consumers receive from the storage to
-//! learn what is there, poll at long intervals all the same, and limit what false notifications cost.
+//! Notifications are hints. A notification may be lost, duplicated, late, or forged: consumers receive from the storage
+//! to learn what is there, poll at long intervals all the same, and limit what false notifications cost.
 
 mod local;
 
@@ -37,7 +37,7 @@ pub struct Notification<'a> {
     pub queue: &'a QueueName,
     /// The number of messages.
     pub messages: usize,
-    /// The size of their bodies, in bytes. Zero if the sender does not know it.
+    /// The size of the messages' bodies, in bytes. Zero if the sender does not know the size.
     pub bytes: u64,
     /// How long after the notification the messages become visible. The delay is a duration because the clocks of
     /// publisher, storage and subscriber may differ.
@@ -76,13 +76,13 @@ impl<'a> Notification<'a> {
 /// Publishes and subscribes to [`Notification`]s.
 ///
 /// # Common contract
-/// - No method blocks or waits for a network, and none fails: a notification that cannot be delivered is lost.
-///   An implementation reports lasting trouble by [`Subscription::is_armed`] and a warning in the log.
-/// - What waits to be sent is bounded. Notifications of one queue may be merged into one.
+/// - No method of a notifier blocks, waits for a network or fails: a notification that cannot be delivered is lost. An
+///   implementation reports lasting trouble by [`Subscription::is_armed`] and a warning in the log.
+/// - The notifications that wait to be sent are bounded. Notifications of one queue may be merged into one.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
-    /// Announces messages. They are stored already, so that a woken consumer finds them.
+    /// Announces messages. The announced messages are stored already, so that a woken consumer finds them.
     ///
-    /// This is called for each submission, so it costs next to nothing if nobody subscribes.
+    /// `publish` is called for each submission, and costs next to nothing if nobody subscribes.
     fn publish(&self, notification: &Notification<'_>);
 
     /// Calls `subscriber` for notifications of this account and queue until the subscription is dropped.
@@ -98,17 +98,19 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
 pub trait Subscriber: Send + Sync + 'static {
     /// Handles a notification. Must not block.
     ///
-    /// Returns the number of messages that the consumers woken by this can receive at once: zero if none of them
-    /// was waiting. A notifier may leave out further subscribers of this process once all messages have a consumer.
+    /// Returns the number of messages that the consumers woken by the notification can receive at once: zero if no
+    /// consumer was waiting. A notifier may leave out further subscribers of this process once all messages have a
+    /// consumer.
     fn notified(&self, notification: &Notification<'_>) -> usize;
 }
 
-/// A subscription to the messages of a queue. Dropping it ends it.
+/// A subscription to the messages of a queue. Dropping a subscription ends it.
 pub trait Subscription: Send + Sync + 'static {
     /// Returns whether all puts of all programs that use the storage are announced to this subscriber now, except
     /// for single losses.
     ///
-    /// Only then may a consumer stop polling for a while. What was put before must be looked for once.
+    /// Only while the subscription is armed may a consumer stop polling for a while. The consumer must look once for
+    /// messages that were put before.
     fn is_armed(&self) -> bool;
 }
 
@@ -117,7 +119,7 @@ pub trait Subscription: Send + Sync + 'static {
 const MAX: usize = 256;
 
 /// The notifications that wait to be sent to other processes, merged by key: what has the same destination and becomes
-/// visible after the same time. Their number is bounded, as [`Notifier`] demands.
+/// visible after the same time. The number of pending notifications is bounded, as [`Notifier`] demands.
 #[derive(Debug)]
 pub struct Pending<K>(BTreeMap<K, Count>);
 
@@ -126,12 +128,12 @@ pub struct Pending<K>(BTreeMap<K, Count>);
 pub struct Count {
     /// The number of messages.
     pub messages: usize,
-    /// The size of their bodies, in bytes.
+    /// The size of the messages' bodies, in bytes.
     pub bytes: u64,
 }
 
 impl<K: Ord> Pending<K> {
-    /// Adds a notification; drops it if there are too many.
+    /// Adds a notification, or drops it if too many are pending.
     pub fn add(&mut self, key: K, notification: &Notification<'_>) {
         let visible = notification.visible_in.is_zero();
         let full = self.0.len() >= MAX << u32::from(visible);

@@ -12,31 +12,35 @@ use crate::error::Result;
 /// A store of objects with names, such as a container of blobs: payloads that do not fit their messages, and the marks by
 /// which they are collected.
 ///
-/// Objects are created whole, and never changed. What is created is there for every later call of any client.
+/// Objects are created whole, and never changed. An object that was created is there for every later call of any
+/// client.
 ///
 /// Names have up to 512 bytes: lower-case and upper-case ASCII letters, digits, `-`, `_` and `.`, in segments that `/`
-/// separates and that are neither empty, `.` nor `..`. None is another one's folder: with `a/b` there is no `a`.
+/// separates and that are neither empty, `.` nor `..`. No name is the folder of another name: with `a/b` there is no
+/// `a`.
 ///
 /// # Errors
 /// An [`Error`](crate::Error) with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
-/// [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out. A store never tries again. What
-/// keeps it from answering, such as a missing container or a refused credential, is an error, and never the answer that
-/// an object is not there. So is an answer that is not certainly the store's own, such as the page of a proxy.
+/// [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out. A store never tries again.
+/// What keeps a store from answering, such as a missing container or a refused credential, is an error, and never the
+/// answer that an object is not there. An answer that is not certainly the store's own, such as the page of a proxy, is
+/// an error too.
 ///
 /// # Repeated calls
-/// Every operation may be repeated after an error. A `create` that is repeated may find the object of the first.
+/// Every operation may be repeated after an error. A `create` that is repeated may find the object of the first call.
 ///
 /// # Cancel safety
 /// An operation whose future was dropped may still be carried out.
 #[async_trait]
 pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
-    /// Creates the place for objects, such as the container, if the place does not exist. It is called before the first
-    /// payload is stored, unless the place has been seen before: one that is gone then is an error of every operation.
-    /// A store without such a place does nothing, and one around another calls it there.
+    /// Creates the place for objects, such as the container, if the place does not exist. `prepare` is called before
+    /// the first payload is stored, unless the place has been seen before: a place that is gone then is an error of
+    /// every operation. A store without a place to create does nothing, and a store around another store calls
+    /// `prepare` of that store.
     async fn prepare(&self) -> Result<()>;
 
-    /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a part
-    /// of it. Never creates the place for objects.
+    /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a
+    /// part of an object. Never creates the place for objects.
     async fn create(&self, name: &str, data: Bytes) -> Result<Created>;
 
     /// Reads up to `max` bytes of an object from byte `from` on: fewer at its end only, none behind it. Returns `None` if
@@ -47,8 +51,8 @@ pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
     async fn delete(&self, name: &str) -> Result<()>;
 
     /// Lists objects whose names begin with `prefix`, which is empty or ends with `/`: the first page, or the one at
-    /// `from`. An object that is there all the while is on exactly one page, whatever is created and deleted meanwhile. A
-    /// page may be empty although another follows.
+    /// `from`. An object that is there all the while is on exactly one page, whatever is created and deleted meanwhile.
+    /// A page may be empty although another page follows.
     async fn list(&self, prefix: &str, from: Option<&str>) -> Result<ObjectPage>;
 
     /// Lists what is left of interrupted creations, which [`list`](Self::list) does not show and `delete` takes by the

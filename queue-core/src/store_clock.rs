@@ -1,7 +1,7 @@
 //! Store time: the clock of a storage engine that has no server with a clock of its own.
 //!
-//! All times that such an engine stores are microseconds since the Unix epoch, read from one [`StoreClock`] for each open
-//! store. An engine whose store several processes share also records an [`Anchor`], and
+//! All times that an engine without a clock stores are microseconds since the Unix epoch, read from one [`StoreClock`]
+//! for each open store. An engine whose store several processes share also records an [`Anchor`], and
 //! [follows](StoreClock::follow) the recorded one when it opens the store.
 
 use std::sync::{Arc, Mutex};
@@ -34,19 +34,20 @@ pub struct StoreClock {
     anchor: Mutex<Anchor>,
 }
 
-/// A store time, and the moment of the machine's clocks that belongs to the store time. All others follow from it.
+/// A store time, and the moment of the machine's clocks that belongs to the store time. All later store times follow
+/// from the anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The moment.
     pub moment: Moment,
-    /// The store time then, in microseconds since the Unix epoch.
+    /// The store time at the anchor's moment, in microseconds since the Unix epoch.
     pub store_time: i64,
 }
 
 /// A moment on the boot clock, or on this process's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// The boot. `None` on the monotonic clock, whose moments mean nothing to another process.
+    /// The boot. `None` on the monotonic clock, because its moments mean nothing to another process.
     pub boot: Option<u128>,
     /// The time since the clock's origin, in microseconds.
     pub elapsed: i64,
@@ -143,8 +144,8 @@ pub fn after(now: i64, duration: Duration) -> i64 {
         .min(Timestamp::MAX.as_microsecond())
 }
 
-/// Returns when a message that is put `now` becomes visible, and when it expires, if ever. That is later, also if rounding
-/// would make the two the same, so that the message can be received.
+/// Returns when a message that is put `now` becomes visible, and when it expires, if ever. A message expires later than
+/// it becomes visible, also if rounding would make the two times the same, so that the message can be received.
 #[must_use]
 pub fn lifespan(now: i64, message: &NewMessage) -> (i64, Option<i64>) {
     let visible_at = after(now, message.delay);
@@ -174,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    const SECOND: i64 = 1_000_000;
+    const MICROS_A_SECOND: i64 = 1_000_000;
 
     fn of(clock: &ManualClock) -> StoreClock {
         StoreClock::new(Arc::new(clock.clone()))
@@ -188,7 +189,7 @@ mod tests {
             let start = store_clock.now();
             clock.advance(Duration::from_secs(10));
             clock.step_wall_clock(SignedDuration::from_hours(hours));
-            assert_eq!(store_clock.now(), start + 10 * SECOND, "{hours} h");
+            assert_eq!(store_clock.now(), start + 10 * MICROS_A_SECOND, "{hours} h");
         }
     }
 
@@ -243,13 +244,13 @@ mod tests {
             let anchor = behind.follow(recorded, latest).expect("another boot");
             assert_eq!(anchor.store_time, latest);
             clock.advance(Duration::from_secs(1));
-            assert_eq!(behind.now(), latest + SECOND);
+            assert_eq!(behind.now(), latest + MICROS_A_SECOND);
 
             clock.reboot();
             clock.step_wall_clock(SignedDuration::from_secs(60));
             let ahead = of(&clock);
             ahead.follow(recorded, latest).expect("another boot");
-            assert_eq!(ahead.now(), latest + 56 * SECOND);
+            assert_eq!(ahead.now(), latest + 56 * MICROS_A_SECOND);
         }
 
         #[test]
@@ -257,7 +258,7 @@ mod tests {
             let clock = ManualClock::new();
             let store_clock = of(&clock);
             let recorded = store_clock.follow(None, 0);
-            let latest = store_clock.now() + 3600 * SECOND;
+            let latest = store_clock.now() + 3600 * MICROS_A_SECOND;
             let restored = of(&clock);
             let anchor = restored.follow(recorded, latest).expect("a new anchor");
             assert_eq!(anchor.store_time, latest);
@@ -288,11 +289,11 @@ mod tests {
             let store_clock = StoreClock::new(Arc::new(Bootless(clock.clone())));
             let start = store_clock.now();
             clock.advance(Duration::from_secs(10));
-            assert_eq!(store_clock.follow(None, start + 9 * SECOND), None);
-            assert_eq!(store_clock.now(), start + 10 * SECOND);
-            assert_eq!(store_clock.follow(None, start + 12 * SECOND), None);
+            assert_eq!(store_clock.follow(None, start + 9 * MICROS_A_SECOND), None);
+            assert_eq!(store_clock.now(), start + 10 * MICROS_A_SECOND);
+            assert_eq!(store_clock.follow(None, start + 12 * MICROS_A_SECOND), None);
             clock.advance(Duration::from_secs(1));
-            assert_eq!(store_clock.now(), start + 13 * SECOND);
+            assert_eq!(store_clock.now(), start + 13 * MICROS_A_SECOND);
         }
     }
 }

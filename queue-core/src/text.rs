@@ -18,7 +18,8 @@ pub fn canonical(mut value: Value) -> String {
     escape_json(&value.to_string())
 }
 
-/// Escapes the characters of JSON that CloudEvents forbids in attributes. Only strings hold such characters.
+/// Escapes the characters of JSON that CloudEvents forbids in attributes. In JSON, only strings hold characters that
+/// need an escape.
 #[must_use]
 pub fn escape_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
@@ -51,8 +52,8 @@ pub fn escape_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a text that names something begins or ends with what a mistake leaves there, or contains what nobody types: a
-/// carriage return of an environment file, a space, the quote of a shell that was none.
+/// Whether a name begins or ends with characters that a mistake leaves there, or contains characters that nobody types:
+/// a carriage return of an environment file, a space, a quote that no shell has removed.
 #[must_use]
 pub fn has_stray_ends(text: &str) -> bool {
     let is_stray = |c: char| {
@@ -126,7 +127,7 @@ fn escape_length(text: &str) -> usize {
     }
 }
 
-/// Returns the text as it is with at most `max` bytes, and as much of it as these hold otherwise, as `clip` cuts it.
+/// Returns the text as it is with at most `max` bytes, or its beginning if it is longer, as `clip` cuts it.
 #[must_use]
 pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
@@ -180,7 +181,7 @@ macro_rules! debug_as_text {
 }
 
 /// Implements `Display`, `Error` and `Debug` for an error whose text ends with that of its cause, which is in the named
-/// field. So its source is the source of the cause. Then its `outcome`, if it has one.
+/// field. The error's source is the source of its cause. The last argument is the error's `outcome`, if it has one.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! error_around {
@@ -246,7 +247,7 @@ pub const fn str_eq(left: &str, right: &str) -> bool {
 /// metadata, a URL, or on the command line.
 ///
 /// # Errors
-/// What is wrong with the text, which is named, and what is allowed.
+/// The error quotes the text, and says what is wrong with it and what is allowed.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|problem| {
         format!(

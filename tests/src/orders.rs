@@ -1,13 +1,58 @@
-//! Orders of a shop: about 1 KiB of JSON each, of names, numbers and addresses.
+//! What most tests send: orders of a shop, and text.
 
+use queue_derive::Message;
+use rand::distr::{Alphanumeric, SampleString as _};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
-/// An order. Its fields are what an order of a shop has.
+/// An order with a key.
+#[expect(missing_docs, reason = "their names say it")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "orders", kind = "order", crate = queue_core)]
+pub struct Order {
+    #[message(key)]
+    pub number: u32,
+    pub note: String,
+}
+
+/// Returns an order without a note.
+#[must_use]
+pub fn order(number: u32) -> Order {
+    Order {
+        number,
+        note: String::new(),
+    }
+}
+
+/// What a newer program sends as an [`Order`].
+#[expect(missing_docs, reason = "their names say it")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "orders", kind = "order", version = 2, crate = queue_core)]
+pub struct NewerOrder {
+    pub number: u64,
+}
+
+/// An order without a key.
+#[expect(missing_docs, reason = "their names say it")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "orders", kind = "shop.order", crate = queue_core)]
+pub struct ShopOrder {
+    pub number: u32,
+}
+
+/// An order whose message is its JSON, without an envelope.
+#[expect(missing_docs, reason = "their names say it")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "orders", kind = "order", wire = "bare", crate = queue_core)]
+pub struct BareOrder {
+    pub number: u32,
+}
+
+/// An order with what a shop wants to know: about 1 KiB of JSON, of names, numbers and addresses.
 #[expect(missing_docs, reason = "their names say it")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct DetailedOrder {
     pub number: u32,
     pub customer: u32,
     pub email: String,
@@ -20,7 +65,7 @@ pub struct Order {
     pub note: String,
 }
 
-/// A line of an order.
+/// A line of a [`DetailedOrder`].
 #[expect(missing_docs, reason = "their names say it")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
@@ -105,12 +150,12 @@ const WORDS: &[&str] = &[
 
 /// Returns so many orders, the same for the same seed. An order has about 1,025 bytes of JSON. How much it has to tell: of
 /// a thousand, each takes 178 bytes at Zstandard's highest level, and 241 at its lowest.
-pub fn orders(count: u32, seed: u64) -> impl Iterator<Item = Order> {
+pub fn detailed_orders(count: u32, seed: u64) -> impl Iterator<Item = DetailedOrder> {
     let mut random = StdRng::seed_from_u64(seed);
-    (0..count).map(move |number| order(number, &mut random))
+    (0..count).map(move |number| detailed_order(number, &mut random))
 }
 
-fn order(number: u32, random: &mut StdRng) -> Order {
+fn detailed_order(number: u32, random: &mut StdRng) -> DetailedOrder {
     let lines: Vec<Line> = (0..7)
         .map(|_| Line {
             article: random.random_range(10_000..99_999),
@@ -120,7 +165,7 @@ fn order(number: u32, random: &mut StdRng) -> Order {
         })
         .collect();
     let [first, last] = [name(random), name(random)];
-    Order {
+    DetailedOrder {
         number,
         customer: random.random_range(100_000..999_999),
         email: format!(
@@ -148,4 +193,10 @@ fn name(random: &mut StdRng) -> &'static str {
 fn text(random: &mut StdRng, words: usize) -> String {
     let words = (0..words).map(|_| WORDS[random.random_range(0..WORDS.len())]);
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns random text of this length, which compression makes shorter by no more than a quarter.
+#[must_use]
+pub fn incompressible(length: usize) -> String {
+    Alphanumeric.sample_string(&mut rand::rng(), length)
 }

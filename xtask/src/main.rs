@@ -58,7 +58,7 @@ enum Task {
     Check,
     /// Checks everything that CI checks, to the end.
     Test {
-        /// Only the steps whose names contain this, and what they need.
+        /// Runs only the steps whose names contain this text, and what they need.
         #[arg(default_value = "")]
         only: String,
     },

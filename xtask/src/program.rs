@@ -1,6 +1,8 @@
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 /// Returns whether a program is installed and runs.
@@ -42,10 +44,13 @@ pub(crate) struct Ended {
     pub(crate) worked: Duration,
 }
 
+/// How long a program that has ended may have left processes that write to its output.
+const LEFT_BEHIND: Duration = Duration::from_secs(30);
+
 /// Runs a command to its end, and measures it.
 ///
 /// # Errors
-/// If it does not start, or its output cannot be read.
+/// If it does not start, its output cannot be read, or a process that it started holds its output open after it.
 pub(crate) fn measure(mut command: Command, kept: Kept) -> io::Result<Ended> {
     let (mut reader, writer) = io::pipe()?;
     match kept {
@@ -56,11 +61,20 @@ pub(crate) fn measure(mut command: Command, kept: Kept) -> io::Result<Ended> {
     let mut child = command.spawn()?;
     // The pipe ends when nobody can write to it.
     drop(command);
-    let mut output = Vec::new();
-    reader.read_to_end(&mut output)?;
+    let (sender, output) = mpsc::channel();
+    thread::spawn(move || {
+        let mut output = Vec::new();
+        let read = reader.read_to_end(&mut output).map(|_| output);
+        // Nobody waits for it any more if a process has been left behind.
+        let _ = sender.send(read);
+    });
     let worked = processor_time(&child).unwrap_or_default();
+    let status = child.wait()?;
+    let output = output.recv_timeout(LEFT_BEHIND).map_err(|_| {
+        io::Error::other("a process that it started still runs and holds its output open")
+    })??;
     Ok(Ended {
-        status: child.wait()?,
+        status,
         output,
         worked,
     })

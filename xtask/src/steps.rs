@@ -56,7 +56,7 @@ pub(crate) const TEST: &[Step] = &[
     ),
     lint(
         "clippy: mosaic with its default features",
-        "--package mosaic",
+        "--package mosaic --all-targets",
     ),
     Step {
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
@@ -186,16 +186,4 @@ const fn waiting(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_steps_share_a_name() {
-        for steps in [CHECK, TEST] {
-            let mut names: Vec<_> = steps.iter().map(|step| step.name).collect();
-            names.sort_unstable();
-            names.dedup();
-            assert_eq!(names.len(), steps.len());
-        }
-    }
-}
+mod tests;

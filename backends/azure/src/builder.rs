@@ -62,8 +62,8 @@ impl AzureBuilder {
     /// of the timeout; an operation that fails to connect has certainly had no effect. Keep this below the visibility
     /// timeout.
     ///
-    /// After a timeout, the same operation gets twice as long the next time, up to eight times this, until an
-    /// answer comes within this time again. Receives, renewals and settlements also end before the lease does.
+    /// After a timeout, the same operation gets twice as long the next time, up to eight times the deadline, until an
+    /// answer comes within the deadline again. Receives, renewals and settlements also end before the lease does.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

@@ -69,9 +69,10 @@ mod objects {
     use super::is_of_service;
     use crate::failure::{ERROR_CODE, REQUEST_ID, ServiceError};
 
-    /// An HTTP connector for the crate `object_store`, by which a container of blobs is reached: it passes on only what is
-    /// certainly an answer of the storage service. The page of a captive portal, and the error of a proxy, are errors of the
-    /// request. Without it, `object_store` takes any 404 for a missing object, and any 409 for one that exists.
+    /// An HTTP connector for the crate `object_store`, by which a container of blobs is reached: it passes on only what
+    /// is certainly an answer of the storage service. The page of a captive portal, and the error of a proxy, are
+    /// errors of the request. Without `AzureAnswers`, `object_store` takes any 404 for a missing object, and any 409
+    /// for an object that exists.
     ///
     /// ```
     /// # #[derive(Debug)] struct ReqwestConnector;

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 /// bytes, and `visible_in_ms`. Everybody who may publish on the subject may wake consumers, and do nothing else.
 ///
 /// While the server is unreachable, consumers poll, and what is announced is merged or lost. The connection is
-/// established again in the background; then all consumers look for messages once.
+/// established again in the background; after that, all consumers look for messages once.
 ///
 /// ```no_run
 /// use std::sync::Arc;

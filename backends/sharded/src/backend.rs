@@ -28,7 +28,7 @@ use crate::transactions::ShardedTransactions;
 
 /// A backend whose queues are each spread over several queues, its shards, of one or several backends.
 ///
-/// [`Shards`](crate::Shards) connects it.
+/// [`Shards`](crate::Shards) connects the backend.
 pub struct ShardedBackend {
     pub(crate) accounts: Vec<Arc<dyn Backend>>,
     pub(crate) topology: Arc<Topology>,
@@ -75,7 +75,7 @@ impl ShardedBackend {
         self.topology.known().active
     }
 
-    /// Why shards of a queue are not received from: the last error of each that has not answered since.
+    /// The errors of shards that are not received from: the last error of each shard that has not answered since.
     #[must_use]
     pub fn failing(&self, queue: &QueueName) -> Vec<Error> {
         self.rounds.failing(queue)

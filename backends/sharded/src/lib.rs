@@ -16,25 +16,27 @@
 //! # }
 //! ```
 //!
-//! A message's key, the `#[message(key)]` fields of its type, decides on which shard it is put; messages without one are put
-//! on the shards in turn. What does not hold across shards:
+//! A message's key, the `#[message(key)]` fields of its type, decides on which shard it is put; messages without a key
+//! are put on the shards in turn. What does not hold across shards:
 //!
 //! - **Order.** Each shard hands out its messages as its storage does.
-//! - **One step.** Several operations are atomic only if all shards are on one storage. Otherwise those are that are on one
-//!   of the storages, and the others follow in order.
+//! - **One step.** Several operations are atomic only if all shards are on one storage. With several storages, the
+//!   operations on one of the storages are one step, and the others follow in order.
 //! - **Names.** A queue `orders` is the queues `orders-s0`, `orders-s1` and so on, so its name can have four or five characters
 //!   less.
-//! - **Records.** Metadata, results, unique keys and schedules are kept on the first storage. While that cannot be reached,
-//!   messages are put and received, for two minutes.
+//! - **Records.** Metadata, results, unique keys and schedules are kept on the first storage. While the first storage
+//!   cannot be reached, messages are put and received, for two minutes.
 //! - **Transactions** of the application's own, unique keys and attachments of messages only if all shards are on one storage
 //!   that has them. The statement by which other drivers put messages is not for shards.
 //!
-//! A queue is empty if all its shards have said so. One that is throttled, cannot be reached, or has not answered for half
-//! the visibility timeout (at least 10 s) holds up no other: it is left out until a growing pause of up to 30 s is over. Its
-//! error, which names it, is returned once, when the others have no message.
+//! A queue is empty if all its shards have said so. A shard that is throttled, cannot be reached, or has not answered
+//! for half the visibility timeout (at least 10 s) holds up no other shard: it is left out until a growing pause of up
+//! to 30 s is over. The error of a shard that is left out, which names the shard, is returned once, when the other
+//! shards have no message.
 //!
-//! A shard that is missing, although messages are put on it, is an error of each operation that needs it, which names it, and
-//! [`ShardedBackend::failing`] tells it between receives. A resize to the same number creates it; deleting the queue gives it up.
+//! A shard that is missing, although messages are put on it, is an error of each operation that needs the shard. The
+//! error names the shard, and [`ShardedBackend::failing`] tells it between receives. A resize to the same number
+//! creates a missing shard; deleting the queue gives it up.
 //!
 //! | module | contents |
 //! |---|---|

@@ -16,7 +16,7 @@ use crate::topology::{NAME, TRUSTED, Topology};
 
 /// Connects a [`ShardedBackend`].
 ///
-/// All programs name the same accounts in the same order; one may name more after them, which a
+/// All programs name the same accounts in the same order; a program may name more accounts after them, which a
 /// [resize](ShardedBackend::resize) uses.
 #[derive(Debug)]
 #[must_use = "shards do nothing until they are connected"]
@@ -29,8 +29,8 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Spreads each queue over so many shards in total, on these accounts in turn. The number is that of the first program
-    /// that connects: later, only a [resize](ShardedBackend::resize) changes it.
+    /// Spreads each queue over so many shards in total, on these accounts in turn. The number of shards is that of the
+    /// first program that connects: later, only a [resize](ShardedBackend::resize) changes it.
     pub fn new(accounts: Vec<Arc<dyn Backend>>, number: u32, clock: Arc<dyn Clock>) -> Self {
         Self {
             accounts,
@@ -54,12 +54,12 @@ impl Shards {
         self
     }
 
-    /// Checks the record of the shards before missing accounts are created. `accounts` are in their order, `None` for
-    /// an account that does not exist yet, such as a file.
+    /// Checks the record of the shards before missing accounts are created. `accounts` are in the order in which
+    /// programs name them, `None` for an account that does not exist yet, such as a file.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if one is missing that has shards, or the one that keeps which shards there are, and if the
-    /// accounts are others; those of the storage.
+    /// [`ErrorKind::InvalidInput`] if an account is missing that has shards or records which shards there are, and if
+    /// the shards are on other accounts; the storage's errors.
     pub async fn check(accounts: &[Option<Arc<dyn Backend>>]) -> Result<()> {
         let found: Vec<_> = accounts.iter().map(Option::as_ref).collect();
         Topology::check(&found, &NAME).await.map(drop)
@@ -68,8 +68,8 @@ impl Shards {
     /// Connects the shards: reads the recorded number of shards, or records it if no program has done so before.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] without an account, for a number outside 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), and if
-    /// the shards are on other accounts, which the error names; those of the first account's storage.
+    /// [`ErrorKind::InvalidInput`] without an account, for a number outside 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), and
+    /// if the shards are on other accounts, which the error names; the errors of the first account's storage.
     pub async fn connect(self) -> Result<ShardedBackend> {
         check_number(self.number)?;
         if self.accounts.is_empty() {
@@ -130,15 +130,15 @@ impl ShardedBackend {
     /// Changes the number of shards, of all queues, while programs use them. Shards that are no longer in use stay, and are
     /// received from: [`retired`](Self::retired) tells when they can be deleted.
     ///
-    /// A resize to the same number creates missing shards. If it fails half way, it can be called again.
+    /// A resize to the same number creates missing shards. A resize that fails half way can be called again.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a number outside 1 to [`MAX_SHARDS`]; [`ErrorKind::Conflict`] while another program
-    /// does this; those of the storage.
+    /// [`ErrorKind::InvalidInput`] for a number outside 1 to [`MAX_SHARDS`]; [`ErrorKind::Conflict`] while another
+    /// program resizes; the storage's errors.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the number may have been changed, and another program can do this only
-    /// half a minute later.
+    /// If the future is dropped before it completes, the number may have been changed, and another program can resize
+    /// only half a minute later.
     pub async fn resize(&self, shards: u32) -> Result<Resized> {
         check_number(shards)?;
         let queue = self.topology.queue();
@@ -175,13 +175,13 @@ impl ShardedBackend {
         Ok(())
     }
 
-    /// Watches the shards that are no longer in use, for a little longer than programs may still put messages on them, which
-    /// is two minutes. Returns at once if there are none.
+    /// Watches the shards that are no longer in use, for a little longer than programs may still put messages on them,
+    /// which is two minutes. Returns at once if no shard is retired.
     ///
-    /// Nobody deletes them but you: `is_drained` says which can be.
+    /// Nobody but you deletes retired shards: `is_drained` says which can be deleted.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The storage's errors.
     ///
     /// # Cancel safety
     /// Cancel safe.

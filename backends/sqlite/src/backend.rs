@@ -61,9 +61,9 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// ```
 ///
 /// # Durability
-/// An operation completes after its commit. With [`Synchronous::Full`](crate::Synchronous), the default,
-/// it then survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so throughput grows with the
-/// number of tasks.
+/// An operation completes after its commit. With [`Synchronous::Full`](crate::Synchronous), the default, a completed
+/// operation survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so
+/// throughput grows with the number of tasks.
 ///
 /// # Atomicity
 /// Every operation is atomic, including [`apply`](Backend::apply). If the commit itself fails, the
@@ -75,9 +75,9 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// the wall clock neither ends nor prolongs a lease. In a new boot, store time starts at the wall clock, but
 /// not before the time recorded in the file, which lags by up to one second.
 ///
-/// Without a boot clock (the system's clock has one on Linux and Android), each process starts at its wall
-/// clock and then follows its monotonic clock. Processes then disagree about a lease by the amount by which
-/// the wall clock was stepped between their starts.
+/// Without a boot clock (the system's clock has one on Linux and Android), each process starts at its wall clock and
+/// then follows its monotonic clock. Without a boot clock, processes disagree about a lease by the amount by which the
+/// wall clock was stepped between their starts.
 ///
 /// # Several processes
 /// Any number of processes on one machine may use the file, but not over a network file system, and by one path only:

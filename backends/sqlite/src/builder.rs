@@ -47,7 +47,7 @@ impl SqliteBackend {
     /// Opens a file with the default settings.
     ///
     /// # Errors
-    /// Those of [`SqliteBuilder::open`].
+    /// The errors of [`SqliteBuilder::open`].
     pub async fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
         Self::builder(path, clock).open().await
     }
@@ -84,8 +84,8 @@ impl SqliteBuilder {
     }
 
     /// Sets how long an operation waits while other processes write; 5 s by default. After the timeout, the operation
-    /// fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep this below the
-    /// visibility timeout.
+    /// fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep the busy timeout
+    /// below the visibility timeout.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.settings.busy_timeout = timeout;
         self
@@ -96,9 +96,9 @@ impl SqliteBuilder {
     /// While less is free, messages can be received and settled, but a put fails with
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), and can be retried. An operation that removes a message
     /// and puts several, such as a completion with follow-ups, fails while less than half of this space is free; an
-    /// operation that puts as many messages as it removes never does. Zero turns this off: once the disk is full,
-    /// messages may be neither received nor settled before there is space again. On systems other than Unix, it has no
-    /// effect.
+    /// operation that puts as many messages as it removes never does. Zero keeps no space free: once the disk is full,
+    /// messages may be neither received nor settled before there is space again. On systems other than Unix, the
+    /// minimum has no effect.
     ///
     /// # Examples
     /// ```
@@ -122,11 +122,11 @@ impl SqliteBuilder {
     }
 
     /// Adopts the database of another application, usually this program's own: the queues are kept in it, beside its
-    /// tables. Otherwise, such a file is refused.
+    /// tables. Without `adopt`, the database of another application is refused.
     ///
     /// Everything that is created has a name that begins with `queue_`; the application's tables, `user_version` and
-    /// `application_id` stay as they are. The file is switched to WAL mode. Once it was adopted, it can be opened without
-    /// this. There is no difference for a file that is missing or empty.
+    /// `application_id` stay as they are. The file is switched to WAL mode. Once the file was adopted, it can be opened
+    /// without `adopt`. There is no difference for a file that is missing or empty.
     ///
     /// # Examples
     /// ```
@@ -164,7 +164,7 @@ impl SqliteBuilder {
     }
 
     /// Sets the longest delay of a message; 7 days by default, as on Azure, and at most ten years. Messages that are
-    /// inserted into `queue_outbox` are delayed by up to 7 days, whatever this is.
+    /// inserted into `queue_outbox` are delayed by up to 7 days, whatever the maximum is.
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.capabilities.max_delay = delay;
         self
@@ -176,7 +176,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Opens the file. Creates it if it does not exist, and migrates it if its schema is older.
+    /// Opens the file. A file that does not exist is created, and a file with an older schema is migrated.
     ///
     /// # Errors
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if the directory is missing, the
@@ -224,8 +224,8 @@ impl SqliteBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if it names no file, the path begins or ends with white space or a quote or has a control
-    /// character, or an option is unknown.
+    /// [`ErrorKind::InvalidInput`] if the URL names no file, the path begins or ends with white space or a quote or has
+    /// a control character, or an option is unknown.
     pub fn from_url(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
         let refused = |problem: String| {
             Error::new(ErrorKind::InvalidInput, Operation::Open)

@@ -322,8 +322,9 @@ pub fn check(backend: &dyn Backend, connection: &mut Connection) -> queue_core::
     checked.map_err(|failure| failure.into_error(Operation::Open, None, &engine.settings.path))
 }
 
-/// Tells the transaction that was begun from all that follow it on its connection: by a row that no other one sees. SQLite ends
-/// a transaction by itself after some errors, and what is written then, in a savepoint for example, is another one.
+/// Tells the transaction that was begun from all that follow it on its connection: by a row that no other transaction
+/// sees. SQLite ends a transaction by itself after some errors, and what is written after that, in a savepoint for
+/// example, is another transaction.
 #[derive(Debug)]
 pub struct Mark(Token);
 
@@ -331,7 +332,7 @@ impl Mark {
     /// Marks a transaction that has just begun, after the checks of [`check`].
     ///
     /// # Errors
-    /// Those of [`check`], and if the file cannot be written.
+    /// The errors of [`check`], and an error if the file cannot be written.
     pub fn set(
         backend: &dyn Backend,
         transaction: &rusqlite::Transaction<'_>,
@@ -344,7 +345,7 @@ impl Mark {
             .map_err(|failure| failure.into_error(Operation::Apply, None, &engine.settings.path))
     }
 
-    /// Removes the mark. Returns whether this is the transaction that was marked.
+    /// Removes the mark. Returns whether the open transaction is the one that was marked.
     ///
     /// # Errors
     /// If the file cannot be written.

@@ -9,32 +9,22 @@ use cli::{Arguments, Bars, Command, QUIET};
 async fn main() {
     let arguments = Arguments::parse();
     let bars = Bars::new();
-    let (operation, result) = match arguments.command() {
-        Command::Run(arguments) => {
-            cli::log(&bars, QUIET);
-            ("make the mosaic", cli::run(arguments, bars).await)
-        }
-        Command::Submit(arguments) => {
-            cli::log(&bars, QUIET);
-            ("make the mosaic", cli::submit(arguments, bars).await)
-        }
-        Command::Role(arguments) => {
-            cli::log(&bars, "mosaic=info,queue_agent=info,warn");
-            ("run the role", cli::role(arguments).await)
-        }
+    let command = arguments.command();
+    let filter = match &command {
+        Command::Role(_) => "mosaic=info,queue_agent=info,warn",
         #[cfg(feature = "web")]
-        Command::Serve(arguments) => {
-            cli::log(&bars, "mosaic=warn,web_guard=warn,warn");
-            ("serve the page", cli::serve(arguments).await)
-        }
-        Command::Status(arguments) => {
-            cli::log(&bars, QUIET);
-            ("list the requests", cli::status(arguments).await)
-        }
-        Command::Clean(arguments) => {
-            cli::log(&bars, QUIET);
-            ("clean up", cli::clean(arguments).await)
-        }
+        Command::Serve(_) => "warn",
+        _ => QUIET,
+    };
+    cli::log(&bars, filter);
+    let (operation, result) = match command {
+        Command::Run(arguments) => ("make the mosaic", cli::run(arguments, bars).await),
+        Command::Submit(arguments) => ("make the mosaic", cli::submit(arguments, bars).await),
+        Command::Role(arguments) => ("run the role", cli::role(arguments).await),
+        #[cfg(feature = "web")]
+        Command::Serve(arguments) => ("serve the page", cli::serve(arguments).await),
+        Command::Status(arguments) => ("list the requests", cli::status(arguments).await),
+        Command::Clean(arguments) => ("clean up", cli::clean(arguments).await),
     };
     if let Err(failure) = result {
         eprintln!("error: failed to {operation}: {}", failure.chain());

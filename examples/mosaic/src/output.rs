@@ -2,14 +2,17 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::str::FromStr;
 
 use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt as _};
 use tempfile::TempPath;
 use tokio::task::spawn_blocking;
 
+use crate::storage::store::StoreError;
 use pictures::{Picture, PictureError};
 
 /// A file for a mosaic, whose extension is that of a known format.
@@ -40,6 +43,9 @@ pub enum OutputError {
         /// The cause.
         source: io::Error,
     },
+    /// The mosaic cannot be read.
+    #[error(transparent)]
+    Read(#[from] StoreError),
     /// The mosaic cannot be a JPEG.
     #[error("save the mosaic to `{}`", path.display())]
     Jpeg {
@@ -86,36 +92,47 @@ impl Output {
         fs::remove_file(&partial).map_err(failed)
     }
 
-    /// Saves a mosaic, atomically. An existing file is replaced.
+    /// Saves a mosaic, a PNG, atomically. An existing file is replaced.
     ///
     /// Cancel safe: until it returns, nothing is saved.
     ///
     /// # Errors
-    /// [`OutputError::Write`], and [`OutputError::Jpeg`] for a mosaic that is too large for a JPEG.
-    pub async fn save(&self, png: Bytes) -> Result<(), OutputError> {
+    /// [`OutputError::Read`], [`OutputError::Write`], and [`OutputError::Jpeg`] for a mosaic that is too large for a JPEG.
+    pub async fn save(
+        &self,
+        png: impl Stream<Item = Result<Bytes, StoreError>>,
+    ) -> Result<(), OutputError> {
         let failed = |source| self.failed(source);
-        let file = fs::File::create(self.partial()).map_err(failed)?;
+        let mut file = fs::File::create(self.partial()).map_err(failed)?;
         // Removed when this is dropped.
         let partial = TempPath::try_from_path(self.partial()).map_err(failed)?;
+        let mut png = pin!(png);
+        while let Some(part) = png.try_next().await? {
+            let written = spawn_blocking(move || file.write_all(&part).map(|()| file)).await;
+            file = written
+                .map_err(|error| failed(error.into()))?
+                .map_err(failed)?;
+        }
         let this = self.clone();
-        let written = spawn_blocking(move || this.write(&png, file)).await;
-        written.unwrap_or_else(|error| Err(self.failed(error.into())))?;
+        let finished = spawn_blocking(move || this.finish(file)).await;
+        finished.map_err(|error| failed(error.into()))??;
         let saved = partial.persist(&self.path);
         saved.map_err(|error| self.failed(error.error))
     }
 
-    fn write(&self, png: &[u8], file: fs::File) -> Result<(), OutputError> {
-        let written = match self.format {
-            Format::Png => write_through(png, file),
-            Format::Jpeg => {
-                let jpeg = Picture::png_to_jpeg(png).map_err(|source| OutputError::Jpeg {
-                    path: self.path.clone(),
-                    source,
-                })?;
-                write_through(&jpeg, file)
-            }
-        };
-        written.map_err(|source| self.failed(source))
+    /// Writes a complete PNG through to the disk, or what takes its place. A JPEG is made in memory.
+    fn finish(&self, mut file: fs::File) -> Result<(), OutputError> {
+        if self.format == Format::Jpeg {
+            let png = fs::read(self.partial()).map_err(|source| self.failed(source))?;
+            let jpeg = Picture::png_to_jpeg(&png).map_err(|source| OutputError::Jpeg {
+                path: self.path.clone(),
+                source,
+            })?;
+            let replaced = file.rewind().and_then(|()| file.set_len(0));
+            let written = replaced.and_then(|()| file.write_all(&jpeg));
+            written.map_err(|source| self.failed(source))?;
+        }
+        file.sync_all().map_err(|source| self.failed(source))
     }
 
     /// A file beside the output, for an incomplete mosaic.
@@ -133,17 +150,13 @@ impl Output {
     }
 }
 
-fn write_through(bytes: &[u8], mut file: fs::File) -> io::Result<()> {
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-    use std::pin::pin;
     use std::sync::mpsc;
     use std::task::Poll;
+
+    use futures_util::stream;
 
     use super::*;
 
@@ -163,7 +176,8 @@ mod tests {
         let (release, released) = mpsc::channel::<()>();
         drop(runtime.spawn_blocking(move || released.recv()));
         runtime.block_on(async {
-            let mut save = pin!(output.save(Bytes::from_static(b"mosaic")));
+            let mosaic = stream::iter([Ok(Bytes::from_static(b"mosaic"))]);
+            let mut save = pin!(output.save(mosaic));
             let first = poll_fn(|context| Poll::Ready(save.as_mut().poll(context))).await;
             assert!(first.is_pending());
             assert_eq!(files(), 1);

@@ -60,8 +60,8 @@ pub(crate) enum Problem {
         max = Layout::MAX_ACROSS
     )]
     Across(u32),
-    #[error("the number of slices is 0; at least 1 is needed")]
-    NoSlices,
+    #[error("the number of slices is {0}; 1 to {max} are allowed", max = Layout::MAX_SLICES)]
+    Slices(u32),
     #[error("the mosaic would be {columns}×{rows} tiles; at most {MAX_TILES} are allowed")]
     TooManyTiles { columns: u32, rows: u64 },
     #[error("the mosaic would be {width}×{height} pixels; at most {MAX_OUTPUT} are allowed")]

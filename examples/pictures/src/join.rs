@@ -1,26 +1,26 @@
 //! Joining rendered slices into one picture.
 
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 
 use super::decode::decode_sized;
 use super::error::{PictureError, Problem};
 use super::picture::png_encoder;
 use super::plan::Plan;
 
-/// Joins rendered slices, as [`Picture::to_png`](super::Picture::to_png) encoded them, into a mosaic: a PNG. They are read
-/// one after the other.
+/// Joins rendered slices, as [`Picture::to_png`](super::Picture::to_png) encoded them, into a mosaic: a PNG, which is
+/// written to `out`. One slice is in memory at a time.
 ///
 /// # Errors
 ///
-/// [`PictureError`] for a slice that is not a picture of the planned size, and the errors of `slice`, which reads the slice
-/// at an index.
+/// [`PictureError`] for a slice that is not a picture of the planned size and for a failure to write, and the errors of
+/// `slice`, which reads the slice at an index.
 pub fn join<E: From<PictureError>, B: AsRef<[u8]>>(
     plan: &Plan,
+    out: impl Write,
     mut slice: impl FnMut(u32) -> Result<B, E>,
-) -> Result<Vec<u8>, E> {
-    let mut png = Vec::new();
+) -> Result<(), E> {
     let failed = |error: io::Error| PictureError::from(Problem::Write(error));
-    let encoder = png_encoder(&mut png, plan.output_size());
+    let encoder = png_encoder(out, plan.output_size());
     let mut header = encoder
         .write_header()
         .map_err(|error| failed(error.into()))?;
@@ -33,7 +33,7 @@ pub fn join<E: From<PictureError>, B: AsRef<[u8]>>(
     }
     writer.finish().map_err(|error| failed(error.into()))?;
     header.finish().map_err(|error| failed(error.into()))?;
-    Ok(png)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -49,8 +49,10 @@ mod tests {
             let (width, height) = plan.slice_size(index);
             Picture::from_fn(width, height, |x, y| [index as u8, x as u8, y as u8])
         };
-        let joined = join(&plan, |index| Ok::<_, PictureError>(slice(index).to_png()));
-        let joined = Picture::decode("joined", &joined.expect("all slices")).expect("a PNG");
+        let mut joined = Vec::new();
+        let png = |index| Ok::<_, PictureError>(slice(index).to_png());
+        join(&plan, &mut joined, png).expect("all slices");
+        let joined = Picture::decode("joined", &joined).expect("a PNG");
         assert_eq!(joined.dimensions(), plan.output_size());
         let expected = (0..3).flat_map(|index| slice(index).0.into_raw());
         assert!(joined.0.into_raw() == expected.collect::<Vec<u8>>());
@@ -62,7 +64,7 @@ mod tests {
             ),
             (Vec::new(), "the file is empty"),
         ] {
-            let joined = join(&plan, |index| match index {
+            let joined = join(&plan, io::sink(), |index| match index {
                 1 => Ok::<_, PictureError>(wrong.clone()),
                 _ => Ok(slice(index).to_png()),
             });

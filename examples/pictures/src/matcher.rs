@@ -53,13 +53,8 @@ pub(super) struct Matcher {
     tree: ImmutableKdTree<f32, DIMENSIONS>,
     /// The tile of each point of the tree. Of tiles with the same features it has the first.
     tiles: Vec<u32>,
-    offsets: Vec<Offset>,
-}
-
-struct Offset {
-    row: i32,
-    column: i32,
-    cost: f32,
+    /// Rows and columns from a place to those around it, with the cost of a repetition there.
+    offsets: Vec<(i32, i32, f32)>,
 }
 
 impl Matcher {
@@ -104,9 +99,9 @@ impl Matcher {
     fn choose(&self, looks: &[Features], at: usize, grid: &Grid) -> u32 {
         let (row, column) = grid.place(at);
         let around: Vec<(u32, f32)> = (self.offsets.iter())
-            .filter_map(|offset| {
-                let at = grid.at(row + offset.row, column + offset.column)?;
-                Some((grid.placed[at]?, offset.cost))
+            .filter_map(|(down, right, cost)| {
+                let at = grid.at(row + down, column + right)?;
+                Some((grid.placed[at]?, *cost))
             })
             .collect();
         let candidates = (self.tree.query(&looks[at].weighted()))
@@ -162,7 +157,7 @@ impl Grid {
     }
 }
 
-fn offsets() -> Vec<Offset> {
+fn offsets() -> Vec<(i32, i32, f32)> {
     let radius = RADIUS as i32;
     let square = (-radius..=radius).flat_map(|row| (-radius..=radius).map(move |c| (row, c)));
     square
@@ -173,7 +168,7 @@ fn offsets() -> Vec<Offset> {
                 ..1.5 => TOUCHING,
                 _ => NEAR * (RADIUS as f32 + 1.5 - away) / RADIUS as f32,
             };
-            (cost > 0.0).then_some(Offset { row, column, cost })
+            (cost > 0.0).then_some((row, column, cost))
         })
         .collect()
 }
@@ -196,16 +191,13 @@ mod tests {
             let mut near = 0;
             for (at, tile) in placed.iter().enumerate() {
                 let (row, column) = (at as i32 / 24, at as i32 % 24);
-                for offset in offsets() {
-                    let (r, c) = (row + offset.row, column + offset.column);
+                for (down, right, cost) in offsets() {
+                    let (r, c) = (row + down, column + right);
                     if !(0..16).contains(&r) || !(0..24).contains(&c) {
                         continue;
                     }
                     let same = placed[(r * 24 + c) as usize] == *tile;
-                    assert!(
-                        !same || offset.cost < TOUCHING,
-                        "{colour:?} at {row}, {column}"
-                    );
+                    assert!(!same || cost < TOUCHING, "{colour:?} at {row}, {column}");
                     near += usize::from(same);
                 }
             }

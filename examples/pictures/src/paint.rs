@@ -33,19 +33,14 @@ pub(super) fn smooth(from: f32, to: f32, x: f32) -> f32 {
     t * t * (3.0 - 2.0 * t)
 }
 
-/// Mixes 32 bits from a point of a grid and a seed.
-pub(super) fn hash(x: i32, y: i32, seed: u32) -> u32 {
+/// A number in 0..1, mixed from a point of a grid and a seed.
+pub(super) fn chance(x: i32, y: i32, seed: u32) -> f32 {
     let mut h = (x as u32).wrapping_mul(0x8da6_b343)
         ^ (y as u32).wrapping_mul(0xd816_3841)
         ^ seed.wrapping_mul(0xcb1a_b31f);
     h = (h ^ (h >> 16)).wrapping_mul(0x7feb_352d);
     h = (h ^ (h >> 15)).wrapping_mul(0x846c_a68b);
-    h ^ (h >> 16)
-}
-
-/// [`hash`] as a number in 0..1.
-pub(super) fn chance(x: i32, y: i32, seed: u32) -> f32 {
-    (hash(x, y, seed) >> 8) as f32 / (1u32 << 24) as f32
+    ((h ^ (h >> 16)) >> 8) as f32 / (1u32 << 24) as f32
 }
 
 /// Smooth noise in 0..1 whose features are about one unit wide.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use image::codecs::jpeg::JpegEncoder;
-use image::{Rgb, RgbImage};
+use image::{ImageResult, Rgb, RgbImage};
 
 use super::decode::{check, decode, decode_within};
 use super::error::{PictureError, Problem};
@@ -76,11 +76,7 @@ impl Picture {
     ///
     /// If the picture has no pixels, or more than 65,535 a side.
     pub fn to_jpeg(&self) -> Vec<u8> {
-        let mut jpeg = Vec::new();
-        let encoder = JpegEncoder::new_with_quality(&mut jpeg, JPEG_QUALITY);
-        let encoded = self.0.write_with_encoder(encoder);
-        encoded.expect("writing a picture with pixels to memory cannot fail");
-        jpeg
+        encode_jpeg(&self.0).expect("writing a picture with pixels to memory cannot fail")
     }
 
     /// Scales the picture down to at most `side` pixels a side.
@@ -107,11 +103,7 @@ impl Picture {
         // Twice, for what the decoder holds besides the pixels.
         let picture = decode_within(png, MAX_JPEG_SIDE, MAX_OUTPUT * 6)
             .map_err(|error| Problem::Jpeg(error.into()))?;
-        let mut jpeg = Vec::new();
-        let encoder = JpegEncoder::new_with_quality(&mut jpeg, JPEG_QUALITY);
-        let encoded = picture.write_with_encoder(encoder);
-        encoded.map_err(|error| Problem::Jpeg(error.into()))?;
-        Ok(jpeg)
+        Ok(encode_jpeg(&picture).map_err(|error| Problem::Jpeg(error.into()))?)
     }
 }
 
@@ -134,6 +126,12 @@ pub(super) fn encode_png(picture: &RgbImage) -> Vec<u8> {
         });
     written.expect("writing a picture with pixels to memory cannot fail");
     bytes
+}
+
+fn encode_jpeg(picture: &RgbImage) -> ImageResult<Vec<u8>> {
+    let mut jpeg = Vec::new();
+    picture.write_with_encoder(JpegEncoder::new_with_quality(&mut jpeg, JPEG_QUALITY))?;
+    Ok(jpeg)
 }
 
 /// An encoder of a PNG of this width and height.

@@ -42,8 +42,8 @@ pub struct Layout {
     pub across: u32,
     /// The size of each tile.
     pub tile_size: TileSize,
-    /// The number of slices that the work is divided into, at least 1. It is limited to the number of
-    /// rows of tiles.
+    /// The number of slices that the work is divided into, 1..=[`MAX_SLICES`](Self::MAX_SLICES). It is limited to the
+    /// number of rows of tiles.
     pub slices: u32,
 }
 
@@ -72,6 +72,8 @@ pub struct Plan {
 impl Layout {
     /// The maximum number of tiles across.
     pub const MAX_ACROSS: u32 = 2_000;
+    /// The maximum number of slices.
+    pub const MAX_SLICES: u32 = 1_000;
 
     /// Lays out a mosaic of a picture of `(width, height)` pixels. Tiles are square; the number of rows,
     /// at least one, comes closest to the picture's aspect ratio.
@@ -84,8 +86,8 @@ impl Layout {
         if !(1..=Self::MAX_ACROSS).contains(&self.across) {
             return Err(Problem::Across(self.across).into());
         }
-        if self.slices == 0 {
-            return Err(Problem::NoSlices.into());
+        if !(1..=Self::MAX_SLICES).contains(&self.slices) {
+            return Err(Problem::Slices(self.slices).into());
         }
         if width == 0 || height == 0 {
             return Err(Problem::NoPixels { width, height }.into());
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn slices_cover_every_row_once_and_evenly() {
-        for slices in [1, 2, 7, 79, 80, 81, u32::MAX] {
+        for slices in [1, 2, 7, 79, 80, 81, 1_000] {
             let plan = Layout { slices, ..LAYOUT }
                 .plan((960, 640))
                 .expect("a plan");
@@ -209,14 +211,15 @@ mod tests {
                 format!("the number of tiles across is {across}; 1 to 2000 are allowed")
             );
         }
-        let (slices, across) = (0, 1_000);
+        for slices in [0, 1_001, u32::MAX] {
+            assert_eq!(
+                of(Layout { slices, ..LAYOUT }, size),
+                format!("the number of slices is {slices}; 1 to 1000 are allowed")
+            );
+        }
+        let across = 1_000;
         let tile_size = TileSize(64);
         for (layout, size, expected) in [
-            (
-                Layout { slices, ..LAYOUT },
-                size,
-                "the number of slices is 0; at least 1 is needed",
-            ),
             (
                 LAYOUT,
                 (0, 5),

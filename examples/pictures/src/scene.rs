@@ -34,9 +34,16 @@ impl Scene {
 
     /// Draws the scene. The same size gives the same bytes.
     pub fn draw(self, width: u32, height: u32) -> Picture {
-        let lake = Lake::new();
+        let sky = [
+            (0.0, hex(0x16286b)),
+            (0.30, hex(0x3f56b0)),
+            (0.55, hex(0xa074b8)),
+            (0.75, hex(0xee8680)),
+            (0.90, hex(0xffb45e)),
+            (1.0, hex(0xffe394)),
+        ];
         Picture(paint(width, height, 2, |x, y| {
-            self.grade(y, lake.colour(x, y))
+            self.grade(y, lake(&sky, x, y))
         }))
     }
 
@@ -58,81 +65,64 @@ impl Scene {
     }
 }
 
-struct Lake {
-    sky: [(f32, Linear); 6],
+type Sky = [(f32, Linear); 6];
+
+fn lake(sky: &Sky, x: f32, y: f32) -> Linear {
+    let mut colour = if y < HORIZON {
+        above(sky, x, y)
+    } else {
+        water(sky, x, y)
+    };
+    boat(x, y, &mut colour);
+    shore(x, y, &mut colour);
+    pines(x, y, &mut colour);
+    maple(x, y, &mut colour);
+    colour
 }
 
-impl Lake {
-    fn new() -> Self {
-        Self {
-            sky: [
-                (0.0, hex(0x16286b)),
-                (0.30, hex(0x3f56b0)),
-                (0.55, hex(0xa074b8)),
-                (0.75, hex(0xee8680)),
-                (0.90, hex(0xffb45e)),
-                (1.0, hex(0xffe394)),
-            ],
-        }
-    }
+fn above(sky: &Sky, x: f32, y: f32) -> Linear {
+    let mut colour = sky_at(sky, x, y);
+    far_range(x, y, &mut colour);
+    peak(x, y, &mut colour);
+    hills(x, y, &mut colour);
+    colour
+}
 
-    fn colour(&self, x: f32, y: f32) -> Linear {
-        let mut colour = if y < HORIZON {
-            self.above(x, y)
-        } else {
-            self.water(x, y)
-        };
-        boat(x, y, &mut colour);
-        shore(x, y, &mut colour);
-        pines(x, y, &mut colour);
-        maple(x, y, &mut colour);
-        colour
-    }
+fn sky_at(sky: &Sky, x: f32, y: f32) -> Linear {
+    let mut colour = ramp(sky, y / HORIZON);
+    let away = (x - SUN.0).hypot(y - SUN.1);
 
-    fn above(&self, x: f32, y: f32) -> Linear {
-        let mut colour = self.sky_at(x, y);
-        far_range(x, y, &mut colour);
-        peak(x, y, &mut colour);
-        hills(x, y, &mut colour);
-        colour
-    }
+    let cloud = fbm(
+        x * 2.0 + 3.1,
+        y * 8.0 + fbm(x * 3.0, y * 3.0, 3, 5) * 1.5,
+        5,
+        11,
+    );
+    let cover = smooth(0.52, 0.70, cloud) * smooth(0.52, 0.30, y);
+    let lit = mix(hex(0xff9c86), hex(0x9a86c4), smooth(0.15, 0.75, away));
+    colour = mix(colour, lit, cover * 0.85);
 
-    fn sky_at(&self, x: f32, y: f32) -> Linear {
-        let mut colour = ramp(&self.sky, y / HORIZON);
-        let away = (x - SUN.0).hypot(y - SUN.1);
+    colour += hex(0xff9a3c) * (0.75 * (-away / 0.13).exp());
+    mix(colour, hex(0xfffadc), smooth(0.066, 0.060, away))
+}
 
-        let cloud = fbm(
-            x * 2.0 + 3.1,
-            y * 8.0 + fbm(x * 3.0, y * 3.0, 3, 5) * 1.5,
-            5,
-            11,
-        );
-        let cover = smooth(0.52, 0.70, cloud) * smooth(0.52, 0.30, y);
-        let lit = mix(hex(0xff9c86), hex(0x9a86c4), smooth(0.15, 0.75, away));
-        colour = mix(colour, lit, cover * 0.85);
+fn water(sky: &Sky, x: f32, y: f32) -> Linear {
+    let depth = (y - HORIZON) / (1.0 - HORIZON);
+    let ripple = noise(x * (26.0 - 16.0 * depth), y * (160.0 - 90.0 * depth), 31) - 0.5;
+    let mirrored = HORIZON - (y - HORIZON) * 1.05 + ripple * 0.05 * (0.3 + depth);
+    let mirror = above(sky, x + ripple * 0.02, mirrored.clamp(0.0, HORIZON - 0.001));
+    let deep = mix(hex(0x1d6f9a), hex(0x0c3766), depth);
+    let mut colour = mix(mirror, deep, 0.28 + 0.42 * depth);
 
-        colour += hex(0xff9a3c) * (0.75 * (-away / 0.13).exp());
-        mix(colour, hex(0xfffadc), smooth(0.066, 0.060, away))
-    }
-
-    fn water(&self, x: f32, y: f32) -> Linear {
-        let depth = (y - HORIZON) / (1.0 - HORIZON);
-        let ripple = noise(x * (26.0 - 16.0 * depth), y * (160.0 - 90.0 * depth), 31) - 0.5;
-        let mirrored = HORIZON - (y - HORIZON) * 1.05 + ripple * 0.05 * (0.3 + depth);
-        let mirror = self.above(x + ripple * 0.02, mirrored.clamp(0.0, HORIZON - 0.001));
-        let deep = mix(hex(0x1d6f9a), hex(0x0c3766), depth);
-        let mut colour = mix(mirror, deep, 0.28 + 0.42 * depth);
-
-        let column = 0.035 + 0.10 * depth;
-        let sparkle = noise(x * 34.0, y * 210.0 - depth * 40.0, 33);
-        let on_column = smooth(column, column * 0.3, (x - SUN.0).abs());
-        colour = mix(
-            colour,
-            hex(0xffd97a),
-            on_column * smooth(0.35, 0.6, sparkle) * (1.0 - 0.4 * depth),
-        );
-        mix(colour, hex(0xffe3b8), smooth(0.006, 0.0, y - HORIZON) * 0.6)
-    }
+    let column = 0.035 + 0.10 * depth;
+    let sparkle = noise(x * 34.0, y * 210.0 - depth * 40.0, 33);
+    let on_column = smooth(column, column * 0.3, (x - SUN.0).abs());
+    colour = mix(
+        colour,
+        hex(0xffd97a),
+        on_column * smooth(0.35, 0.6, sparkle) * (1.0 - 0.4 * depth),
+    );
+    mix(colour, hex(0xffe3b8), smooth(0.006, 0.0, y - HORIZON) * 0.6)
 }
 
 fn far_range(x: f32, y: f32, colour: &mut Linear) {

@@ -27,7 +27,7 @@ harness! {
     }
 }
 
-/// A store under test. Dropping it may remove it.
+/// A store under test. Dropping the opened backend may remove the store.
 #[async_trait]
 pub trait OpenedBackend: Send + Sync {
     /// The first client.
@@ -48,7 +48,7 @@ pub trait OpenedBackend: Send + Sync {
     /// Steps the store's wall clock back, if that is possible.
     fn step_back(&self, by: Duration) -> Stepped;
 
-    /// A short lease. Where time cannot be advanced, the suite waits for several of them.
+    /// A short lease. Where time cannot be advanced, the suite waits for several leases.
     fn lease(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -94,14 +94,14 @@ pub struct Load {
 pub enum Survival {
     /// Everything.
     Kept,
-    /// Nothing: the store lives only as long as its clients.
+    /// Nothing survives: the store lives only as long as its clients.
     Gone,
 }
 
 /// The order in which a store hands out visible messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ordering {
-    /// By the time at which they become visible, then in the order of the puts.
+    /// Messages come by the time at which they become visible, then in the order of the puts.
     ByVisibility,
     /// Roughly by age; nothing is guaranteed.
     BestEffort,
@@ -119,9 +119,9 @@ pub enum ReceiptScope {
 /// Whether a clock was stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stepped {
-    /// It was stepped.
+    /// The clock was stepped.
     Yes,
-    /// It cannot be stepped.
+    /// The clock cannot be stepped.
     OutOfReach,
 }
 

@@ -18,13 +18,13 @@ pub const MAX_VERSION: u32 = i32::MAX.unsigned_abs();
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidNameKind {
-    /// Its number of characters is not from 3 to 63.
+    /// The name's number of characters is not from 3 to 63.
     Length(usize),
-    /// It contains this character, at this byte offset.
+    /// The name contains this character, at this byte offset.
     Character(char, usize),
-    /// It starts or ends with a dash.
+    /// The name starts or ends with a dash.
     DashAtEnd,
-    /// It contains two dashes in a row, at this byte offset.
+    /// The name contains two dashes in a row, at this byte offset.
     DoubleDash(usize),
 }
 

@@ -20,7 +20,7 @@ pub struct Capabilities {
     pub max_metadata: usize,
     /// The maximum number of messages that one receive or peek returns.
     pub max_receive: usize,
-    /// The shortest visibility timeout of a receive. A backend may round longer ones up, as Azure does to whole
+    /// The shortest visibility timeout of a receive. A backend may round longer timeouts up, as Azure does to whole
     /// seconds.
     pub min_visibility: Duration,
     /// The longest visibility timeout of a receive. An update may ask for the longer of this timeout and `max_delay`.
@@ -58,7 +58,7 @@ pub struct Capabilities {
 pub enum BodyForm {
     /// A body may contain any bytes.
     Bytes,
-    /// Text that XML can carry. Other bodies must be encoded as Base64.
+    /// Text that XML can carry. Bodies that XML cannot carry must be encoded as Base64.
     Text,
 }
 
@@ -93,7 +93,7 @@ pub enum StaleReceipts {
     /// [`ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) proves that the message exists,
     /// [`MessageNotFound`](crate::ErrorKind::MessageNotFound) that it does not.
     Distinct,
-    /// Neither error proves whether the message exists.
+    /// Neither `ReceiptMismatch` nor `MessageNotFound` proves whether the message exists.
     Ambiguous,
 }
 
@@ -163,9 +163,10 @@ impl Capabilities {
     /// stale receipts, and the limits of Azure Queue Storage, which are 48 KiB per body (64 KiB in Base64),
     /// 8 KiB of metadata per queue, visibility timeouts of 1 second to 7 days, and delays of up to 7 days.
     ///
-    /// Three differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
-    /// between polls, and the size of a moved message, which has none. A backend that implements
-    /// [`browse`](super::Backend::browse), [`put_if`](super::Backend::put_if) or [`Op::PutBack`] sets that.
+    /// Three limits differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
+    /// between polls, and the size of a moved message, which has no limit. A backend that implements
+    /// [`browse`](super::Backend::browse), [`put_if`](super::Backend::put_if) or [`Op::PutBack`] sets the field for
+    /// that method.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -199,7 +200,7 @@ const LONGEST_MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 /// Parses the value of the option `max_delay` of an engine's URL, such as `30d`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] if it is no duration, or not within 7 to 3650 days.
+/// [`ErrorKind::InvalidInput`] if the text is no duration, or not within 7 to 3650 days.
 pub fn parse_max_delay(text: &str) -> Result<Duration> {
     let parsed = crate::text::parse_duration(text);
     let allowed = WEEK..=LONGEST_MAX_DELAY;
@@ -243,7 +244,7 @@ impl Limits<'_> {
     /// Checks a message to be put: the size of its body, its delay and its time to live.
     ///
     /// # Errors
-    /// If it is outside the limits.
+    /// If the message is outside the limits.
     pub fn check_put(&self, message: &NewMessage) -> Result<()> {
         let largest = if message.moved {
             self.capabilities.max_moved_body
@@ -286,7 +287,7 @@ impl Limits<'_> {
     /// Checks the number of messages and the visibility timeout of a receive.
     ///
     /// # Errors
-    /// If one is outside the limits.
+    /// If one of the arguments is outside the limits.
     pub fn check_receive(&self, max: usize, visibility: Duration) -> Result<()> {
         self.check_max(max)?;
         let (shortest, longest) = (
@@ -304,7 +305,7 @@ impl Limits<'_> {
     /// Checks the number of messages of a peek or a page.
     ///
     /// # Errors
-    /// If it is zero or above the limit.
+    /// If the number is zero or above the limit.
     pub fn check_max(&self, max: usize) -> Result<()> {
         let most = self.capabilities.max_receive;
         if max == 0 || max > most {
@@ -318,7 +319,7 @@ impl Limits<'_> {
     /// Checks the visibility timeout of an update, and the length of the new body in bytes.
     ///
     /// # Errors
-    /// If one is outside the limits.
+    /// If one of the arguments is outside the limits.
     pub fn check_update(&self, visibility: Duration, body: Option<usize>) -> Result<()> {
         let Capabilities {
             max_visibility,
@@ -338,7 +339,7 @@ impl Limits<'_> {
     /// Checks the size of a queue's metadata.
     ///
     /// # Errors
-    /// If it is above the limit.
+    /// If the metadata is above the limit.
     pub fn check_metadata(&self, metadata: &Metadata) -> Result<()> {
         let (size, largest) = (metadata.size(), self.capabilities.max_metadata);
         if size > largest {
@@ -382,7 +383,7 @@ impl Limits<'_> {
 /// Checks the operations of an [`apply`](super::Backend::apply), each also with `check`.
 ///
 /// # Errors
-/// [`ApplyError`] with the index of the first that is refused, and nothing done.
+/// [`ApplyError`] with the index of the first operation that is refused, and nothing done.
 pub fn check_ops(
     capabilities: &Capabilities,
     ops: &[Op],

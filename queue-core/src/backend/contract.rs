@@ -26,11 +26,12 @@ use crate::wire::{Body, StoredPayload};
 /// # Common contract
 /// - An [`Error`] with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
 ///   [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out.
-/// - No method blocks its thread for long: what may, such as a database, runs on a thread of the backend's own.
+/// - No method blocks its thread for long: calls that may, such as those of a database, run on a thread of the
+///   backend's own.
 /// - A backend never retries: the caller knows what may be repeated, and until when.
 /// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
 /// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`], or
-///   [`ErrorKind::TooLarge`] for a body. The error says what is allowed, and nothing happened.
+///   [`ErrorKind::TooLarge`] for a body. The error of an argument says what is allowed, and nothing happened.
 ///
 /// # Cancel safety
 /// Dropping a future leaves the outcome unknown: the operation may still be carried out.
@@ -39,8 +40,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The backend's limits and guarantees, which never change.
     fn capabilities(&self) -> &Capabilities;
 
-    /// The URI of a queue, without query, user information or secrets. It ends in the queue's name, and is the same for
-    /// every client of the storage.
+    /// The URI of a queue, without query, user information or secrets. The URI ends in the queue's name, and is the
+    /// same for every client of the storage.
     fn queue_uri(&self, queue: &QueueName) -> String;
 
     /// Returns the part of each queue on which messages with this [partition key](NewMessage::partition_key) are put now, in
@@ -51,7 +52,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns the notifier that all services on this storage share, as far as the backend has one. The services
-    /// publish to it what they put. The default is `None`.
+    /// publish to the notifier what they put. The default is `None`.
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         None
     }
@@ -78,19 +79,18 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Creates a queue. Idempotent: creating it again with the same metadata returns
-    /// [`Created::Existed`].
+    /// Creates a queue. Idempotent: creating the queue again with the same metadata returns [`Created::Existed`].
     ///
     /// # Errors
-    /// [`ErrorKind::QueueExists`] if it exists with other metadata, which is left unchanged;
-    /// [`ErrorKind::QueueBeingDeleted`] while the name cannot be used again; [`ErrorKind::InvalidInput`] for
-    /// metadata over `max_metadata`.
+    /// [`ErrorKind::QueueExists`] if the queue exists with other metadata, which is left unchanged;
+    /// [`ErrorKind::QueueBeingDeleted`] while the name cannot be used again; [`ErrorKind::InvalidInput`] for metadata
+    /// over `max_metadata`.
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created>;
 
     /// Deletes a queue and all its messages.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueNotFound`]. When the call repeats one of unknown outcome, that means success.
+    /// [`ErrorKind::QueueNotFound`]. `QueueNotFound` means success when the call repeats a deletion of unknown outcome.
     async fn delete_queue(&self, queue: &QueueName) -> Result<()>;
 
     /// Lists all queues whose names start with `prefix`, sorted by name.
@@ -99,8 +99,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns a queue's metadata, approximate message count and, if the backend counts them, totals.
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties>;
 
-    /// Returns a queue's metadata. By default reads [`properties`](Self::properties); a backend that counts
-    /// messages one by one for those should override this.
+    /// Returns a queue's metadata. By default reads [`properties`](Self::properties); a backend that counts messages
+    /// one by one for the properties should override `metadata`.
     async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
         Ok(self.properties(queue).await?.metadata)
     }
@@ -124,9 +124,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// recorded, and the queue need not exist.
     ///
     /// Repeating a call of unknown outcome is safe if each call records another value: the answer
-    /// [`Differs`](PutIf::Differs) with the caller's own value means that the first was carried out.
+    /// [`Differs`](PutIf::Differs) with the caller's own value means that the first call was carried out.
     ///
-    /// The default is for backends that cannot do this, as [`Capabilities::conditional_puts`] says.
+    /// The default is for backends without conditional puts, as [`Capabilities::conditional_puts`] says.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`]; those of [`put`](Self::put), also if the message would not be put because of the
@@ -146,16 +146,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
     /// Returns an empty list only if no message was visible.
     ///
-    /// A storage that finds a message damaged returns it with [`ReceivedMessage::damage`], so that it does not
-    /// hide the others; it can be deleted.
+    /// A storage that finds a message damaged returns it with [`ReceivedMessage::damage`], so that a damaged message
+    /// does not hide the others, and can be deleted.
     ///
-    /// Each message's dequeue count is incremented, and its new receipt makes earlier ones stale. Repeating
-    /// a receive of unknown outcome is safe, but messages of the first may stay invisible for `visibility`
-    /// with their dequeue count incremented.
+    /// Each message's dequeue count is incremented, and its new receipt makes earlier receipts stale. Repeating a
+    /// receive of unknown outcome is safe, but messages of the first receive may stay invisible for `visibility` with
+    /// their dequeue count incremented.
     ///
-    /// A message may be leased beyond its expiry, at which it is deleted all the same. Its
-    /// [`received_at`](ReceivedMessage::received_at) is on the same clock as its expiry; a storage with a
-    /// resolution of seconds may round both down.
+    /// A message may be leased beyond its expiry, at which it is deleted all the same. A message's
+    /// [`received_at`](ReceivedMessage::received_at) is on the same clock as its expiry; a storage with a resolution of
+    /// seconds may round both down.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`, or `visibility` outside
@@ -180,7 +180,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The default is for backends without [attachments](Capabilities::attachments).
     ///
     /// # Errors
-    /// [`ErrorKind::MessageNotFound`]; [`ErrorKind::Corrupt`] if the storage finds it damaged;
+    /// [`ErrorKind::MessageNotFound`]; [`ErrorKind::Corrupt`] if the storage finds the attachment damaged;
     /// [`ErrorKind::Unsupported`].
     async fn attachment(
         &self,
@@ -198,10 +198,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns up to `max` messages of a queue, visible or not, without changing anything: the first page, or the one at
     /// `from`. Expired messages are left out.
     ///
-    /// A message that nobody touches between the pages is on exactly one of them. One that is received, updated or put
-    /// meanwhile is on one, on two, or on none. A page is empty only if it is the last one.
+    /// A message that nobody touches between the pages is on exactly one page. A message that is received, updated or
+    /// put between the pages is on one page, on two, or on none. A page is empty only if it is the last page.
     ///
-    /// The default is for backends that cannot do this, as [`Capabilities::browsing`] says.
+    /// The default is for backends that cannot browse, as [`Capabilities::browsing`] says.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`]; [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`, or a mark that no
@@ -213,13 +213,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
             .with_detail("this storage can only show its first visible messages, by a peek"))
     }
 
-    /// Returns up to `max` messages of a queue, visible or not, that are events with this id, without changing anything.
-    /// Copies of a message share its id. The items of a [pack](crate::wire::Pack) are not found by their ids, nor is a
-    /// message that the storage finds damaged.
+    /// Returns up to `max` messages of a queue, visible or not, that are events with this id, without changing
+    /// anything. Copies of a message share its message id. The items of a [pack](crate::wire::Pack) are not found by
+    /// their ids, nor is a message that the storage finds damaged.
     ///
-    /// The time that it takes may grow with the number of messages in the queue, but it delays no other operation by
-    /// more than some milliseconds. A message that nobody touches meanwhile is found. One that is received, updated or
-    /// put meanwhile may be left out, and its receipt may be stale when the answer comes.
+    /// The time of a search may grow with the number of messages in the queue, but a search delays no other operation
+    /// by more than some milliseconds. A message that nobody touches during the search is found. A message that is
+    /// received, updated or put during the search may be left out, and its receipt may be stale when the answer comes.
     ///
     /// The default [browses](Self::browse) the whole queue.
     ///
@@ -239,8 +239,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// its body if one is given. Dequeue count and expiry stay the same. The message gets a new receipt,
     /// and `receipt` becomes stale.
     ///
-    /// A visibility timeout that ends after the message's expiry does not prolong its life. A service may
-    /// refuse it as [`ErrorKind::InvalidInput`], so callers avoid it.
+    /// A visibility timeout that ends after the message's expiry does not prolong its life. A service may refuse a
+    /// timeout beyond the expiry as [`ErrorKind::InvalidInput`], so callers avoid it.
     ///
     /// Not idempotent: repeating an update that was carried out fails with
     /// [`ErrorKind::ReceiptMismatch`], and the new receipt is lost.
@@ -262,8 +262,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Deletes a message, even after its lease has ended, as long as it has not been received again.
     ///
-    /// Repeating a delete is safe: it fails with [`ErrorKind::MessageNotFound`] if the first was carried
-    /// out.
+    /// Repeating a delete is safe: it fails with [`ErrorKind::MessageNotFound`] if the first delete was carried out.
     ///
     /// # Errors
     /// [`ErrorKind::MessageNotFound`] and [`ErrorKind::ReceiptMismatch`] as for
@@ -277,8 +276,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// An empty list has no effect.
     ///
     /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
-    /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The index is that of the first
-    /// operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
+    /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The error's index is that of the
+    /// first operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
     ///
     /// # Errors
     /// [`ApplyError`] holds the operation that failed and the outcomes of those before it.
@@ -300,7 +299,7 @@ pub trait BackendExt: Backend {
     /// Creates a queue unless it exists, with any metadata.
     ///
     /// # Errors
-    /// Those of [`create_queue`](Backend::create_queue) except [`ErrorKind::QueueExists`].
+    /// The errors of [`create_queue`](Backend::create_queue) except [`ErrorKind::QueueExists`].
     async fn ensure_queue(&self, queue: &QueueName) -> Result<Created> {
         match self.create_queue(queue, &Metadata::new()).await {
             Err(error) if error.kind() == ErrorKind::QueueExists => Ok(Created::Existed),
@@ -308,11 +307,11 @@ pub trait BackendExt: Backend {
         }
     }
 
-    /// Makes a leased message visible at once that nobody has handled, in the place that it had, and replaces its body if
-    /// one is given. Where [places are lost](super::Places::Lost), it comes after all that are visible.
+    /// Makes a leased message visible at once that nobody has handled, in the place that it had, and replaces its body
+    /// if one is given. Where [places are lost](super::Places::Lost), the message comes after all that are visible.
     ///
     /// # Errors
-    /// Those of [`update`](Backend::update).
+    /// The errors of [`update`](Backend::update).
     async fn hand_back(
         &self,
         queue: &QueueName,

@@ -8,7 +8,7 @@ use super::contract::Backend;
 /// `forward_backend!(self => self.inner; peek clear);` within an impl.
 ///
 /// The names are written out, so that the lint `clippy::missing_trait_methods` reports a method that neither stands
-/// there nor is implemented. The default of that method would bypass the other backend's own.
+/// there nor is implemented. The default of a method that is left out would bypass the other backend's own method.
 ///
 /// `#[async_trait]` does not see into a macro, so the methods are what it would make of an `async fn`.
 #[macro_export]

@@ -15,7 +15,7 @@ use crate::name::QueueName;
 pub struct StorageId(Box<str>);
 
 /// A pop receipt: the right to update or delete a message. A pop receipt becomes stale when the message is received
-/// again, updated or deleted. `Debug` does not reveal it.
+/// again, updated or deleted. `Debug` does not reveal a receipt.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PopReceipt(Box<str>);
 
@@ -27,22 +27,24 @@ pub struct NewMessage {
     /// Whether the message is moved here from another queue. The body of a moved message may have up to
     /// [`max_moved_body`](super::Capabilities::max_moved_body) bytes.
     pub moved: bool,
-    /// How long it stays invisible after the put.
+    /// How long the message stays invisible after the put.
     pub delay: Duration,
-    /// When it expires.
+    /// When the message expires.
     pub time_to_live: TimeToLive,
-    /// Data that is stored with the message. Only for a backend with [`attachments`](super::Capabilities::attachments).
+    /// Data that is stored with the message. Attachments need a backend with
+    /// [`attachments`](super::Capabilities::attachments).
     pub attachment: Option<Attachment>,
     /// The key by which a queue that is spread over shards chooses the shard of a message: equal keys share a shard.
-    /// Other queues ignore the key.
+    /// Queues without shards ignore the partition key.
     pub partition_key: Option<Box<str>>,
 }
 
-/// Data that is stored with a message and is not in its body, as a payload that is too large for that. An attachment is
-/// kept until all messages that have it are deleted or done.
+/// Data that is stored with a message and is not in its body, such as a payload that is too large for the body. An
+/// attachment is kept until all messages that have it are deleted or done.
 ///
-/// The body of a message with new data is an event that says so: its `dataref` is `urn:queue:attachment`. A storage that
-/// keeps the data in a [payload store](crate::payload_store) sets it to a [reference](crate::wire::PayloadRef).
+/// The body of a message with new data is an event that declares the attachment: its `dataref` is
+/// `urn:queue:attachment`. A storage that keeps the data in a [payload store](crate::payload_store) sets it to a
+/// [reference](crate::wire::PayloadRef).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attachment {
     /// New data, of any size.
@@ -50,9 +52,9 @@ pub enum Attachment {
     /// The attachment of another message, which the same [`apply`](super::Backend::apply) moves; no attachment if that
     /// message has none, or is gone.
     Of {
-        /// The other message's queue.
+        /// The queue of the message whose attachment is moved.
         queue: QueueName,
-        /// The other message.
+        /// The message whose attachment is moved.
         id: StorageId,
     },
 }
@@ -103,7 +105,7 @@ pub struct ReceivedMessage {
     pub id: StorageId,
     /// The pop receipt of the message.
     pub receipt: PopReceipt,
-    /// The body. On a [`Text`](super::BodyForm::Text) backend it is the literal text.
+    /// The body. On a [`Text`](super::BodyForm::Text) backend, the body is the literal text.
     pub body: Bytes,
     /// The number of receives of the message, including the current receive.
     pub dequeue_count: usize,
@@ -117,7 +119,8 @@ pub struct ReceivedMessage {
     pub visible_at: Timestamp,
     /// The length of the lease, from the receive on, if shorter than requested.
     pub leased_for: Option<Duration>,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if the storage has
+    /// found no damage.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -137,7 +140,8 @@ pub struct PeekedMessage {
     pub inserted_at: Timestamp,
     /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if the storage has
+    /// found no damage.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -354,7 +358,7 @@ impl ItemSet {
         &self.bits
     }
 
-    /// Adds an item. Returns whether it was not in the set.
+    /// Adds an item. Returns whether the item was not in the set.
     ///
     /// # Panics
     /// If the item is not below [`MAX_ITEMS`].
@@ -369,7 +373,7 @@ impl ItemSet {
         is_new
     }
 
-    /// Adds the items of another set. Returns whether none of them was in this one.
+    /// Adds the items of another set. Returns whether none of the items was in the set.
     pub fn insert_all(&mut self, other: &Self) -> bool {
         let mut all_new = true;
         for item in other.iter() {

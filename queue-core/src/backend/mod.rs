@@ -4,7 +4,7 @@
 //! time to live, a dequeue count, an insertion time, and a pop receipt that changes with every receive
 //! and update. Bodies are bytes: backends never see a message type.
 //!
-//! A backend implements [`Backend`], and [`BackendExt`] adds conveniences. What its author need not write:
+//! A backend implements [`Backend`], and [`BackendExt`] adds conveniences. What the author of a backend need not write:
 //!
 //! | item | does |
 //! |---|---|

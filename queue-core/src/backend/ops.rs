@@ -26,16 +26,16 @@ pub enum Op {
         queue: QueueName,
         /// The message.
         id: StorageId,
-        /// Its pop receipt.
+        /// The message's pop receipt.
         receipt: PopReceipt,
-        /// How long it stays invisible, from now.
+        /// How long the message stays invisible, from now.
         visibility: Duration,
         /// The new body, or `None` to keep the current one.
         body: Option<Bytes>,
     },
     /// Make a received message visible at once, in the place that its insertion gave it: before all that were put after
-    /// it. Replaces its body if one is given; otherwise like [`Update`](Self::Update). For a message that nobody has
-    /// handled: [`hand_back`](super::BackendExt::hand_back).
+    /// it. Replaces the message's body if one is given; otherwise like [`Update`](Self::Update). For a message that
+    /// nobody has handled: [`hand_back`](super::BackendExt::hand_back).
     ///
     /// Fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
     /// [places](super::Capabilities::places).
@@ -44,7 +44,7 @@ pub enum Op {
         queue: QueueName,
         /// The message.
         id: StorageId,
-        /// Its pop receipt.
+        /// The message's pop receipt.
         receipt: PopReceipt,
         /// The new body, or `None` to keep the current one.
         body: Option<Bytes>,
@@ -55,14 +55,15 @@ pub enum Op {
         queue: QueueName,
         /// The message.
         id: StorageId,
-        /// Its pop receipt.
+        /// The message's pop receipt.
         receipt: PopReceipt,
-        /// Whether another message has taken its place, to which its [attachment](super::Attachment::Of) belongs now. Otherwise
-        /// the message is done, and so are copies of it.
+        /// Whether another message has taken its place, to which its [attachment](super::Attachment::Of) belongs now.
+        /// If no other message has taken its place, the message is done, and so are copies of it.
         moved: bool,
     },
     /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with its last item. Later
-    /// receives tell them as [`deleted_items`](super::ReceivedMessage::deleted_items). The receipt stays valid.
+    /// receives tell the deleted items as [`deleted_items`](super::ReceivedMessage::deleted_items). The receipt stays
+    /// valid.
     ///
     /// Fails with [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if one of the items was deleted before,
     /// whatever the receipt, and with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend that is not
@@ -72,7 +73,7 @@ pub enum Op {
         queue: QueueName,
         /// The message.
         id: StorageId,
-        /// Its pop receipt.
+        /// The message's pop receipt.
         receipt: PopReceipt,
         /// The items to delete: at least one.
         items: ItemSet,
@@ -85,7 +86,7 @@ pub enum Op {
     /// [`conditional_puts`](super::Capabilities::conditional_puts). A value that
     /// [ends with its message](Swap::ends_with_message) ends with the last one that is put before it in the list.
     Swap {
-        /// The queue that errors name. It need not exist.
+        /// The queue that errors name. The queue need not exist.
         queue: QueueName,
         /// The values.
         swap: Swap,
@@ -124,8 +125,8 @@ pub struct Swap {
     /// The key of the value. The key must not be in use in [`results`](super::Backend::results), which may be the same
     /// table.
     pub key: WorkKey,
-    /// The expected value. With `None`, the default, no value may be recorded; one whose retention is over counts as
-    /// none.
+    /// The expected value. With `None`, the default, no value may be recorded; a value whose retention is over counts
+    /// as none.
     pub expected: Option<Bytes>,
     /// The new value.
     pub value: Bytes,

@@ -19,11 +19,11 @@ pub trait Placement: fmt::Debug + Send + Sync {
     /// The queue of the storage whose metadata says where messages are put.
     fn directory(&self) -> &QueueName;
 
-    /// Returns messages with the queues of the storage on which they are put, by the directory as the transaction sees it.
-    /// `home` is the message that is completed with them, if there is one.
+    /// Returns messages with the queues of the storage on which they are put, by the directory as the transaction sees
+    /// it. `home` is the message that is completed together with the messages put, if there is one.
     ///
     /// # Errors
-    /// If the directory cannot be read, and those of the names.
+    /// If the directory cannot be read, or a name is invalid.
     fn place(
         &self,
         directory: &Metadata,
@@ -31,8 +31,8 @@ pub trait Placement: fmt::Debug + Send + Sync {
         home: Option<&StorageId>,
     ) -> Result<Vec<(QueueName, NewMessage)>>;
 
-    /// Returns the queues of the storage that are created together with this one of them, itself included. None if that is
-    /// of a [reply queue](QueueName::is_reply_queue).
+    /// Returns the queues of the storage that are created together with this queue, itself included. There are none for
+    /// a [reply queue](QueueName::is_reply_queue).
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -42,7 +42,8 @@ pub trait Placement: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) and
-    /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the backend gives out no such ones.
+    /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the backend gives out no such id or
+    /// receipt.
     fn locate(
         &self,
         queue: &QueueName,
@@ -64,7 +65,7 @@ impl dyn Transactions {
     /// Returns the writes if the storage has another engine.
     ///
     /// # Cancel safety
-    /// That of [`StorageTransaction::write`].
+    /// The error of [`StorageTransaction::write`].
     pub fn write<E, T, W>(
         self: Arc<Self>,
         transaction: T,

@@ -83,8 +83,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// Sets free text of any language, such as a reason: percent-encoded as far as a value cannot hold it. White space at its
-    /// ends is left out.
+    /// Sets free text of any language, such as a reason: percent-encoded as far as a value cannot hold it. White space
+    /// at the ends of the text is left out.
     ///
     /// ```
     /// use queue_core::backend::Metadata;
@@ -170,10 +170,10 @@ pub struct QueueProperties {
 /// The numbers of messages that were ever put on a queue, and that are gone from the queue. The difference between two
 /// readings is the number of messages between the readings.
 ///
-/// Neither number decreases as long as the queue exists, whether the queue is cleared or the storage is opened again; but
-/// those of a queue that is spread over shards do by what was on a shard that a resize removes. What is undone, as by a
-/// transaction that is rolled back, is not counted. A move to another queue is a deletion from the first queue and a
-/// put on the second queue.
+/// Neither total decreases as long as the queue exists, whether the queue is cleared or the storage is opened again;
+/// but the totals of a queue that is spread over shards decrease by what was on a shard that a resize removes. What is
+/// undone, as by a transaction that is rolled back, is not counted. A move to another queue is a deletion from the
+/// first queue and a put on the second queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct QueueTotals {
@@ -261,7 +261,7 @@ pub struct Page {
     pub messages: Vec<BrowsedMessage>,
     /// The storage's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` if there is none.
+    /// Where the next page starts. `None` on the last page.
     pub next: Option<PageMark>,
 }
 

@@ -21,15 +21,15 @@ use crate::name::QueueName;
 pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a storage engine offers for transactions of the application's own connection to the storage, from
-/// [`Backend::transactions`](super::Backend::transactions). What is written in one is written by
-/// [`StorageTransaction`].
+/// [`Backend::transactions`](super::Backend::transactions). A [`StorageTransaction`] writes in a transaction of the
+/// application.
 #[async_trait]
 pub trait Transactions: Any + fmt::Debug + Send + Sync {
     /// Waits for the transaction that is open now to end. Returns whether a completion with this token was committed;
     /// without a token, `false`.
     ///
-    /// Once the transaction has ended, the answer is final: it stays the same after a crash. After [`RECORD_RETENTION`], it
-    /// may be `false` for a transaction that was committed.
+    /// Once the transaction has ended, the answer is final: it stays the same after a crash. After
+    /// [`RECORD_RETENTION`], the answer may be `false` for a transaction that was committed.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the transaction stays open for too long.
@@ -54,7 +54,7 @@ pub trait Transactions: Any + fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns how a backend over one storage places its queues there, if this is such a backend's.
+    /// Returns how a backend over one storage places its queues there, if this engine belongs to such a backend.
     fn placement(&self) -> Option<Arc<dyn Placement>> {
         None
     }
@@ -73,12 +73,13 @@ impl dyn Transactions {
     }
 }
 
-/// A transaction of the application's own connection to a storage of the engine `E`, in which messages are submitted and
-/// completed. What is written in it takes effect if and only if the application commits it.
+/// A transaction of the application's own connection to a storage of the engine `E`, in which messages are submitted
+/// and completed. What is written in the transaction takes effect if and only if the application commits the
+/// transaction.
 ///
-/// An engine's crate implements it for the transactions of a driver, which may be another crate's type, because `E` is its
-/// own; usually for a reference to one. The framework prepares what is to be written, and the engine writes it: at once,
-/// with `Output<T> = T`, or with a future as `Output<T>`, if the driver is asynchronous.
+/// An engine's crate implements the trait for the transactions of a driver, which may be another crate's type, because
+/// `E` is the engine's own; usually for a reference to a transaction. The framework prepares what is to be written, and
+/// the engine writes it: at once, with `Output<T> = T`, or with a future as `Output<T>`, if the driver is asynchronous.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -143,19 +144,19 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     /// What a method returns that writes in the transaction: `T`, or a future of it.
     type Output<T: Send + 'static>;
 
-    /// Writes within this transaction: puts the messages, and then completes one. Creates the queues of the messages that
-    /// are missing, except for reply queues. Passes the result to [`Writes::written`], with a receipt for each message,
-    /// and writes again if that continues.
+    /// Writes within this transaction: puts the messages, and then completes one. Creates the queues of the messages
+    /// that are missing, except for reply queues. Passes the result to [`Writes::written`], with a receipt for each
+    /// message, and writes again if `written` continues.
     ///
     /// # Errors
-    /// Passed to [`Writes::written`]. Nothing was written then, and the transaction can go on, unless the storage itself
-    /// has rolled it back.
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the transaction is not open, is of
-    /// another database, or its connection is configured so that the storage would lose guarantees; also for
-    /// a message outside [`Capabilities`](super::Capabilities).
-    /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the queue of a message, if a
-    /// [reply queue](QueueName::is_reply_queue) is missing. The errors of [`delete`](super::Backend::delete) for the
-    /// completion, and [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) with
+    /// Errors are passed to [`Writes::written`]. After an error nothing was written, and the transaction can go on,
+    /// unless the storage itself has rolled the transaction back.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the transaction is not open, is of another
+    /// database, or its connection is configured so that the storage would lose guarantees; also for a message outside
+    /// [`Capabilities`](super::Capabilities). [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the
+    /// queue of a message, if a [reply queue](QueueName::is_reply_queue) is missing. The errors of
+    /// [`delete`](super::Backend::delete) for the completion, and
+    /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) with
     /// [`Operation::Results`](crate::Operation::Results) if the claim is not held in this storage.
     ///
     /// # Cancel safety
@@ -171,8 +172,9 @@ pub trait Writes: Sized + Send + 'static {
     /// What the caller gets in the end.
     type Output: Send + 'static;
 
-    /// The queue whose metadata has to be read within the transaction, and passed to [`directed`](Self::directed), before
-    /// anything else is asked. Only engines that say so ([`Transactions::reads_directories`]) get such writes.
+    /// The queue whose metadata has to be read within the transaction, and passed to [`directed`](Self::directed),
+    /// before anything else is asked. Only engines that [read directories](Transactions::reads_directories) get writes
+    /// with a directory.
     fn directory(&self) -> Option<&QueueName> {
         None
     }
@@ -185,8 +187,8 @@ pub trait Writes: Sized + Send + 'static {
         }
     }
 
-    /// Returns the queues that are created with this one if it is missing, itself included; if any of them is there, none
-    /// is created.
+    /// Returns the queues that are created together with this queue if it is missing, itself included; if any of these
+    /// queues is there, none is created.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -197,10 +199,10 @@ pub trait Writes: Sized + Send + 'static {
     /// The messages to put, in this order.
     fn puts(&self) -> &[(QueueName, NewMessage)];
 
-    /// The message to complete then.
+    /// The message to complete after the puts.
     fn completion(&self) -> Option<Completion<'_>>;
 
-    /// Takes the result of one try. Continues with what is to be tried next instead, in the same transaction.
+    /// Takes the result of one try. The write continues with what is to be tried next, in the same transaction.
     fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<Self::Output, Self>;
 }
 
@@ -214,10 +216,10 @@ pub struct Completion<'a> {
     pub id: &'a StorageId,
     /// The last known receipt.
     pub receipt: PopReceipt,
-    /// The dequeue count of the receive. While it is unchanged, nobody else has received the message, so a newer
-    /// receipt stems from an update of this consumer whose answer has not arrived.
+    /// The dequeue count of the receive. While the dequeue count is unchanged, nobody else has received the message, so
+    /// a newer receipt stems from an update of this consumer whose answer has not arrived.
     pub dequeue_count: usize,
-    /// The longest visibility timeout of such an update.
+    /// The longest visibility timeout of an update by this consumer whose answer has not arrived.
     pub visibility: Duration,
     /// The token by which [`Transactions::was_committed`] recognises the completion.
     pub token: Token,

@@ -235,9 +235,9 @@ impl Encoder {
     }
 
     /// Returns the event for a poison queue: with `record`, its error text shortened as far as needed, and without the
-    /// attempt record, so that a consumer of the poison queue starts counting anew. `progress` is kept, so that work
-    /// resumes there after a redrive. A record that the event already has is replaced, except for whether the payload
-    /// is the original body. Returns `None` if there is no room for a record at all.
+    /// attempt record, so that a consumer of the poison queue starts counting anew. The event's `progress` is kept, so
+    /// that work resumes there after a redrive. A record that the event already has is replaced, except for whether the
+    /// payload is the original body. Returns `None` if there is no room for a record at all.
     #[must_use]
     pub fn poison_event(
         self,
@@ -275,8 +275,8 @@ impl Encoder {
     }
 
     /// Returns a body for a poison queue if there is no room for a record: the stored body unchanged, except that a
-    /// poison record that the event already has is removed, because consumers of the poison queue would trust it.
-    /// `progress` is kept if there is room for it.
+    /// poison record that the event already has is removed, because consumers of the poison queue would trust it. A
+    /// `progress` of the event is kept if there is room for it.
     #[must_use]
     pub fn without_record(self, stored: &Bytes, progress: Option<&str>) -> Bytes {
         let event = match Body::read(stored, usize::MAX) {
@@ -299,9 +299,9 @@ impl Encoder {
         .unwrap_or_else(|| without.into())
     }
 
-    /// Returns the body of a message on a poison queue as it was before: the event without the record, with its
-    /// progress, and with so many [earlier attempts](AttemptRecord::earlier); or the wrapped bytes, which have room for
-    /// neither. Returns `None` if the event has no poison record, or does not have the wrapped
+    /// Returns the body of a message on a poison queue as it was before the move: the event without the record, with
+    /// its progress, and with so many [earlier attempts](AttemptRecord::earlier); or the wrapped bytes, which have no
+    /// room for progress and attempts. Returns `None` if the event has no poison record, or does not have the wrapped
     /// bytes as they are.
     #[must_use]
     pub fn restore(self, event: &Event, earlier: usize) -> Option<Bytes> {

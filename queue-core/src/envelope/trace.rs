@@ -46,7 +46,8 @@ impl TraceContext {
     /// Later versions of the header than 00 may have more fields at the end, which are kept.
     ///
     /// # Errors
-    /// [`InvalidTrace`] if it does not have the form of the header, its version is `ff`, or one of its ids is zero.
+    /// [`InvalidTrace`] if the text does not have the form of the header, its version is `ff`, or one of its ids is
+    /// zero.
     pub fn new(parent: impl Into<String>) -> Result<Self, InvalidTrace> {
         let parent = parent.into();
         match parent_problem(&parent) {
@@ -58,7 +59,7 @@ impl TraceContext {
         }
     }
 
-    /// Creates the trace context of a span. `flags` are those of the header: 1 if the trace is sampled.
+    /// Creates the trace context of a span. `flags` are the trace flags of the header: 1 if the trace is sampled.
     ///
     /// # Errors
     /// [`InvalidTrace`] if one of the ids is zero.
@@ -69,7 +70,8 @@ impl TraceContext {
     /// Sets the value of the `tracestate` header.
     ///
     /// # Errors
-    /// [`InvalidTrace`] if it is empty, longer than [`MAX_TRACE_STATE`], or has characters other than printable ASCII.
+    /// [`InvalidTrace`] if the state is empty, longer than [`MAX_TRACE_STATE`], or has characters other than printable
+    /// ASCII.
     pub fn with_state(mut self, state: impl Into<String>) -> Result<Self, InvalidTrace> {
         let state = state.into();
         let problem = match state.len() {

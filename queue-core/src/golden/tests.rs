@@ -4,13 +4,13 @@ use super::*;
 use crate::message::{DecodeError, EncodeError, MessageType};
 
 #[derive(Debug, PartialEq, serde::Serialize, Deserialize)]
-struct Order {
+struct PricedOrder {
     item: String,
     #[serde(default)]
     prices: Vec<u128>,
 }
 
-impl Message for Order {
+impl Message for PricedOrder {
     const TYPE: MessageType = MessageType::new("order", "orders");
 
     fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
@@ -27,8 +27,8 @@ impl Message for Order {
     }
 }
 
-fn order() -> Order {
-    Order {
+fn order() -> PricedOrder {
+    PricedOrder {
         item: "tea".to_owned(),
         prices: vec![7, 1],
     }
@@ -177,7 +177,7 @@ fn a_value_that_does_not_come_back_is_named_and_no_file_is_written() {
 fn long_lists_of_differences_are_cut() {
     let list = |from: u32| Value::from_iter(from..from + 50);
     assert_eq!(differences(&list(0), &list(1)).len(), 50);
-    let problem = encode_problem::<Order>(
+    let problem = encode_problem::<PricedOrder>(
         Path::new("x"),
         list(0).to_string().as_bytes(),
         list(1).to_string().as_bytes(),

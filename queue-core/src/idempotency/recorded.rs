@@ -38,7 +38,7 @@ pub struct Recorded {
 pub enum RecordState {
     /// The work has begun.
     InFlight {
-        /// Who has begun it.
+        /// Who has begun the work.
         owner: Owner,
     },
     /// The work is done, or a [swap](crate::backend::Swap) has recorded a value.
@@ -46,10 +46,10 @@ pub enum RecordState {
         /// The size of the result or value, in bytes.
         size: u64,
     },
-    /// The record cannot be read. [`begin`](super::ResultStore::begin) of its key fails until it is
+    /// The record cannot be read. [`begin`](super::ResultStore::begin) of its key fails until the record is
     /// [forgotten](super::ResultStore::forget) or its retention is over.
     Damaged {
-        /// What is wrong with it.
+        /// What is wrong with the record.
         problem: Box<str>,
     },
 }
@@ -130,7 +130,7 @@ pub(super) fn unsupported() -> Error {
         .unsent()
 }
 
-/// Returns the mark of the page that starts with this scope and key. If they are damaged, they may not be text.
+/// Returns the mark of the page that starts with this scope and key. The fields of a damaged record may not be text.
 #[must_use]
 pub fn record_mark(scope: &[u8], key: &[u8]) -> PageMark {
     PageMark::new(format!("{}/{}", to_hex(scope), to_hex(key)))

@@ -24,13 +24,13 @@ use serde_json::error::Category;
 pub struct EncodeError {
     /// The kind of the message.
     pub message_kind: &'static str,
-    /// What is wrong.
+    /// What is wrong with the message or its body.
     pub kind: EncodeErrorKind,
     /// The serializer's error.
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What is wrong with a message that cannot be encoded. In an [`EncodeError`].
+/// What is wrong with a message that cannot be encoded. The kind of an [`EncodeError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeErrorKind {
@@ -60,19 +60,19 @@ pub enum EncodeErrorKind {
 pub struct DecodeError {
     /// The kind of message that was expected.
     pub message_kind: &'static str,
-    /// What is wrong.
+    /// What is wrong with the message or its body.
     pub kind: DecodeErrorKind,
     /// The deserializer's error.
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What is wrong with a body that is not the expected message. In a [`DecodeError`].
+/// What is wrong with a body that is not the expected message. The kind of a [`DecodeError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// The body is neither an event nor a payload that the type accepts. With what it is instead.
+    /// The body is neither an event nor a payload that the type accepts. The text says what the body is instead.
     NotAnEvent(String),
-    /// The event is of another kind: this one.
+    /// The event is of another kind, which is given.
     UnexpectedKind(String),
     /// The event's version is newer than the type's.
     NewerVersion {
@@ -81,16 +81,17 @@ pub enum DecodeErrorKind {
         /// The newest version that this program supports.
         supported: u32,
     },
-    /// The event's version is older than the type's, with no upgrade from it.
+    /// The event's version is older than the type's, and the type has no upgrade from that version.
     NoUpgrade {
         /// The version found.
         found: u32,
         /// The version that an upgrade must result in.
         supported: u32,
     },
-    /// The event has no data, and refers to where that is.
+    /// The event has no data, but a reference to where the data is.
     DataElsewhere {
-        /// The length of the reference, in bytes. The reference itself may contain a secret.
+        /// The length of the reference, in bytes. The reference itself, which is not part of the error, may contain a
+        /// secret.
         length: usize,
     },
     /// The payload is invalid. The source is the deserializer's error: a [`JsonError`] if the payload is JSON, a
@@ -204,8 +205,8 @@ impl DecodeError {
     }
 
     /// Returns the error for a payload of `version` that could not be deserialized because of `source`. An error of
-    /// `serde_json` becomes a [`JsonError`], which quotes nothing of the payload: errors of decoding are logged. So
-    /// `source` should not quote it either.
+    /// `serde_json` becomes a [`JsonError`], which quotes nothing of the payload: errors of decoding are logged. The
+    /// `source` of a `DecodeError` should not quote the payload.
     #[must_use]
     pub fn payload(
         message_kind: &'static str,

@@ -20,8 +20,8 @@ use serde_json::{Error, Result, Value};
 
 use super::unreadable;
 
-/// The deepest nesting of arrays and objects in a payload. `serde_json` reads 127 levels; the others are for what payloads
-/// are nested in: events, lines of an export, listings.
+/// The deepest nesting of arrays and objects in a payload. `serde_json` reads 127 levels; the levels beyond this
+/// maximum are for what payloads are nested in: events, lines of an export, listings.
 pub const MAX_JSON_DEPTH: usize = 120;
 
 /// Serializes a value as JSON.
@@ -44,7 +44,7 @@ pub(crate) fn to_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<
 /// Serializes a value as JSON, and reads that.
 ///
 /// # Errors
-/// Those of `to_json`. Also if the type does not read what it writes, or reads another value.
+/// The errors of `to_json`. An error, too, if the type does not read what it writes, or reads another value.
 pub fn to_json_and_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
     let json = to_json(value)?;
     read_back::<T>(&json, None)?;
@@ -55,7 +55,7 @@ pub fn to_json_and_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<Ve
 /// JSON.
 ///
 /// # Errors
-/// Those of [`to_json_and_back`], if there is no JSON of the value.
+/// The errors of [`to_json_and_back`], if there is no JSON of the value.
 pub fn to_json_perhaps_back<T: Serialize + DeserializeOwned>(
     value: &T,
 ) -> Result<(Vec<u8>, Option<Error>)> {
@@ -74,7 +74,7 @@ pub fn to_json_perhaps_back<T: Serialize + DeserializeOwned>(
 /// than the 127 levels that `serde_json` reads.
 ///
 /// # Errors
-/// What is wrong, with its line and column.
+/// What is wrong with the text, with its line and column.
 pub fn check_json(json: &[u8]) -> Result<()> {
     serde_json::from_slice::<Readable>(json).map(drop)
 }

@@ -12,8 +12,8 @@ use crate::name::QueueName;
 /// A [`Backend`](crate::backend::Backend) returns one from [`notifier`](crate::backend::Backend::notifier), the same for
 /// all services on the same storage.
 ///
-/// A notification wakes as many waiting consumers as can receive its messages at once, in turn, and not all of
-/// them. Messages that become visible later are announced to all.
+/// A notification wakes as many waiting consumers as can receive its messages at once, in turn, and not all waiting
+/// consumers. Messages that become visible later are announced to all.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -67,7 +67,7 @@ pub struct LocalNotifier {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Writers {
-    /// Only this process, with this notifier. The subscriptions of the notifier are armed.
+    /// Only this process puts messages, with this notifier. The subscriptions of the notifier are armed.
     ThisProcess,
     /// Other processes put messages, too, which the notifier does not announce. The subscriptions of the notifier are
     /// never armed.
@@ -112,7 +112,7 @@ impl LocalNotifier {
     }
 
     /// Returns the notifier that all backends in this process on the storage at `uri` share. Other processes may put
-    /// messages there too.
+    /// messages on the storage, too.
     #[must_use]
     pub fn of_storage(uri: &str) -> Arc<Self> {
         // Weak, so that a notifier is dropped with its last backend.

@@ -76,8 +76,8 @@ impl Body {
         }
     }
 
-    /// Whether a stored body is an event with this id. A body that has other bytes is usually not read for that, so that
-    /// many can be searched.
+    /// Whether a stored body is an event with this id. A body without the bytes of the id is usually not parsed, so
+    /// that many bodies can be searched.
     #[must_use]
     pub fn has_id(body: &[u8], id: &MessageId) -> bool {
         // The id of an event is there as it is, unless a part of it is escaped.
@@ -106,10 +106,10 @@ impl Body {
 
     /// Decodes the message.
     ///
-    /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with
-    /// `wire = "bare"`, and if it does not, once more without Base64 around it; or as a type with `wire = "lines"`. A body that was put inside an
-    /// event when it was moved to a poison queue is taken out of it first. Compressed data is expanded, to at most
-    /// [`DEFAULT_MAX_PAYLOAD`].
+    /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with `wire = "bare"`, and if it
+    /// does not, once more without Base64 around it; or as a type with `wire = "lines"`. A body that was put inside an
+    /// event when it was moved to a poison queue is taken out of the event first. Compressed data is expanded, to at
+    /// most [`DEFAULT_MAX_PAYLOAD`].
     ///
     /// # Errors
     /// [`DecodeError`] says what the body is instead.
@@ -232,8 +232,8 @@ impl Pack {
 }
 
 impl StoredPayload {
-    /// Returns where the data is of the message with this body, which was received from `queue`. Returns `None` if it is not
-    /// in a store, or if the message says so of a payload that was submitted to another queue.
+    /// Returns where the data is of the message with this body, which was received from `queue`. Returns `None` if the
+    /// payload is not in a store, or was submitted to another queue.
     ///
     /// A message on a poison queue keeps the payload of the queue that its record names.
     #[must_use]

@@ -71,7 +71,8 @@ pub(crate) fn from_hex(digits: &str) -> Option<Vec<u8>> {
     pairs.iter().map(byte).collect()
 }
 
-/// Returns the number that exactly 32 hexadecimal digits say. Fewer are no number: the rest was lost on the way.
+/// Returns the number that exactly 32 hexadecimal digits say. A text with fewer digits is no number: the rest was lost
+/// on the way.
 #[must_use]
 pub fn hex(digits: &str) -> Option<u128> {
     let is_whole = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -85,15 +86,15 @@ pub enum NotXmlText {
     /// The body is not UTF-8.
     #[error("the body is not UTF-8 at byte {at}")]
     NotUtf8 {
-        /// The offset of the first byte that is not.
+        /// The offset of the first byte that is not UTF-8.
         at: usize,
     },
     /// The body contains a character that XML forbids or changes.
     #[error("the body contains {character:?} at byte {at}, which XML cannot carry")]
     Character {
-        /// The first such character.
+        /// The first character that XML forbids or changes.
         character: char,
-        /// Its byte offset.
+        /// The byte offset of the character.
         at: usize,
     },
 }

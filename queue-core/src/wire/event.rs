@@ -21,7 +21,7 @@ pub struct Event {
     pub payload: Payload,
     /// The event's own bytes, without any Base64 around them.
     pub body: Bytes,
-    /// Why the event's trace context, or a part of it, was ignored.
+    /// The reason why the event's trace context, or a part of it, was ignored.
     pub invalid_trace: Option<Box<InvalidTrace>>,
 }
 
@@ -40,7 +40,8 @@ pub enum Payload {
     /// `dataref` with the value `urn:queue:attachment`, or with that of a [`PayloadRef`]: the data is attached to the
     /// message.
     Attached(Attached),
-    /// `dataref`, of an event without data: a URI reference to where the data is. Whoever put the event wrote it.
+    /// `dataref`, of an event without data: a URI reference to where the data is. The reference was written by whoever
+    /// put the event.
     Elsewhere(String),
     /// The event has no data.
     Absent,
@@ -77,7 +78,7 @@ impl Event {
     /// Expands the payload if it is compressed.
     ///
     /// # Errors
-    /// As [`Compressed::expand`], with the limit in bytes.
+    /// The errors of [`Compressed::expand`], with the limit in bytes.
     pub fn expand(&mut self, limit: usize) -> Result<(), ExpandError> {
         if let Payload::Compressed(compressed) = &self.payload {
             self.payload = self.payload_of(compressed.expand(limit)?);
@@ -88,7 +89,7 @@ impl Event {
     /// Sets the payload to what is attached to the message, if the event says that its data is.
     ///
     /// # Errors
-    /// As [`Attached::open`], with the limit in bytes.
+    /// The errors of [`Attached::open`], with the limit in bytes.
     pub fn attach(&mut self, attachment: Bytes, limit: usize) -> Result<(), ExpandError> {
         if let Payload::Attached(attached) = &self.payload {
             self.set_opened(attached.open(attachment, limit)?);

@@ -56,10 +56,10 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Splits a body, which may have Base64 around it. An empty line says nothing of its id.
+    /// Splits a body, which may have Base64 around it. An empty line stands for an id that the sender did not give.
     ///
     /// # Errors
-    /// [`LinesError`] if there are fewer than four lines, or one of the first three is not what it should be.
+    /// [`LinesError`] if there are fewer than four lines, or the first three are not a URI and two ids.
     pub fn read(body: &[u8]) -> Result<Self, LinesError> {
         let has_head = |inner: &String| inner.split('\n').count() > HEAD.len();
         let unwrapped = unwrap_base64(body).and_then(|inner| String::from_utf8(inner).ok());
@@ -154,8 +154,8 @@ fn check(value: &str) -> Result<(), LinesError> {
     }
 }
 
-/// An error of a message in [lines](crate::Wire::Lines). It tells which field is wrong and what was expected, and only
-/// the shape of the value, so it may be logged.
+/// An error of a message in [lines](crate::Wire::Lines). The error tells which field is wrong and what was expected,
+/// and only the shape of the value, so it may be logged.
 ///
 /// ```
 /// use queue_core::wire::Lines;

@@ -12,7 +12,7 @@ use crate::message::{JsonError, MessageType};
 /// it that were deleted.
 ///
 /// A consumer handles and settles each item as a message of its own. The event around a pack is of its items' kind, and
-/// has the version [`Pack::VERSION`], so a program that does not know packs leaves it to one that does.
+/// has the version [`Pack::VERSION`], so a program that does not know packs leaves the message to a program that does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pack {
     pub(super) data: Compressed,
@@ -90,7 +90,7 @@ impl Pack {
         self.data.size() as usize
     }
 
-    /// The items that the event says were deleted. A storage may know of others.
+    /// The items that the event says were deleted. A storage may know of further deleted items.
     #[must_use]
     pub fn deleted(&self) -> &ItemSet {
         &self.deleted

@@ -37,19 +37,20 @@ pub struct ExpandError {
     pub kind: ExpandErrorKind,
 }
 
-/// Why data was not expanded. In an [`ExpandError`].
+/// Why data was not expanded. The kind of an [`ExpandError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpandErrorKind {
     /// The event declares a larger size than this limit, in bytes. Nothing was expanded.
     TooLarge(usize),
-    /// The data is not compressed data, or does not expand to the size that the event declares. With what is wrong with it.
+    /// The data is not compressed data, or does not expand to the size that the event declares. The text says what is
+    /// wrong with the payload.
     Damaged(String),
-    /// The data of a [pack](super::Pack) is not that many events.
+    /// The data of a [pack](super::Pack) does not have the declared number of events.
     NoBatch {
         /// The number of events that the event declares.
         items: u32,
-        /// What it is instead.
+        /// What the data is instead.
         problem: String,
     },
     /// The program is built without the feature `payloads`.
@@ -84,7 +85,8 @@ impl ExpandErrorKind {
 }
 
 impl Compressed {
-    /// Compresses data. Returns `None` if it is larger than CloudEvents can tell, and without the feature `payloads`.
+    /// Compresses data. Returns `None` if the data is larger than CloudEvents can tell, and without the feature
+    /// `payloads`.
     #[must_use]
     pub fn new(data: &[u8]) -> Option<Self> {
         let size = i32::try_from(data.len()).ok()?.unsigned_abs();
@@ -105,10 +107,11 @@ impl Compressed {
         self.size
     }
 
-    /// Returns the data as it was. Takes time and memory in proportion to the declared size, and no more.
+    /// Returns the data as it was before it was compressed. Takes time and memory in proportion to the declared size,
+    /// and no more.
     ///
     /// # Errors
-    /// [`ExpandError`] if it is larger than `limit`, in bytes, or does not expand to what the event declares.
+    /// [`ExpandError`] if the data is larger than `limit`, in bytes, or does not expand to what the event declares.
     pub fn expand(&self, limit: usize) -> Result<Bytes, ExpandError> {
         let size = self.size;
         if size as usize > limit {
@@ -208,7 +211,7 @@ impl Attached {
     /// Returns the data of the event from what is attached to its message.
     ///
     /// # Errors
-    /// [`ExpandError`] if it is larger than `limit`, in bytes, or is not what the event declares.
+    /// [`ExpandError`] if the data is larger than `limit`, in bytes, or is not what the event declares.
     pub fn open(&self, attached: Bytes, limit: usize) -> Result<Bytes, ExpandError> {
         let size = self.size;
         let data = if self.is_compressed {
@@ -275,14 +278,14 @@ pub struct PayloadRef {
 pub struct StoredPayload {
     /// The identity of the store.
     pub store: u128,
-    /// The name of the payload. Those of the marks that belong to it end in the same way.
+    /// The name of the payload. The names of the marks that belong to a payload end in the same way.
     pub name: String,
     /// The time to live of the message that the payload was stored for, unless unlimited.
     pub lifetime: Option<Duration>,
 }
 
 impl PayloadRef {
-    /// Creates a reference. No two may have the same `random` number.
+    /// Creates a reference. No two references may have the same `random` number.
     #[must_use]
     pub fn new(store: u128, queue: QueueName, lifetime: Option<u64>, random: u128) -> Self {
         Self {
@@ -347,7 +350,7 @@ impl fmt::Display for Lifetime {
 }
 
 impl StoredPayload {
-    /// Returns the payload of this name. `None` if it is not the name of one.
+    /// Returns the payload of this name. `None` if the text is not the name of a payload.
     #[must_use]
     pub fn new(store: u128, name: &str) -> Option<Self> {
         let mut parts = name.rsplit('.');

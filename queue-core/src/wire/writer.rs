@@ -79,7 +79,7 @@ pub fn encode_binary(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     object.finish()
 }
 
-/// Encodes an event with this payload. Without one, its data is the JSON value `null`.
+/// Encodes an event with this payload. The data of an event without a payload is the JSON value `null`.
 #[must_use]
 pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
     let length = match payload {
@@ -95,8 +95,8 @@ pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
     object.finish()
 }
 
-/// Returns an event with this payload and content type instead of its own. All other members keep their bytes and their
-/// order.
+/// Returns an event with this payload and content type instead of its own. All members that are not written keep their
+/// bytes and their order.
 #[must_use]
 pub fn with_payload(event: &Event, payload: &Payload, content_type: Option<&str>) -> Vec<u8> {
     let mut object = ObjectWriter::copy(event, |name| !OF_PAYLOAD.contains(&name));
@@ -124,8 +124,8 @@ pub fn rewrite(
     Some(object.finish())
 }
 
-/// Returns the event of a pack with this attempt record, and the items of it that are deleted by now. All other members
-/// keep their bytes and their order.
+/// Returns the event of a pack with this attempt record, and the items of it that are deleted by now. All members that
+/// are not written keep their bytes and their order.
 pub(crate) fn with_deleted(event: &Event, attempts: &AttemptRecord, deleted: &ItemSet) -> Vec<u8> {
     let keep = |name: &str| name != PACK_DELETED && !ACCOUNTING.contains(&name);
     let mut object = ObjectWriter::copy(event, keep);
@@ -134,17 +134,17 @@ pub(crate) fn with_deleted(event: &Event, attempts: &AttemptRecord, deleted: &It
     object.finish()
 }
 
-/// Returns an event without its unique key. All other members keep their bytes and their order.
+/// Returns an event without its unique key. All members that are not written keep their bytes and their order.
 pub(crate) fn without_unique_key(event: &Event) -> Vec<u8> {
     ObjectWriter::copy(event, |name| name != "uniquekey").finish()
 }
 
-/// Returns an event whose data is at this reference. All other members keep their bytes and their order.
+/// Returns an event whose data is at this reference. All members that are not written keep their bytes and their order.
 pub(crate) fn with_reference(event: &Event, reference: &PayloadRef) -> Vec<u8> {
     with_data_at(event, &reference.to_string())
 }
 
-/// Returns an event with this `dataref`. All other members keep their bytes and their order.
+/// Returns an event with this `dataref`. All members that are not written keep their bytes and their order.
 pub(super) fn with_data_at(event: &Event, reference: &str) -> Vec<u8> {
     let mut object = ObjectWriter::copy(event, |name| name != "dataref");
     object.string(member!("dataref"), reference);

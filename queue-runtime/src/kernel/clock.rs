@@ -60,10 +60,9 @@ impl Pace {
 mod tests {
     use queue_clock::TokioClock;
     use queue_core::clock::{BoxFuture, Timestamp};
+    use queue_tests::SECOND;
 
     use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
 
     /// A clock that cannot sleep.
     #[derive(Debug)]

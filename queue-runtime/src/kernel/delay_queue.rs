@@ -148,10 +148,9 @@ mod tests {
     use std::sync::Arc;
 
     use queue_core::ManualClock;
+    use queue_tests::SECOND;
 
     use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
     async fn items_are_due_in_order_and_once() {

@@ -1,6 +1,6 @@
-//! Timeouts and thresholds of consumers. A setting comes from the first of these that has a value: the
-//! builder, the queue's metadata, the message type, the default. (The handler timeout has only the first and the
-//! last. The poison queue is chosen in `receive::consumer`.)
+//! Timeouts and thresholds of consumers. A setting comes from the first source that has a value: the builder, the
+//! queue's metadata, the message type, the default. (The handler timeout has only the first and the last. The poison
+//! queue is chosen in `receive::consumer`.)
 
 mod config;
 mod paused;

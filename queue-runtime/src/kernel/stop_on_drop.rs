@@ -4,9 +4,9 @@ use std::ops::Deref;
 /// A guard that stops a listener, a group of lanes or a schedule when it is dropped, from `stop_on_drop` of its handle.
 /// The guard derefs to the handle.
 ///
-/// For a listener that must not outlive a value or a scope, such as a test or a connection. A listener is stopped at
-/// once, as [`shutdown`](crate::ListenerHandle::shutdown) without a grace period does; a schedule submits no further
-/// tick. A guard in the handler's own state is never dropped.
+/// The guard is for a listener that must not outlive a value or a scope, such as a test or a connection. A listener is
+/// stopped at once, as [`shutdown`](crate::ListenerHandle::shutdown) without a grace period does; a schedule submits no
+/// further tick. A guard in the handler's own state is never dropped.
 ///
 /// ```
 /// use queue_runtime::listener::ListenerPhase;

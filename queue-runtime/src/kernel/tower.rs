@@ -1,17 +1,17 @@
 //! Middleware: `tower` layers around handlers, and services as handlers.
 //!
-//! A layer is added to a listener, a [router](crate::listener::Router), or one type of a router, by `layer`. It is put around
-//! a service that handles one message, as [`Work`]: layers that do not look at the request, such as those of the crate
-//! `tower` for timeouts and limits, fit as they are. A layer that looks at the message itself is put around a service of
-//! [`Received`], which [`service`] makes a handler.
+//! A layer is added to a listener, a [router](crate::listener::Router), or one type of a router, by `layer`. A layer is
+//! put around a service that handles one message, as [`Work`]: layers that do not look at the request, such as those of
+//! the crate `tower` for timeouts and limits, fit as they are. A layer that looks at the message itself is put around a
+//! service of [`Received`], which [`service`] makes a handler.
 //!
-//! A listener receives as many messages as its layers, and its service, are ready for. If there are none, the readiness is
-//! given up. What belongs to one type of a router is asked when a message of the type has come, which waits for it as for
-//! [`Route::max_in_flight`](crate::listener::Route::max_in_flight).
+//! A listener receives as many messages as its layers, and its service, are ready for. If there are no messages, the
+//! readiness is given up. A layer or service of one type of a router is asked when a message of the type has come, and
+//! the message waits for it as for [`Route::max_in_flight`](crate::listener::Route::max_in_flight).
 //!
 //! An error of a layer is a failure of the handler: it is retried, rejected or postponed as
-//! [`classify`](crate::ListenerBuilder::classify) says. One that fails to become ready counts against no message: messages
-//! wait, and [`NotReady`](crate::ListenerEventKind::NotReady) reports it.
+//! [`classify`](crate::ListenerBuilder::classify) says. A layer that fails to become ready counts against no message:
+//! messages wait, and [`NotReady`](crate::ListenerEventKind::NotReady) reports it.
 //!
 //! ```
 //! use queue_runtime::{Message, Received, testing};

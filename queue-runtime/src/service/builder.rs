@@ -122,12 +122,13 @@ impl QueueService {
         ServiceBuilder::new(Target::One(backend.into()))
     }
 
-    /// Returns a builder of a service whose queues are each spread over `shards` queues in total, on these storages in turn:
-    /// for more requests a second than one queue or one account carries. Nothing else changes for the program.
-    /// [Shards](crate::sharded) tells what does not hold across them.
+    /// Returns a builder of a service whose queues are each spread over `shards` queues in total, on these storages in
+    /// turn: for more requests a second than one queue or one account carries. Nothing but the connecting changes for
+    /// the program. [Shards](crate::sharded) tells what does not hold across shards.
     ///
-    /// The number is that of the first program that connects. Afterwards only
-    /// [`resize`](crate::sharded::ShardedBackend::resize) changes it. All programs name the same storages in the same order.
+    /// The number of shards is that of the first program that connects. Afterwards only
+    /// [`resize`](crate::sharded::ShardedBackend::resize) changes the number of shards. All programs name the same
+    /// storages in the same order.
     ///
     /// ```
     /// use queue_runtime::{Message, QueueService, Received};
@@ -199,8 +200,8 @@ impl ServiceBuilder {
     ///
     /// A payload that does not fit its message is compressed. A larger payload is refused before anything is stored,
     /// and a received payload that would expand to more is not expanded: its message is moved to the poison queue. A
-    /// handler gets its message whole, so this much memory is taken for each that is handled. As encoding does,
-    /// compressing and expanding occupy the thread of the runtime meanwhile.
+    /// handler gets its message whole, so this much memory is taken for each message in flight. As encoding does,
+    /// compressing and expanding occupy a thread of the runtime.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = bytes;
         self
@@ -208,10 +209,11 @@ impl ServiceBuilder {
 
     /// Stores payloads that do not fit their messages in this store, and not in the storage of the messages.
     ///
-    /// Each such message takes one more transaction of the storage. All services that submit to a queue or consume from
-    /// it need the same store: one without it leaves messages with such payloads where they are. Messages and their
-    /// follow-ups are no longer stored in one step: as on Azure, unique submissions and schedules need a result store,
-    /// and transactions of the application ([`submit_within`](QueueService::submit_within)) are refused.
+    /// Each message with a payload in the store takes one more transaction of the storage. All services that submit to
+    /// a queue or consume from it need the same store: a service without the store leaves messages with such payloads
+    /// where they are. Messages and their follow-ups are no longer stored in one step: as on Azure, unique submissions,
+    /// and schedules with large payloads, need a result store, and transactions of the application
+    /// ([`submit_within`](QueueService::submit_within)) are refused.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -230,13 +232,13 @@ impl ServiceBuilder {
         self
     }
 
-    /// Stores payloads that do not fit their messages in a container of this name beside the queues: on Azure, in the same
-    /// account. The container is created with the first payload. The memory and SQLite keep payloads themselves, and
-    /// have no containers: there this changes nothing.
+    /// Stores payloads that do not fit their messages in a container of this name beside the queues: on Azure, in the
+    /// same account. The container is created with the first payload. Memory and SQLite keep payloads themselves, and
+    /// have no containers: `payload_container` changes nothing there.
     ///
     /// On Azure the name has 3 to 63 lower-case letters, digits and single hyphens. A connection string with a
-    /// `QueueEndpoint` of an emulator or a host of one's own needs its `BlobEndpoint` too, a shared access signature the
-    /// permissions for blobs. Otherwise as [`payloads`](Self::payloads).
+    /// `QueueEndpoint` of an emulator or a host of one's own needs its `BlobEndpoint` too, a shared access signature
+    /// the permissions for blobs. All else is as for [`payloads`](Self::payloads).
     ///
     /// ```no_run
     /// use queue_runtime::QueueService;
@@ -261,16 +263,16 @@ impl ServiceBuilder {
 
     /// Sets how many requests are sent to the storage each second at most. The default is no limit.
     ///
-    /// Requests beyond it wait. Requires a Tokio runtime with timers enabled.
+    /// Requests beyond the limit wait. Requires a Tokio runtime with timers enabled.
     pub fn storage_limit(mut self, limit: StorageLimit) -> Self {
         self.storage_limit = limit;
         self
     }
 
-    /// Adds a [`Notifier`], which wakes consumers that wait for messages of other processes or machines. Repeat it for
-    /// several.
+    /// Adds a [`Notifier`], which wakes consumers that wait for messages of other processes or machines. Repeat the
+    /// call for several notifiers.
     ///
-    /// What the services of one process put on a storage is announced to each other in any case.
+    /// The services of one process announce to each other what they put on a storage in any case.
     pub fn notifier(mut self, notifier: Arc<dyn Notifier>) -> Self {
         self.notifiers.push(notifier);
         self
@@ -288,12 +290,12 @@ impl ServiceBuilder {
     }
 
     /// Sets how often a listener reads the number of messages on its queue and on its poison queue, for the metrics
-    /// `queue.depth` and `queue.poison.depth`, from a second to a day. One listener of a service does so for each queue,
-    /// and only if a recorder of metrics was installed before it was started.
+    /// `queue.depth` and `queue.poison.depth`, from a second to a day. One listener of a service reads the depths of
+    /// each queue, and only if a recorder of metrics was installed before it was started.
     ///
-    /// The default is 20 seconds in memory and on SQLite. On Azure, where each read is a transaction, they are not read
-    /// unless this is called. Of a custom backend they are read if idle consumers poll it at least every 5 seconds, as its
-    /// [`idle_cap`](crate::backend::Capabilities::idle_cap) says.
+    /// The default is 20 seconds in memory and on SQLite. On Azure, where each read is a transaction, depths are not
+    /// read unless `depth_metrics` is called. Depths of a custom backend are read if idle consumers poll it at least
+    /// every 5 seconds, as its [`idle_cap`](crate::backend::Capabilities::idle_cap) says.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -337,7 +339,8 @@ impl ServiceBuilder {
 
     /// Opens the storage and starts the service's background thread.
     ///
-    /// Only shards are read from the storage here, which [`storage_retry`](Self::storage_retry) repeats if it fails.
+    /// Connecting reads nothing but the shards from the storage, and [`storage_retry`](Self::storage_retry) repeats a
+    /// read that fails.
     ///
     /// # Errors
     /// [`ConnectError`] if the URL is not supported, the client id or a setting is invalid, the storage cannot be

@@ -58,10 +58,10 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, Error> {
     })
 }
 
-/// Registers a scheme of URLs in this process: [`connect`] and services open what begins with `SCHEME:` by calling `open`
-/// with the whole URL and the service's clock. An engine that is not one of ours is used like one of ours then.
+/// Registers a scheme of URLs in this process: [`connect`] and services open what begins with `SCHEME:` by calling
+/// `open` with the whole URL and the service's clock. A registered engine is used like an engine of this repository.
 ///
-/// Replaces what was registered for the scheme before, and an engine of ours for it.
+/// The registration replaces an earlier one of the scheme, and an engine of this repository for the scheme.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -275,7 +275,7 @@ pub struct ConnectError {
     pub kind: ConnectErrorKind,
 }
 
-/// Why a service could not connect to queues. In a [`ConnectError`].
+/// Why a service could not connect to queues. The kind of a [`ConnectError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectErrorKind {

@@ -180,7 +180,8 @@ debug_fields!(Queue<M> { name });
 /// An untyped handle to a queue, from [`QueueService::any_queue`](crate::QueueService::any_queue) or
 /// [`Queue::any`].
 ///
-/// Calls that fail are tried again for a while, as the service's [`StorageRetry`](crate::policy::StorageRetry) says of each.
+/// Calls of a handle that fail are tried again for a while, as the service's
+/// [`StorageRetry`](crate::policy::StorageRetry) says of each.
 ///
 /// ```
 /// use queue_runtime::settings::POISON_THRESHOLD;
@@ -286,7 +287,7 @@ impl AnyQueue {
 
     /// Creates the queue if it does not exist. The metadata of an existing queue stays as it is.
     ///
-    /// If a try of unknown outcome was repeated, a queue that this has created may be said to have
+    /// If a try of unknown outcome was repeated, a queue that `create` has created may be said to have
     /// [existed](Created::Existed).
     ///
     /// # Errors
@@ -296,8 +297,8 @@ impl AnyQueue {
         self.context.ask(|| backend.ensure_queue(&self.name)).await
     }
 
-    /// Creates the queue with this metadata, such as [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD). Otherwise as
-    /// [`create`](Self::create).
+    /// Creates the queue with this metadata, such as [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD). All else
+    /// is as for [`create`](Self::create).
     ///
     /// # Errors
     /// [`ErrorKind::QueueExists`] if the queue exists with other metadata; otherwise the backend's error.
@@ -311,7 +312,8 @@ impl AnyQueue {
     /// [clear](Self::clear).
     ///
     /// # Errors
-    /// The backend's error. A missing queue is an error. If the [outcome](crate::Error::outcome) is unknown, it may be gone.
+    /// The backend's error. A missing queue is an error. If the [outcome](crate::Error::outcome) is unknown, the queue
+    /// may be gone.
     pub async fn delete(&self) -> Result<()> {
         let backend = &self.context.backend;
         self.context.ask(|| backend.delete_queue(&self.name)).await
@@ -319,16 +321,17 @@ impl AnyQueue {
 
     /// Deletes all messages, including invisible ones.
     ///
-    /// A key that is unique [until its message is settled](crate::send::Submit::unique_until_settled) is free then. A key
-    /// that is unique [for a time](crate::send::Submit::unique_for) stays for that time: a submission of the key puts
-    /// nothing.
+    /// A key that is unique [until its message is settled](crate::send::Submit::unique_until_settled) is free after
+    /// that. A key that is unique [for a time](crate::send::Submit::unique_for) stays for that time: a submission of
+    /// the key puts nothing.
     ///
-    /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them.
-    /// The request is then repeated, for up to ten minutes. Other failures are tried again according to the
-    /// [`StorageRetry`](crate::policy::StorageRetry) of the service; if it never tries again, nor does this.
+    /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them. A clear
+    /// that runs out of time is repeated, for up to ten minutes. Other failures are tried again according to the
+    /// [`StorageRetry`](crate::policy::StorageRetry) of the service; if the policy never tries again, `clear` does not,
+    /// either.
     ///
     /// # Errors
-    /// The backend's error. Some messages may have been deleted.
+    /// The backend's error. After an error, some messages may have been deleted.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, any of the messages may have been deleted.
@@ -365,14 +368,14 @@ impl AnyQueue {
     /// Replaces all of the queue's metadata.
     ///
     /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
-    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (a duration such as `90s`, or seconds) are settings of every consumer of the queue whose
-    /// builder does not set them. The settings apply to messages received from then on: by this service at once, by
-    /// other services within 5 seconds in memory and on SQLite, and within a minute on Azure.
-    /// [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata without it resumes the
-    /// queue.
+    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (a duration such as `90s`, or seconds) are settings of
+    /// every consumer of the queue whose builder does not set them. The settings apply to messages received after the
+    /// change: by this service at once, by other services within 5 seconds in memory and on SQLite, and within a minute
+    /// on Azure. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata without it
+    /// resumes the queue.
     ///
     /// # Errors
-    /// The backend's error. If its outcome is unknown, the metadata may have been replaced.
+    /// The backend's error. If the outcome of the error is unknown, the metadata may have been replaced.
     pub async fn set_metadata(&self, metadata: &Metadata) -> Result<()> {
         let backend = &self.context.backend;
         let set = || backend.set_metadata(&self.name, metadata);
@@ -454,7 +457,7 @@ impl AnyQueue {
     }
 
     /// Wakes the consumers of the queue that wait for messages, for messages that were put without this library, such
-    /// as by [`Submit::encode_for_outbox`]. Otherwise consumers find them with their next poll.
+    /// as by [`Submit::encode_for_outbox`]. Consumers find messages that are not announced with their next poll.
     pub fn announce(&self) {
         let at_once = Announced::put_back(&self.name, Duration::ZERO);
         self.context.notifiers.publish([at_once]);

@@ -22,9 +22,10 @@ use crate::kernel::send::{Submit, SubmitAll, SubmitError, Submitted};
 
 /// A connection to the queues of one storage account. Clones share the connection.
 ///
-/// Requires a Tokio runtime with timers enabled. Dropping the last clone stops nothing: listeners and schedules run until
-/// the runtime ends, which is logged once as a warning, because nothing can [shut them down](Self::shutdown) together
-/// any more. A clone that a handler or the closure of a schedule owns counts, so that there is no warning then.
+/// Requires a Tokio runtime with timers enabled. Dropping the last clone stops nothing: listeners and schedules run
+/// until the runtime ends, which is logged once as a warning, because nothing can [shut them down](Self::shutdown)
+/// together any more. A clone that a handler or the closure of a schedule owns counts as a service that still exists,
+/// so that there is no warning.
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};
@@ -84,8 +85,8 @@ impl QueueService {
         self.queue::<M>().submit(message)
     }
 
-    /// Submits several messages. If the backend is atomic, it stores all or none of those that fit in one operation:
-    /// in memory and on SQLite, 1,024 messages and 8 MiB. Configure the [`SubmitAll`], then `.await` it.
+    /// Submits several messages. An atomic backend stores all or none of the messages that fit in one operation: in
+    /// memory and on SQLite, 1,024 messages and 8 MiB. Configure the [`SubmitAll`], then `.await` it.
     #[must_use = "a submission does nothing until it is awaited"]
     pub fn submit_all<M: Message>(&self, messages: impl IntoIterator<Item = M>) -> SubmitAll<M> {
         self.queue::<M>().submit_all(messages)
@@ -102,8 +103,8 @@ impl QueueService {
     /// [`start`](Schedule::start) it.
     ///
     /// The module [`recurring`](crate::recurring) says what is guaranteed. Start the same schedule, with the same
-    /// recurrence, in every process. The storage knows it by its name: a new recurrence under the same name goes on
-    /// from the last tick. On one service, a name is for one schedule at a time.
+    /// recurrence, in every process. The storage knows a schedule by its name: a new recurrence under the same name
+    /// goes on from the last tick. On one service, a name is for one schedule at a time.
     pub fn schedule<M: Message>(
         &self,
         name: impl Into<String>,
@@ -288,13 +289,14 @@ impl QueueService {
 
     /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
     ///
-    /// Consumers of a named queue do not create the queue unless [`Accept::create_queue`](crate::receive::Accept::create_queue)
-    /// or [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so: otherwise a listener with a
-    /// misspelled name would wait on an empty queue. To have the type's own queue not created either, name it:
+    /// Consumers of a named queue do not create the queue unless
+    /// [`Accept::create_queue`](crate::receive::Accept::create_queue) or
+    /// [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so: otherwise a listener with a
+    /// misspelled name would wait on an empty queue. To have the type's own queue not created either, name that queue:
     /// `queue_named(Order::TYPE.queue())`.
     ///
-    /// If the type sets its `poison_queue`, that is the poison queue of this queue too. A consumer of that very
-    /// queue must set another one.
+    /// If the type sets its `poison_queue`, that queue is the poison queue of the named queue too. A consumer of the
+    /// poison queue itself must set another one.
     ///
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.
@@ -342,7 +344,8 @@ impl QueueService {
         self.queues_like("").await
     }
 
-    /// Returns the names of the queues whose names begin with this, sorted. Otherwise as [`queues`](Self::queues).
+    /// Returns the names of the queues whose names begin with `prefix`, sorted. All else is as for
+    /// [`queues`](Self::queues).
     ///
     /// # Errors
     /// The backend's error.
@@ -368,7 +371,7 @@ impl QueueService {
     }
 
     /// Returns the storage transactions of this service so far. The module [`meter`](crate::meter) says what counts as
-    /// one. The call itself is not counted.
+    /// a transaction. Reading the meter is not a transaction.
     #[must_use]
     pub fn meter(&self) -> MeterReading {
         self.context.meter.read()
@@ -383,12 +386,12 @@ impl QueueService {
     }
 
     /// Submits a message within a transaction of the application's own connection to the storage of the queues, as
-    /// [`Submit::within`] does. To configure it (id, request, delay, …), call that.
+    /// [`Submit::within`] does. To configure the submission (id, request, delay, …), call [`Submit::within`] yourself.
     ///
     /// Blocks the thread while another connection writes, for up to the busy timeout.
     ///
     /// # Errors
-    /// Those of [`Submit::within`].
+    /// The errors of [`Submit::within`].
     pub fn submit_within<M, E, T>(
         &self,
         transaction: T,

@@ -23,7 +23,8 @@ impl QueueService {
     /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
     /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
     ///
-    /// Further calls return the same report, and end the grace period after their own `grace` if that is sooner.
+    /// Further calls of `shutdown` return the same report, and end the grace period after their own `grace` if that is
+    /// sooner.
     ///
     /// ```
     /// use std::time::Duration;
@@ -58,7 +59,7 @@ impl QueueService {
     /// ```
     ///
     /// # Cancel safety
-    /// If the future is dropped, the shutdown goes on in the background. Another call waits for it.
+    /// If the future is dropped, the shutdown goes on in the background. Another call of `shutdown` waits for the stop.
     ///
     /// # Panics
     /// If the Tokio runtime of a service that was built with
@@ -76,9 +77,9 @@ impl QueueService {
     /// A second signal ends the grace period, so that handlers are cancelled and their messages handed back at once; the
     /// process is ended 11 seconds later if it still runs.
     ///
-    /// From this call on, the first signal does not end the process; once the future has completed or is dropped, each does
-    /// again. The future has to be awaited for the first to have an effect: call this before the first listener starts, and
-    /// await it afterwards.
+    /// From this call on, the first signal does not end the process; once the future has completed or is dropped, each
+    /// signal does again. The future has to be awaited for the first signal to have an effect: call
+    /// `shutdown_on_signal` before the first listener starts, and await the future afterwards.
     ///
     /// ```no_run
     /// use std::time::Duration;

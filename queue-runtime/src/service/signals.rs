@@ -42,10 +42,10 @@ static NOW_NOTICED: Notify = Notify::const_new();
 /// The signals that ask a process to stop: SIGTERM, SIGINT, SIGHUP, SIGQUIT, and SIGPWR on Linux; on Windows, the console's
 /// Ctrl-C, Ctrl-Break, close, logoff and shutdown. Requires the feature `signal`.
 ///
-/// While a `StopSignals` exists, the first signal does not end the process. The second one does: after 11 seconds at
-/// the latest, and after 2 if [`next`](Self::next) has not returned it. Once the last `StopSignals` is dropped, each
-/// signal has its default action again. A signal that the process was started to ignore, as `nohup` has it ignore
-/// SIGHUP, stays ignored, which is known on Linux only.
+/// While a `StopSignals` exists, the first signal does not end the process. The second signal ends the process: after
+/// 11 seconds at the latest, and after 2 if [`next`](Self::next) has not returned it. Once the last `StopSignals` is
+/// dropped, each signal has its default action again. A signal that the process was started to ignore, as `nohup` has
+/// it ignore SIGHUP, stays ignored, which is known on Linux only.
 ///
 /// [`QueueService::shutdown_on_signal`](crate::QueueService::shutdown_on_signal) is usually enough. `StopSignals` is
 /// for programs that stop other work as well.
@@ -99,7 +99,8 @@ enum Effect {
 }
 
 impl StopSignals {
-    /// Starts to listen. A signal that comes before has its default action, so do this before the first listener starts.
+    /// Starts to listen. A signal that comes before `new` has its default action, so call `new` before the first
+    /// listener starts.
     ///
     /// # Errors
     /// The system's error, if it does not allow the process to handle the signals.

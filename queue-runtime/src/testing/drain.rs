@@ -14,7 +14,7 @@ use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 /// invisible too, because they were delayed, put back or are being handled. Messages of a poison queue count only if a
 /// listener of the poison queue is given.
 ///
-/// Use it with paused time, in which delays and retries take no real time. The listeners go on.
+/// Use `drain` with paused time, in which delays and retries take no real time. The listeners go on.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,8 +54,8 @@ use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 /// ```
 ///
 /// # Errors
-/// [`NotDrained`] if a queue is not empty in time. It lists the queues that are not empty, or the error with which the
-/// storage failed to count them.
+/// [`NotDrained`] if a queue is not empty in time. The error lists the queues that are not empty, or the error with
+/// which the storage failed to count them.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -159,12 +159,12 @@ pub struct Drained {
 /// service.submit(Order { number: 7 }).await?;
 ///
 /// let error = testing::drain([&orders]).timeout(Duration::from_secs(600)).await.unwrap_err();
-/// assert_eq!(error.to_string(), "not empty after 600s: queue `order` has 1 message, 0 of them in flight");
+/// assert_eq!(error.to_string(), "the queues are not empty after 600s: queue `order` has 1 message, 0 of them in flight");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("not empty after {elapsed:?}: {}", joined(left))]
+#[error("the queues are not empty after {elapsed:?}: {}", joined(left))]
 #[non_exhaustive]
 pub struct NotDrained {
     /// How long the drain waited, on Tokio's clock.

@@ -32,20 +32,20 @@ pub enum Fault {
     Throttled(Option<Duration>),
     /// The call starts after this delay, on Tokio's timer.
     Delayed(Duration),
-    /// The call starts when [`release`](super::FaultInjector::release) is called. If its future is dropped
-    /// before, nothing is carried out.
+    /// The call starts when [`release`](super::FaultInjector::release) is called. A call whose future is dropped while
+    /// it is stalled is not carried out.
     Stalled,
     /// The call is carried out, and its answer arrives when
     /// [`release`](super::FaultInjector::release) is called.
     AnswerStalled,
-    /// Every put of the call is carried out twice; the answer is the answer of the first put. A
-    /// [conditional put](crate::backend::Backend::put_if) is not, because its second time has no effect.
+    /// Every put of the call is carried out twice; the answer is the answer of the first put. A [conditional
+    /// put](crate::backend::Backend::put_if) is not carried out twice, because its second time has no effect.
     Duplicated,
     /// Every put of the call becomes visible this much later than it asks for, so that later messages overtake
     /// it.
     VisibleLater(Duration),
-    /// Another client receives the message before the call is carried out, holds it for this long, and
-    /// never settles it. The call's receipt is then stale.
+    /// Another client receives the message before the call is carried out, holds it for this long, and never settles
+    /// it. The receipt of the failed call is stale.
     ///
     /// The messages ahead of the message in the queue are received, too, and released: their dequeue counts rise
     /// by one.

@@ -15,10 +15,10 @@ use super::fault::{Fault, Skew};
 /// A [`Backend`] that forwards calls to another backend, and injects faults into some calls.
 ///
 /// Faults are scripted ([`fail_next`](Self::fail_next), [`fail_every`](Self::fail_every)) or random
-/// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one; these methods have precedence in this
-/// order. A script for [`Operation::Put`], [`Update`](Operation::Update) or [`Delete`](Operation::Delete)
-/// does not apply to the operations inside an [`apply`](Backend::apply), which is one call of
-/// [`Operation::Apply`]. Clones share script, counts and storage, so a test can keep a clone of the backend
+/// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one fault; the methods that set faults have
+/// precedence in this order. A script for [`Operation::Put`], [`Update`](Operation::Update) or
+/// [`Delete`](Operation::Delete) does not apply to the operations inside an [`apply`](Backend::apply), which is one
+/// call of [`Operation::Apply`]. Clones share script, counts and storage, so a test can keep a clone of the backend
 /// that it passes to the service.
 ///
 /// ```
@@ -87,7 +87,7 @@ impl FaultInjector {
         }
     }
 
-    /// Returns the seed of the random faults. Print it, so that a failed run can be repeated.
+    /// Returns the seed of the random faults. Print the seed, so that a failed run can be repeated.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.shared.seed
@@ -105,7 +105,7 @@ impl FaultInjector {
         next.push_back((calls, fault));
     }
 
-    /// Makes every call of an operation fail until [`heal`](Self::heal). Replaces an earlier such fault of the
+    /// Makes every call of an operation fail until [`heal`](Self::heal). Replaces an earlier fault that recurs for the
     /// operation.
     ///
     /// # Panics

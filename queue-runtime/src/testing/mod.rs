@@ -17,9 +17,9 @@
 //! | [`TokioClock`] | a [`Clock`](crate::clock::Clock) that follows Tokio's time, also while that is paused |
 //! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another one |
 //!
-//! With `#[tokio::test(start_paused = true)]` a test takes no real time: whenever all tasks are idle,
-//! Tokio advances to the next timer. A sleep in the test therefore ends after everything that is due
-//! before it. Pausing requires Tokio's feature `test-util`.
+//! With `#[tokio::test(start_paused = true)]` a test takes no real time: whenever all tasks are idle, Tokio advances to
+//! the next timer. A sleep in a test with paused time therefore ends after everything that is due before it. Pausing
+//! requires Tokio's feature `test-util`.
 //!
 //! ```
 //! use std::time::Duration;

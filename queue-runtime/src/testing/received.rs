@@ -20,10 +20,10 @@ use crate::kernel::receive::{Meta, Received};
 
 /// Makes a [`Received`] by hand, so that a test calls a handler as a function, without a queue.
 ///
-/// The message is encoded and decoded, as on its way through a queue. The result is its first attempt unless
-/// [`attempt`](ReceivedBuilder::attempt) says otherwise. What the handler submits before it returns goes to private
-/// queues in memory; use [`TestService::received`](super::TestService::received) to look at it. Works inside and
-/// outside a Tokio runtime, so that blocking handlers can be tested too.
+/// The message is encoded and decoded, as on its way through a queue. The `Received` is the first attempt of its
+/// message unless [`attempt`](ReceivedBuilder::attempt) says otherwise. What the handler submits before it returns goes
+/// to private queues in memory; use [`TestService::received`](super::TestService::received) to look at it. Works inside
+/// and outside a Tokio runtime, so that blocking handlers can be tested too.
 ///
 /// ```
 /// use queue_runtime::{Disposition, Failure, Message, Received, testing};
@@ -120,7 +120,7 @@ impl<M> ReceivedBuilder<M> {
     /// Sets the message id. The default is a new UUID of version 7.
     ///
     /// # Panics
-    /// If it is not a valid id.
+    /// Panics if the text is not a valid id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = MessageId::new(id).expect("a valid message id");
         self
@@ -129,7 +129,7 @@ impl<M> ReceivedBuilder<M> {
     /// Sets the client id. The default is that of the service.
     ///
     /// # Panics
-    /// If it is not a valid id.
+    /// Panics if the text is not a valid id.
     pub fn client_id(mut self, id: impl Into<String>) -> Self {
         self.client_id = ClientId::new(id).expect("a valid client id");
         self
@@ -138,17 +138,17 @@ impl<M> ReceivedBuilder<M> {
     /// Sets the request id. The default is a new UUID of version 7.
     ///
     /// # Panics
-    /// If it is not a valid id.
+    /// Panics if the text is not a valid id.
     pub fn request_id(mut self, id: impl Into<String>) -> Self {
         self.request_id = RequestId::new(id).expect("a valid request id");
         self
     }
 
-    /// Sets the number of this attempt, from 1, and the dequeue count. The attempts before it count as failures in
-    /// the envelope.
+    /// Sets the number of this attempt, from 1, and the dequeue count. The attempts before the given one count as
+    /// failures in the envelope.
     ///
     /// # Panics
-    /// If it is 0.
+    /// Panics if the attempt is 0.
     pub fn attempt(mut self, attempt: usize) -> Self {
         assert!(attempt > 0, "attempts are numbered from 1");
         self.attempt = attempt;
@@ -158,7 +158,8 @@ impl<M> ReceivedBuilder<M> {
     /// Sets the state that the last checkpoint wrote, which [`Received::progress`] returns.
     ///
     /// # Panics
-    /// If the state cannot be encoded as JSON, or is not read as what it was. Its size is not checked.
+    /// Panics if the state cannot be encoded as JSON, or is read as another value. The size of the progress is not
+    /// checked.
     pub fn progress<S: Serialize + DeserializeOwned>(mut self, state: &S) -> Self {
         let json = to_json_and_back(state).expect("a checkpoint that JSON can represent");
         self.progress = Some(String::from_utf8(json).expect("JSON is text"));
@@ -172,7 +173,7 @@ impl<M> ReceivedBuilder<M> {
         self
     }
 
-    /// Sets how long until the message expires. By default it never does.
+    /// Sets how long until the message expires. By default the message never expires.
     pub fn expires_in(mut self, remaining: Duration) -> Self {
         let now = self.context.clock.now();
         self.expires_at = now.checked_add(remaining).ok();

@@ -55,8 +55,9 @@ impl TestService {
     /// Returns what was submitted of type `M`, in the order in which it was stored, whether or not it has been
     /// received since.
     ///
-    /// A [`Submission`] is compared with a message directly. Follow-ups are among them, and duplicates are too. What was
-    /// moved is not: to a poison queue, back by a redrive, or out of a pack, whose messages are each among them. A bare body is of type `M` if it was submitted to the type's queue.
+    /// A [`Submission`] is compared with a message directly. The list has follow-ups and duplicates, too. The list does
+    /// not have messages that were moved: to a poison queue, back by a redrive, or out of a pack, whose messages are
+    /// each in the list. A bare body is of type `M` if it was submitted to the type's queue.
     ///
     /// # Panics
     /// If a message of the type does not decode; if more than 100,000 messages of any type were submitted to queues in
@@ -78,8 +79,8 @@ impl TestService {
             .collect()
     }
 
-    /// Makes a [`Received`](crate::Received) by hand, as [`testing::received`](super::received) does. What its handler
-    /// submits before it returns is submitted to this service.
+    /// Makes a [`Received`](crate::Received) by hand, as [`testing::received`](super::received) does. Submissions of
+    /// its handler go to this service.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, SubmitError, testing};

@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
+use queue_runtime::Received;
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{Message, Received};
-use serde::{Deserialize, Serialize};
+use queue_tests::orders::ShopOrder;
 
 use crate::case::patient;
 use crate::fault::Call;
 use crate::proxy::Proxy;
 use crate::server::{SERVER, runtime};
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "left-alone")]
-struct Order {
-    number: u32,
-}
 
 /// The pauses grow from a second to 30, of which a fifth may be taken off: 4 receives in the first 15 seconds at most, and
 /// one in 24 after that.
@@ -27,7 +21,8 @@ fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
         let proxy = Proxy::open(&SERVER).await;
         let service = patient(&proxy.connection_string()).await;
         let service = service.connect().await.expect("connect");
-        let listener = service.listener(async |_: Received<Order>| ());
+        let queue = service.queue_named("left-alone").expect("a name");
+        let listener = queue.listener(async |_: Received<ShopOrder>| ());
         let listener = listener.start().expect("starts");
         let guard = listener.clone().stop_on_drop();
         while listener.info().last_success.is_none() {

@@ -8,11 +8,12 @@ use queue_runtime::policy::{ExponentialIdle, StorageRetry};
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::{ErrorKind, ListenerEventKind, Received};
 use queue_tests::http::Message;
+use queue_tests::orders::ShopOrder;
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
 use crate::proxy::GUARD;
-use crate::stage::{Order, Stage, next};
+use crate::stage::{Stage, next};
 
 #[test]
 fn a_submission_with_unknown_outcome_is_repeated_with_its_id() {
@@ -28,7 +29,7 @@ fn a_submission_with_unknown_outcome_is_repeated_with_its_id() {
         let queue = stage.proxied();
         for (fault, copies) in [(Fault::ResetAfter, 2), (Fault::ResetBefore, 1)] {
             stage.proxy.script(Call::Put, [fault]);
-            let order = Order { number: copies };
+            let order = ShopOrder { number: copies };
             let error = queue.submit(order.clone()).await.expect_err("no answer");
             assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
             assert_eq!(error.message, order);
@@ -67,7 +68,7 @@ fn a_submission_survives_a_burst_of_faults_if_asked() {
             busy(),
         ];
         stage.proxy.script(Call::Put, faults);
-        let order = Order { number: 1 };
+        let order = ShopOrder { number: 1 };
         let submission = stage.proxied().submit(order.clone()).retry_unknown();
         let submitted = submission.await.expect("submitted");
         // The queue was missing: the sixth put says so, and the seventh succeeds.
@@ -88,7 +89,7 @@ fn a_submission_that_was_refused_is_not_done() {
         let stage = Stage::on("refused-orders").await;
         stage.proxy.refuse_connections().await;
         let queue = stage.proxied();
-        let once = queue.submit(Order { number: 1 });
+        let once = queue.submit(ShopOrder { number: 1 });
         let once = once.storage_retry(StorageRetry::never());
         let error = once.await.expect_err("refused");
         assert_eq!(error.outcome(), Outcome::NotDone, "{error:?}");
@@ -108,7 +109,7 @@ fn a_listener_backs_off_with_jitter_during_an_outage() {
         let stage = Stage::on("idle-orders").await;
         stage.submit(0).await;
         let queue = stage.proxied();
-        let listener = queue.listener(|_: Received<Order>| async {}).tasks(1);
+        let listener = queue.listener(|_: Received<ShopOrder>| async {}).tasks(1);
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
         let listener = listener.start().expect("start");

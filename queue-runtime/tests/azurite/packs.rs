@@ -14,7 +14,7 @@ use crate::server::{SERVER, connection_string, runtime};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "packed-orders", visibility_timeout = "1m")]
-struct Order(orders::Order);
+struct PackedOrder(orders::DetailedOrder);
 
 const ORDERS: u32 = 1_000;
 
@@ -27,7 +27,7 @@ fn a_packed_message_costs_a_tenth_of_a_request_at_most() {
         let proxy = Proxy::open(&SERVER).await;
         let service = patient(&proxy.connection_string()).await;
         let service = service.connect().await.expect("connect");
-        let all = || orders::orders(ORDERS, 7).map(Order);
+        let all = || orders::detailed_orders(ORDERS, 7).map(PackedOrder);
         let bytes: usize = all().map(|order| json_length(&order)).sum();
         let mean = bytes / ORDERS as usize;
         assert!((900..=1_100).contains(&mean), "{mean} bytes");
@@ -40,7 +40,7 @@ fn a_packed_message_costs_a_tenth_of_a_request_at_most() {
         let submitted = service.submit_all(all()).packed().await;
         assert_eq!(submitted.expect("submitted").len(), ORDERS as usize);
         let listener = service
-            .listener(async |_: Received<Order>| ())
+            .listener(async |_: Received<PackedOrder>| ())
             .until_empty();
         let drained = listener.start().expect("starts").drained().await;
         assert_eq!(drained.info.completed, ORDERS as usize);
@@ -66,7 +66,7 @@ fn a_packed_message_costs_a_tenth_of_a_request_at_most() {
     });
 }
 
-fn json_length(order: &Order) -> usize {
+fn json_length(order: &PackedOrder) -> usize {
     order.encode().expect("JSON").len()
 }
 

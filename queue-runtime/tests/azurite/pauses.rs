@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use queue_runtime::clock::ManualClock;
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{ListenerEvent, ListenerEventKind, Message, QueueService, Received};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{ListenerEvent, ListenerEventKind, QueueService, Received};
+use queue_tests::orders::ShopOrder;
 use tokio::sync::broadcast::Receiver;
 
 use crate::case::{PATIENCE, connect, patient};
@@ -19,12 +19,6 @@ const GUARD: Duration = Duration::from_secs(60);
 
 /// How long metadata stays fresh on Azure.
 const LAG: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "paused-orders")]
-struct Order {
-    number: u32,
-}
 
 /// Waits for an event that `wanted` picks.
 async fn next(events: &mut Receiver<ListenerEvent>, wanted: impl Fn(&ListenerEventKind) -> bool) {
@@ -48,7 +42,9 @@ fn a_paused_queue_costs_one_look_at_its_metadata_a_minute() {
     runtime().block_on(async {
         let office = patient(&connection_string()).await;
         let office = office.connect().await.expect("connect");
-        let orders = office.queue::<Order>();
+        let orders = office
+            .queue_named::<ShopOrder>("paused-orders")
+            .expect("a name");
         orders.any().create().await.expect("created");
         // Its waits are by this clock, other than those of the requests.
         let clock = ManualClock::new();
@@ -57,8 +53,9 @@ fn a_paused_queue_costs_one_look_at_its_metadata_a_minute() {
         let backend = Arc::new(connect(&proxy.connection_string(), PATIENCE).await);
         let worker = QueueService::with_backend(backend).clock(Arc::new(clock.clone()));
         let worker = worker.connect().await.expect("connect");
+        let queue = worker.queue_named("paused-orders").expect("a name");
         let listener =
-            worker.listener(async |order: Received<Order>| assert_eq!(order.attempt(), 1));
+            queue.listener(async |order: Received<ShopOrder>| assert_eq!(order.attempt(), 1));
         let listener = listener
             .visibility_timeout(Duration::from_secs(300))
             .tasks(1);
@@ -71,7 +68,10 @@ fn a_paused_queue_costs_one_look_at_its_metadata_a_minute() {
 
         let paused = orders.any().pause(Some("stocktaking")).await;
         let paused = paused.expect("paused");
-        orders.submit(Order { number: 7 }).await.expect("submitted");
+        orders
+            .submit(ShopOrder { number: 7 })
+            .await
+            .expect("submitted");
         clock.advance(LAG);
         next(&mut events, |kind| {
             matches!(kind, ListenerEventKind::Released { .. })

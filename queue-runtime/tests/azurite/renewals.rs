@@ -8,13 +8,14 @@ use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::receive::SettleErrorKind;
 use queue_runtime::{ListenerEventKind, Received};
 use queue_tests::http::Message;
+use queue_tests::orders::ShopOrder;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
 use crate::proxy::{GUARD, Log};
-use crate::stage::{LEASE, Order, Stage, next};
+use crate::stage::{LEASE, Stage, next};
 
 /// Returns the number of renewals sent.
 fn renewals(log: &Log) -> usize {
@@ -34,7 +35,7 @@ fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() 
         let cancelled = Arc::new(AtomicU32::new(0));
         let (go, waiting) = watch::channel(false);
         let counts = (Arc::clone(&runs), Arc::clone(&cancelled));
-        let handler = move |received: Received<Order>| {
+        let handler = move |received: Received<ShopOrder>| {
             let (runs, cancelled) = (Arc::clone(&counts.0), Arc::clone(&counts.1));
             let mut waiting = waiting.clone();
             async move {
@@ -81,7 +82,7 @@ fn an_application_whose_threads_are_blocked_loses_no_lease() {
         let (free_handler, handler_is_free) = mpsc::channel::<()>();
         let (runs, gate) = (Arc::new(AtomicU32::new(0)), Mutex::new(handler_is_free));
         let shared = Arc::new((Arc::clone(&runs), gate));
-        let handler = move |_: Received<Order>| {
+        let handler = move |_: Received<ShopOrder>| {
             let shared = Arc::clone(&shared);
             async move {
                 let (runs, gate) = &*shared;

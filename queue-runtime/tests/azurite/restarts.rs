@@ -10,13 +10,14 @@ use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::{Delivery, Queue, Received};
 use queue_tests::azurite::Azurite;
+use queue_tests::orders::ShopOrder;
 use tokio::sync::watch;
 
 use crate::case::{patient, run};
 use crate::operation;
 use crate::proxy::GUARD;
 use crate::server::ACCOUNT;
-use crate::stage::{LEASE, Order, changed, durable, until_empty};
+use crate::stage::{LEASE, changed, durable, until_empty};
 
 const RESTARTS: usize = 3;
 const PRODUCERS: u32 = 4;
@@ -44,14 +45,14 @@ struct Run {
 
 impl Run {
     /// Submits every fourth number. Repeats a failed submission with the same id.
-    async fn produce(self, queue: Queue<Order>, first: u32) {
+    async fn produce(self, queue: Queue<ShopOrder>, first: u32) {
         for number in (first..).step_by(PRODUCERS as usize) {
             if self.history.borrow().over {
                 return;
             }
             self.note(|history| history.attempted.insert(number));
             while let Err(error) = queue
-                .submit(Order { number })
+                .submit(ShopOrder { number })
                 .id(format!("order-{number}"))
                 .await
             {
@@ -104,14 +105,14 @@ fn acknowledged_messages_are_handled_despite_restarts() {
         let mut server = durable();
         let service = patient(&server.connection_string(ACCOUNT)).await;
         let service = service.connect().await.expect("connect");
-        let named = |name| service.queue_named::<Order>(name).expect("a name");
+        let named = |name| service.queue_named::<ShopOrder>(name).expect("a name");
         let (queue, kept) = (named("restarted-orders"), named("kept-orders"));
         let (power, up) = watch::channel(true);
         let history = Arc::new(watch::Sender::new(History::default()));
         let run = Run { history, up };
 
         let noted = run.clone();
-        let handler = move |received: Received<Order>| {
+        let handler = move |received: Received<ShopOrder>| {
             noted.note(|history| *history.handled.entry(received.number).or_default() += 1);
             async {}
         };
@@ -172,12 +173,12 @@ fn acknowledged_messages_are_handled_despite_restarts() {
 
 /// A message that is leased while the service restarts.
 struct Held {
-    delivery: Delivery<Order>,
+    delivery: Delivery<ShopOrder>,
     since: Instant,
 }
 
-async fn hold(queue: &Queue<Order>, number: u32) -> Held {
-    queue.submit(Order { number }).await.expect("submit");
+async fn hold(queue: &Queue<ShopOrder>, number: u32) -> Held {
+    queue.submit(ShopOrder { number }).await.expect("submit");
     let since = Instant::now();
     let accepting = queue.accept().visibility_timeout(operation::LEASE);
     let accepted = accepting.wait(GUARD).await.expect("accept");
@@ -189,7 +190,7 @@ async fn hold(queue: &Queue<Order>, number: u32) -> Held {
 impl Held {
     /// Completes the message, whose lease has outlasted the restart. If the restart took so long that the
     /// lease had to be renewed, the message may be received again instead.
-    async fn settle(self, queue: &Queue<Order>) {
+    async fn settle(self, queue: &Queue<ShopOrder>) {
         let number = self.delivery.number;
         let completed = self.delivery.complete().await;
         let Err(error) = completed else { return };

@@ -19,7 +19,7 @@ use crate::server::{ACCOUNT, SERVER, connection_string, runtime};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "whole-orders", visibility_timeout = "5m")]
-struct Order {
+struct WholeOrder {
     number: u32,
     note: String,
 }
@@ -29,16 +29,16 @@ fn a_submitted_message_is_accepted_and_completed() {
     runtime().block_on(async {
         let service = patient(&connection_string()).await;
         let service = service.connect().await.expect("connect");
-        let order = Order {
+        let order = WholeOrder {
             number: 7,
             note: "Grüße\r\n\u{1} <&>".to_owned(),
         };
         service.submit(order.clone()).await.expect("submit");
-        let accepted = service.accept::<Order>().wait(Duration::from_secs(30));
+        let accepted = service.accept::<WholeOrder>().wait(Duration::from_secs(30));
         let delivery = accepted.await.expect("accept").expect("just submitted");
         assert_eq!(**delivery, order);
         delivery.complete().await.expect("complete");
-        let left = service.accept::<Order>().await.expect("accept");
+        let left = service.accept::<WholeOrder>().await.expect("accept");
         assert!(left.is_none());
     });
 }

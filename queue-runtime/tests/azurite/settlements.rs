@@ -9,12 +9,13 @@ use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::receive::{SettleErrorKind, Settled};
 use queue_runtime::wire::Body;
 use queue_runtime::{Disposition, ListenerEventKind, Message as Kind, Received};
+use queue_tests::orders::ShopOrder;
 use serde::{Deserialize, Serialize};
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
 use crate::proxy::{GUARD, Log};
-use crate::stage::{LEASE, Order, Stage, next};
+use crate::stage::{LEASE, Stage, next};
 
 #[test]
 fn a_delete_whose_answer_is_lost_is_done() {
@@ -25,7 +26,7 @@ fn a_delete_whose_answer_is_lost_is_done() {
         stage.proxy.script(Call::Delete, lost);
         let runs = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&runs);
-        let handler = move |_: Received<Order>| {
+        let handler = move |_: Received<ShopOrder>| {
             counted.fetch_add(1, SeqCst);
             async {}
         };
@@ -62,7 +63,7 @@ fn lost_receives_do_not_poison() {
         stage.proxy.script(Call::Update, mark);
         let runs = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&runs);
-        let handler = move |_: Received<Order>| {
+        let handler = move |_: Received<ShopOrder>| {
             counted.fetch_add(1, SeqCst);
             async {}
         };
@@ -186,7 +187,7 @@ fn a_message_moved_to_the_poison_queue_is_never_lost() {
         stage.proxy.script(lost, [Fault::ResetAfter]);
         let listener = stage
             .proxied()
-            .listener(|_: Received<Order>| async { Disposition::reject("invalid order") });
+            .listener(|_: Received<ShopOrder>| async { Disposition::reject("invalid order") });
         let listener = listener.visibility_timeout(LEASE / 2);
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();

@@ -3,20 +3,14 @@
 use std::io;
 use std::time::Duration;
 
-use queue_runtime::{Delivery, ListenerEvent, ListenerEventKind, Message, Queue, QueueService};
+use queue_runtime::{Delivery, ListenerEvent, ListenerEventKind, Queue, QueueService};
 use queue_tests::azurite::Azurite;
-use serde::{Deserialize, Serialize};
+use queue_tests::orders::ShopOrder;
 use tokio::sync::broadcast;
 
 use crate::case::patient;
 use crate::proxy::{GUARD, Proxy};
 use crate::server::{ACCOUNT, SERVER, connection_string};
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-pub(crate) struct Order {
-    #[message(key)]
-    pub(crate) number: u32,
-}
 
 /// A visibility timeout that is short enough to wait for. Half of it exceeds the pauses of a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(40);
@@ -42,7 +36,7 @@ impl Stage {
     }
 
     /// Returns the queue of the service that uses the proxy.
-    pub(crate) fn proxied(&self) -> Queue<Order> {
+    pub(crate) fn proxied(&self) -> Queue<ShopOrder> {
         let queue = self.proxied.queue_named(self.queue);
         queue.expect("a name")
     }
@@ -50,13 +44,15 @@ impl Stage {
     pub(crate) async fn submit(&self, number: u32) {
         let queue = self
             .direct
-            .queue_named::<Order>(self.queue)
+            .queue_named::<ShopOrder>(self.queue)
             .expect("a name");
-        queue.submit(Order { number }).await.expect("submit");
+        queue.submit(ShopOrder { number }).await.expect("submit");
     }
 
-    pub(crate) async fn accept(&self, service: &QueueService) -> Delivery<Order> {
-        let queue = service.queue_named::<Order>(self.queue).expect("a name");
+    pub(crate) async fn accept(&self, service: &QueueService) -> Delivery<ShopOrder> {
+        let queue = service
+            .queue_named::<ShopOrder>(self.queue)
+            .expect("a name");
         let accepted = queue.accept().visibility_timeout(LEASE).wait(GUARD).await;
         accepted.expect("accept").expect("a message")
     }
@@ -100,7 +96,7 @@ pub(crate) async fn changed(
 }
 
 /// Polls until the queue is empty; the service has no notification for it.
-pub(crate) async fn until_empty(queue: &Queue<Order>) {
+pub(crate) async fn until_empty(queue: &Queue<ShopOrder>) {
     let queue = queue.any();
     let empty = async {
         while queue

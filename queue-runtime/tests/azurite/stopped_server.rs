@@ -13,13 +13,14 @@ use queue_runtime::{
     ListenerEvent, ListenerEventKind, ListenerHandle, Queue, QueueService, Received,
 };
 use queue_tests::azurite::Azurite;
+use queue_tests::orders::ShopOrder;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::{Semaphore, watch};
 
 use crate::case::{PATIENCE, connect, run};
 use crate::proxy::GUARD;
 use crate::server::ACCOUNT;
-use crate::stage::{LEASE, Order, changed, durable, next, until_empty};
+use crate::stage::{LEASE, changed, durable, next, until_empty};
 
 const ROUNDS: usize = 3;
 const TASKS: usize = 4;
@@ -41,9 +42,9 @@ fn an_outage_under_load_ends_no_task_and_loses_no_message() {
         let backend = Arc::new(Questions::of(Arc::new(connect(&url, PATIENCE).await)));
         let service = QueueService::with_backend(Arc::clone(&backend) as _).connect();
         let service = service.await.expect("connect");
-        let queue = service.queue_named::<Order>("stopped-orders");
+        let queue = service.queue_named::<ShopOrder>("stopped-orders");
         let queue = queue.expect("a name");
-        let orders = (0..MESSAGES).map(|number| Order { number });
+        let orders = (0..MESSAGES).map(|number| ShopOrder { number });
         queue.submit_all(orders).await.expect("submitted");
 
         let mut load = Load::start(&queue).await;
@@ -82,11 +83,11 @@ struct Load {
 
 impl Load {
     /// Starts the listener, and waits until it has all its tasks.
-    async fn start(queue: &Queue<Order>) -> Self {
+    async fn start(queue: &Queue<ShopOrder>) -> Self {
         let allowed = Arc::new(Semaphore::new(0));
         let handled = Arc::new(Mutex::new(BTreeSet::new()));
         let (may_end, noted) = (Arc::clone(&allowed), Arc::clone(&handled));
-        let handler = move |received: Received<Order>| {
+        let handler = move |received: Received<ShopOrder>| {
             let (may_end, noted) = (Arc::clone(&may_end), Arc::clone(&noted));
             async move {
                 may_end.acquire().await.expect("never closed").forget();
@@ -147,7 +148,7 @@ impl Load {
     }
 
     /// Has all messages handled.
-    async fn finish(self, queue: &Queue<Order>) {
+    async fn finish(self, queue: &Queue<ShopOrder>) {
         self.allow(MESSAGES as usize);
         until_empty(queue).await;
         self.listener.shutdown(GUARD).await;

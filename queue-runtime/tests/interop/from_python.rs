@@ -10,7 +10,7 @@ use crate::service;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "shop.order", queue = "bare-orders", wire = "bare")]
-struct Order {
+struct PythonOrder {
     number: u32,
     note: String,
 }
@@ -49,7 +49,7 @@ fn a_body_that_is_not_encoded_is_read() {
 }
 
 fn accept_order(queue: &str, base64: bool) {
-    let order = Order {
+    let order = PythonOrder {
         number: 7,
         note: "Grüße <&> 🦀".to_owned(),
     };
@@ -58,7 +58,7 @@ fn accept_order(queue: &str, base64: bool) {
     ask(&json!({ "do": "put", "queue": queue, "base64": base64, "text": text }));
     runtime().block_on(async {
         let service = service().await;
-        let delivery = accepted::<Order>(&service, queue).await;
+        let delivery = accepted::<PythonOrder>(&service, queue).await;
         assert_eq!(**delivery, order);
         delivery.complete().await.expect("complete");
     });

@@ -12,12 +12,12 @@ use queue_runtime::testing::{self, TestService, TokioClock};
 use queue_runtime::{
     ListenerHandle, MessageId, QueueName, QueueService, Received, RequestId, backend, wire,
 };
+use queue_tests::SECOND;
+use queue_tests::orders::{Order, order};
 use tokio::time::sleep;
 
-use crate::support::orders::{Order, order};
 use crate::support::stop;
 
-const SECOND: Duration = Duration::from_secs(1);
 const ORDERS: QueueName = QueueName::from_static("orders");
 
 #[derive(Debug)]

@@ -8,16 +8,15 @@ use queue_runtime::error::Operation;
 use queue_runtime::listener::{ListenerHandle, ListenerInfo, Route};
 use queue_runtime::testing::{self, Fault, TestService};
 use queue_runtime::{
-    Batch, Delivery, Disposition, Failure, ListenerBuilder, ListenerEventKind, Message, Received,
+    Batch, Disposition, Failure, ListenerBuilder, ListenerEventKind, Message, Received,
     RetryPolicy, batch,
 };
+use queue_tests::SECOND;
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::support::orders::{Order, order};
-use crate::support::{NEVER, count, poison, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{NEVER, count, numbers, poison, stop, with_orders};
 
 /// The order that is bad for its batch.
 const BAD: u32 = 13;
@@ -81,17 +80,6 @@ async fn handle(state: (Log, Mood), orders: Batch<Order>) -> Result<Vec<Disposit
         }
     }
     Ok(each)
-}
-
-fn numbers(deliveries: &[Delivery<Order>]) -> Vec<u32> {
-    deliveries.iter().map(|one| one.number).collect()
-}
-
-async fn with_orders(orders: std::ops::Range<u32>) -> TestService {
-    let service = testing::service().await;
-    let submitted = service.submit_all(orders.map(order)).await;
-    submitted.expect("submitted");
-    service
 }
 
 fn batches(service: &TestService, log: &Log, mood: Mood, size: usize) -> ListenerBuilder<Order> {

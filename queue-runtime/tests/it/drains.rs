@@ -7,12 +7,11 @@ use queue_runtime::error::Operation;
 use queue_runtime::listener::{DrainEnd, ListenerPhase};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ErrorKind, Received, RetryPolicy};
+use queue_tests::SECOND;
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, Mood, submit_jobs};
 use crate::support::{GUARD, accepted, count, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_retries_delays_and_other_consumers() {

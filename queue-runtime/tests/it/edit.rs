@@ -1,7 +1,6 @@
 //! Payloads that are replaced on a queue, on memory and on SQLite.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_runtime::backend::{Backend, BackendExt, MemoryBackend, MessageState, NewMessage};
 use queue_runtime::clock::ManualClock;
@@ -9,17 +8,9 @@ use queue_runtime::envelope::{ClientId, Envelope};
 use queue_runtime::send::UntypedMessage;
 use queue_runtime::service::Browsed;
 use queue_runtime::wire::{Body, JSON, Payload};
-use queue_runtime::{AnyQueue, Error, ErrorKind, Message, MessageId, QueueService, RequestId};
-use queue_tests::incompressible;
-use serde::{Deserialize, Serialize};
-
-#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
-#[message(kind = "shop.order", queue = "orders")]
-struct Order {
-    number: u32,
-}
-
-const MINUTE: Duration = Duration::from_secs(60);
+use queue_runtime::{AnyQueue, Error, ErrorKind, MessageId, QueueService, RequestId};
+use queue_tests::orders::ShopOrder;
+use queue_tests::{MINUTE, incompressible};
 
 fn json(text: &str) -> Payload {
     Payload::Json(text.to_owned().into())
@@ -40,13 +31,13 @@ fn assert_refused(edited: Result<(), Error>, kind: ErrorKind, text: &str) {
 
 async fn a_poison_message_is_mended(service: &QueueService, _: &ManualClock) {
     let submitted = service
-        .submit(Order { number: 7 })
+        .submit(ShopOrder { number: 7 })
         .await
         .expect("submitted");
-    let order = service.accept::<Order>().await.expect("no error");
+    let order = service.accept::<ShopOrder>().await.expect("no error");
     let order = order.expect("just submitted");
     order.reject("there is no 7").await.expect("rejected");
-    let poison = service.queue::<Order>().poison().expect("a name");
+    let poison = service.queue::<ShopOrder>().poison().expect("a name");
     let before = only(&poison).await;
     let edited = poison.edit(&before, json(r#"{"number":8}"#)).await;
     edited.expect("edited");
@@ -60,12 +51,12 @@ async fn a_poison_message_is_mended(service: &QueueService, _: &ManualClock) {
     assert_eq!(after.body.envelope(), before.body.envelope());
     assert_eq!(after.poison(), before.poison());
     assert!(after.poison().is_some(), "its record stays");
-    let order: Order = after.body.decode().expect("an order");
-    assert_eq!(order, Order { number: 8 });
+    let order: ShopOrder = after.body.decode().expect("an order");
+    assert_eq!(order, ShopOrder { number: 8 });
     let again = poison.edit(&before, json("{}")).await;
     assert_refused(again, ErrorKind::ReceiptMismatch, "");
     poison.redrive().run().await.expect("redriven");
-    let order = service.accept::<Order>().await.expect("no error");
+    let order = service.accept::<ShopOrder>().await.expect("no error");
     let order = order.expect("it is back");
     assert_eq!((order.number, &order.envelope().id), (8, &submitted.id));
     order.complete().await.expect("completed");
@@ -74,8 +65,8 @@ async fn a_poison_message_is_mended(service: &QueueService, _: &ManualClock) {
 }
 
 async fn a_delayed_message_keeps_its_time(service: &QueueService, clock: &ManualClock) {
-    let queue = service.queue::<Order>().any();
-    let submit = service.submit(Order { number: 1 }).delay(MINUTE);
+    let queue = service.queue::<ShopOrder>().any();
+    let submit = service.submit(ShopOrder { number: 1 }).delay(MINUTE);
     submit.await.expect("submitted");
     let before = only(&queue).await;
     clock.advance(MINUTE / 4);
@@ -89,12 +80,12 @@ async fn a_delayed_message_keeps_its_time(service: &QueueService, clock: &Manual
 
 async fn what_a_consumer_holds_is_refused(service: &QueueService, _: &ManualClock) {
     service
-        .submit(Order { number: 1 })
+        .submit(ShopOrder { number: 1 })
         .await
         .expect("submitted");
-    let order = service.accept::<Order>().await.expect("no error");
+    let order = service.accept::<ShopOrder>().await.expect("no error");
     let order = order.expect("just submitted");
-    let queue = service.queue::<Order>().any();
+    let queue = service.queue::<ShopOrder>().any();
     let held = only(&queue).await;
     let edited = queue.edit(&held, json("{}")).await;
     assert_refused(
@@ -181,8 +172,8 @@ async fn attributes_of_other_producers_stay(service: &QueueService, _: &ManualCl
 }
 
 async fn peeking_tells_the_id_and_the_times(service: &QueueService, _: &ManualClock) {
-    let queue = service.queue::<Order>().any();
-    let submit = service.submit(Order { number: 1 }).time_to_live(MINUTE);
+    let queue = service.queue::<ShopOrder>().any();
+    let submit = service.submit(ShopOrder { number: 1 }).time_to_live(MINUTE);
     submit.await.expect("submitted");
     let (browsed, peeked) = (only(&queue).await, queue.peek(10).await.expect("peeked"));
     assert_eq!(peeked[0].id, browsed.id);

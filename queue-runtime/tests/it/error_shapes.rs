@@ -23,21 +23,17 @@ use queue_runtime::{
     Delivery, ErrorKind, Message, MessageId, QueueName, QueueService, Received, RequestId, Result,
     once,
 };
+use queue_tests::orders::ShopOrder;
 use serde::{Deserialize, Serialize};
 
 const LIST: &str = include_str!("../../src/docs/errors.md");
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-struct Order {
-    number: u32,
-}
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 struct Invoice {
     text: String,
 }
 
-async fn ship(_: Received<Order>) {}
+async fn ship(_: Received<ShopOrder>) {}
 
 /// The names of the errors that were looked at.
 #[derive(Default)]
@@ -114,7 +110,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     let mut seen = Seen::default();
     let (service, faults) = testing::service_with_faults().await;
     let refuse = |operation| faults.fail_next(1, operation, Fault::Refused(ErrorKind::Denied));
-    let order = || Order { number: 7 };
+    let order = || ShopOrder { number: 7 };
 
     refuse(Operation::Put);
     let error = refused(service.submit(order()).await);
@@ -132,7 +128,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
         other => panic!("{other:?}"),
     }
     seen.failed(&refused(
-        service.accept::<Order>().poison_threshold(0).await,
+        service.accept::<ShopOrder>().poison_threshold(0).await,
     ));
     let error = refused(service.listener(ship).max_in_flight(0).start());
     seen.failed(&error);
@@ -140,13 +136,13 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
         StartErrorKind::Setting(invalid) => seen.value(invalid),
         other => panic!("{other:?}"),
     }
-    let often = service.schedule("often", every(Duration::ZERO), |_| Order { number: 7 });
+    let often = service.schedule("often", every(Duration::ZERO), |_| ShopOrder { number: 7 });
     seen.failed(&refused(often.start()));
     seen.failed(&refused(QueueService::connect("amqp://localhost").await));
 
     let submitted = service.submit_all([order(), order()]).await;
     submitted.expect("submitted");
-    let mut accepted = service.accept_many::<Order>(2).await.expect("accepted");
+    let mut accepted = service.accept_many::<ShopOrder>(2).await.expect("accepted");
     let one = accepted.pop().expect("one of two");
     seen.failed(&refused(one.checkpoint(&"x".repeat(5000)).await));
     faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
@@ -171,7 +167,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     assert_eq!(error.outcome(), Outcome::Unknown);
     seen.failed(&error);
 
-    let poison = service.any_queue("order-poison").expect("a name");
+    let poison = service.any_queue("orders-poison").expect("a name");
     faults.fail_every(Operation::Apply, Fault::Refused(ErrorKind::Denied));
     let error = refused(poison.redrive().run().await);
     faults.heal();
@@ -210,7 +206,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     events.recv().await.expect("it cannot receive");
     seen.failed(&listener.info().failure.expect("it cannot receive").error);
 
-    let other = service.queue_named::<Invoice>("order").expect("a name");
+    let other = service.queue_named::<Invoice>("orders").expect("a name");
     match &refused(other.listener(async |_: Received<Invoice>| {}).start()).kind {
         StartErrorKind::KindMismatch(mismatch) => seen.value(mismatch),
         other => panic!("{other:?}"),

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::receive::OnError;
 use queue_runtime::{
     Disposition, Failure, ListenerEventKind, Message, Received, RetryPolicy, testing,
 };
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 
 use crate::support::{count, events, poison, stop};
@@ -26,8 +26,6 @@ struct Status(u16);
 #[derive(Debug, thiserror::Error)]
 #[error("fetch the picture")]
 struct FetchError(#[source] Status);
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn on_status(error: &Status) -> OnError {
     match error.0 {

@@ -13,13 +13,11 @@ use queue_runtime::error::Operation;
 use queue_runtime::receive::{SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{Delivery, Failure, ListenerEventKind, QueueService, Received};
+use queue_tests::orders::{NewerOrder, Order, order};
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::Instant;
 
-use crate::support::orders::{Order, order};
 use crate::support::{count, events, guarded, poison, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// A service whose wall clock differs from the storage's. Neither moves by itself.
 struct Apart {
@@ -127,23 +125,12 @@ async fn whether_a_retry_outlives_its_message_is_judged_in_the_storages_time() {
     }
 }
 
-mod newer {
-    use queue_runtime::Message;
-    use serde::{Deserialize, Serialize};
-
-    #[derive(Debug, Serialize, Deserialize, Message)]
-    #[message(queue = "orders", kind = "order", version = 2)]
-    pub(super) struct Order {
-        pub(super) number: u64,
-    }
-}
-
 #[tokio::test]
 async fn whether_a_postponement_outlives_its_message_is_judged_in_the_storages_time() {
     for apart in Apart::all().await {
         // The first postponement is for 0.8 to 1 s.
         for (lives, poisoned) in [(2800, 1), (3001, 0)] {
-            let submit = apart.service.submit(newer::Order { number: 1 });
+            let submit = apart.service.submit(NewerOrder { number: 1 });
             let submit = submit.time_to_live(Duration::from_millis(lives));
             submit.await.expect("submitted");
             let accepted = apart.service.accept::<Order>().await.expect("no error");

@@ -13,10 +13,10 @@ use queue_runtime::{
     Disposition, ErrorKind, FollowUp, ListenerEvent, ListenerEventKind, Message, QueueService,
     Received, RetryPolicy,
 };
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{accepted, count, events, poison, stop};
 

@@ -11,17 +11,17 @@ use queue_runtime::receive::Settled;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{Delivery, Message, QueueService};
+use queue_tests::HOUR;
+use queue_tests::orders::Order;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::advance;
 
-use crate::support::orders::Order;
 use crate::support::remote::Remote;
 use crate::support::storage::Storage;
 use crate::support::{count, poison};
 
 const THRESHOLD: usize = 5;
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Whether an event leaves room for the accounting of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,18 @@ async fn with_event(
     (service, backend)
 }
 
+/// Accepts the message on the queue, and crashes, until it is poison. Returns how often.
+async fn runs_until_poison(service: &testing::TestService, extensions: &str) -> u32 {
+    let mut runs = 0;
+    while count(service, "orders").await > 0 {
+        let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
+        runs += u32::from(accept.await.expect("no error").is_some());
+        advance(HOUR).await;
+        assert!(runs <= 2 * THRESHOLD + 1, "{extensions}: never poison");
+    }
+    runs
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_that_always_crashes_is_poison_whatever_its_producer_wrote() {
     for extensions in [
@@ -68,13 +80,7 @@ async fn a_message_that_always_crashes_is_poison_whatever_its_producer_wrote() {
         r#""poisonreason":"failed","poisonattempts":4294967295,"poisonqueue":"orders""#,
     ] {
         let (service, _) = with_event(1, extensions, Room::Enough).await;
-        let mut runs = 0;
-        while count(&service, "orders").await > 0 {
-            let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
-            runs += usize::from(accept.await.expect("no error").is_some());
-            advance(HOUR).await;
-            assert!(runs <= 2 * THRESHOLD + 1, "{extensions}: never poison");
-        }
+        let runs = runs_until_poison(&service, extensions).await;
         // It was handled as often as any other, unless it asked for less or explained some receives.
         assert!(runs >= THRESHOLD, "{extensions}: poison after {runs} runs");
         let poisoned = poison(&service, "orders-poison").await;
@@ -92,13 +98,7 @@ async fn a_message_that_always_crashes_is_poison_without_room_for_the_mark() {
         r#""failures":4294967295"#,
     ] {
         let (service, _) = with_event(1, extensions, Room::None).await;
-        let mut runs = 0;
-        while count(&service, "orders").await > 0 {
-            let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
-            runs += usize::from(accept.await.expect("no error").is_some());
-            advance(HOUR).await;
-            assert!(runs <= 2 * THRESHOLD + 1, "{extensions}: never poison");
-        }
+        let runs = runs_until_poison(&service, extensions).await;
         assert_eq!(runs, THRESHOLD + 1, "{extensions}");
         assert_eq!(count(&service, "orders-poison").await, 1, "{extensions}");
     }

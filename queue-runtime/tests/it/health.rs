@@ -1,17 +1,14 @@
 //! Whether a listener can receive is told where the caller looks: since when not, and why.
 
-use std::time::Duration;
-
 use queue_runtime::error::Operation;
 use queue_runtime::listener::{Health, ListenerPhase, ReceiveErrorKind, ReceiveFailure};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received};
+use queue_tests::SECOND;
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};
 use crate::support::{guarded, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn storage_error(failure: &ReceiveFailure) -> ErrorKind {
     match &failure.error.kind {

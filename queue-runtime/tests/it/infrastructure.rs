@@ -12,13 +12,12 @@ use queue_runtime::error::Operation;
 use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{Handler, ListenerEventKind, ListenerHandle, QueueService, Received};
+use queue_tests::SECOND;
 use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
 
 use crate::support::jobs::{Job, completed, submit_jobs};
 use crate::support::{GUARD, NEVER, count, events, guarded, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Receives the only job and lets its lease end, until all of its attempts are unexplained.
 async fn use_up_attempts(service: &QueueService) {

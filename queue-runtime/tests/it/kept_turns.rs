@@ -7,8 +7,9 @@ use queue_runtime::testing;
 use queue_runtime::{
     Batch, ListenerEventKind, QueueService, Received, RetryPolicy, batch, blocking,
 };
+use queue_tests::SECOND;
 
-use crate::support::accounts::{Accounts, Deposit, SECOND, deposit, with_deposits};
+use crate::support::accounts::{Accounts, Deposit, deposit, with_deposits};
 use crate::support::stop;
 
 /// A batch that is given up goes on, on its thread.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use queue_runtime::listener::{Lanes, LanesHandle, StartErrorKind};
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::{ListenerBuilder, Message, Received, StartError};
+use queue_tests::SECOND;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -14,13 +15,12 @@ use tokio::time::sleep;
 
 use crate::support::NEVER;
 
-const SECOND: Duration = Duration::from_secs(1);
 const URGENT: &str = "orders";
 const BULK: &str = "orders-bulk";
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "orders")]
-struct Order {
+struct UrgentOrder {
     urgent: bool,
 }
 
@@ -47,7 +47,7 @@ impl Works {
         }
     }
 
-    async fn on(self, order: Received<Order>) {
+    async fn on(self, order: Received<UrgentOrder>) {
         let takes = 0.5 + self.random.lock().expect("free").random::<f64>();
         self.with(|log| {
             log.urgent.push(order.urgent);
@@ -81,16 +81,16 @@ impl Works {
     }
 }
 
-fn listener(service: &TestService, works: &Works, queue: &str) -> ListenerBuilder<Order> {
-    let queue = service.queue_named::<Order>(queue).expect("a name");
+fn listener(service: &TestService, works: &Works, queue: &str) -> ListenerBuilder<UrgentOrder> {
+    let queue = service.queue_named::<UrgentOrder>(queue).expect("a name");
     let listener = queue.listener_with(works.clone(), Works::on);
     listener.handler_timeout(NEVER).create_queue()
 }
 
 async fn submit(service: &TestService, queue: &str, orders: usize) {
     let urgent = queue == URGENT;
-    let queue = service.queue_named::<Order>(queue).expect("a name");
-    let orders = (0..orders).map(|_| Order { urgent });
+    let queue = service.queue_named::<UrgentOrder>(queue).expect("a name");
+    let orders = (0..orders).map(|_| UrgentOrder { urgent });
     queue.submit_all(orders).await.expect("submitted");
 }
 

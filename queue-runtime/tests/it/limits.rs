@@ -7,12 +7,12 @@ use queue_runtime::listener::{ListenerHandle, Route};
 use queue_runtime::policy::Rate;
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::{Message, QueueName, Received};
+use queue_tests::SECOND;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{NEVER, count, stop};
 
-const SECOND: Duration = Duration::from_secs(1);
 const TASKS: QueueName = QueueName::from_static("tasks");
 
 #[derive(Debug, Serialize, Deserialize, Message)]

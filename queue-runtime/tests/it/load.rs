@@ -12,15 +12,13 @@ use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{QueueService, Received, RetryPolicy};
-use queue_tests::is_alone;
+use queue_tests::{SECOND, is_alone};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};
-use crate::support::{GUARD, count, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{GUARD, assert_few_threads, count, stop};
 
 /// The default policy without its jitter, so that receives can be counted exactly.
 #[derive(Debug)]
@@ -154,8 +152,9 @@ async fn ten_thousand_idle_queues_cost_what_their_policy_says_and_leave_nothing(
 
 #[tokio::test(start_paused = true)]
 async fn two_hundred_listeners_share_a_queue_fairly_and_poll_no_more_for_one_message() {
+    use queue_tests::MINUTE;
+
     const LISTENERS: usize = 200;
-    const MINUTE: Duration = Duration::from_secs(60);
 
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, 0).await;
@@ -321,4 +320,28 @@ async fn a_shutdown_under_load_hands_back_all_that_is_not_done_at_once() {
         assert_eq!(visible, JOBS - done, "round {round}: {report:?}");
     }
     assert!(graceful > 0 && graceful < ROUNDS && handed_back > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_handlers_wait_at_once_and_share_few_threads() {
+    const NAME: &str = "load::ten_thousand_handlers_wait_at_once_and_share_few_threads";
+    const HANDLERS: usize = 10_000;
+
+    if !is_alone(NAME) {
+        return;
+    }
+    let service = testing::service().await;
+    submit_jobs(&service, HANDLERS).await;
+    let listener = service
+        .listener(async |_: Received<Job>| sleep(SECOND).await)
+        .max_in_flight(HANDLERS)
+        .start()
+        .expect("starts");
+    sleep(SECOND / 2).await;
+    assert_eq!(listener.info().in_flight, HANDLERS);
+    assert_few_threads();
+    sleep(SECOND).await;
+    let info = listener.info();
+    assert_eq!((info.in_flight, info.completed), (0, HANDLERS));
+    stop(listener).await;
 }

@@ -10,12 +10,11 @@ use queue_runtime::policy::{Idle, IdlePolicy, StorageRetry};
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{Disposition, ErrorKind, QueueService, Received};
+use queue_tests::SECOND;
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, Mood, submit_jobs};
 use crate::support::stop;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// The kinds that occurred on the queue of jobs, with their numbers.
 fn on_jobs(service: &QueueService) -> Vec<(&'static str, usize)> {

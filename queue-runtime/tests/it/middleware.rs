@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use queue_runtime::listener::{ReceiveErrorKind, Route, StartErrorKind};
 use queue_runtime::receive::OnError;
-use queue_runtime::testing::{self, TestService};
+use queue_runtime::testing;
 use queue_runtime::tower::{Work, service};
 use queue_runtime::{
     Batch, Disposition, Failure, ListenerEvent, ListenerEventKind, Message, Received, RetryPolicy,
     batch, blocking,
 };
+use queue_tests::SECOND;
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
@@ -21,10 +23,7 @@ use tower::timeout::TimeoutLayer;
 use tower::timeout::error::Elapsed;
 use tower::{Layer, Service, ServiceBuilder, service_fn};
 
-use crate::support::orders::{Order, order};
-use crate::support::{NEVER, count, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{NEVER, count, stop, with_orders};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "orders", kind = "note")]
@@ -107,13 +106,6 @@ impl Peak {
 
 async fn work(peak: Peak, _: Received<Order>) {
     peak.run().await;
-}
-
-async fn with_orders(orders: std::ops::Range<u32>) -> TestService {
-    let service = testing::service().await;
-    let submitted = service.submit_all(orders.map(order)).await;
-    submitted.expect("submitted");
-    service
 }
 
 #[tokio::test(start_paused = true)]

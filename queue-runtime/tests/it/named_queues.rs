@@ -8,10 +8,10 @@ use queue_runtime::{
     Delivery, Disposition, FollowUp, ListenerEventKind, Message, MessageId, QueueName,
     QueueService, Received, testing,
 };
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{count, events, poison, stop};
 

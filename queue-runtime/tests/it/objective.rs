@@ -1,39 +1,34 @@
 //! A listener tells when its promise of latency is broken, and when it is kept again.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::policy::Objective;
 use queue_runtime::testing::{self, TestService};
-use queue_runtime::{ListenerEvent, ListenerEventKind, ListenerHandle, Message, Received};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{ListenerEvent, ListenerEventKind, ListenerHandle, Received};
+use queue_tests::SECOND;
+use queue_tests::orders::ShopOrder;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep};
 
 use crate::support::stop;
 
-const SECOND: Duration = Duration::from_secs(1);
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// How often the objective is judged.
 const RESOLUTION: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Serialize, Deserialize, Message)]
-struct Order {
-    number: u64,
-}
-
-async fn submit(service: &TestService, orders: u64) {
-    let orders = (0..orders).map(|number| Order { number });
+async fn submit(service: &TestService, orders: u32) {
+    let orders = (0..orders).map(|number| ShopOrder { number });
     service.submit_all(orders).await.expect("stored");
 }
 
 /// A listener whose handlers take so many seconds, which can be changed.
 fn listen(service: &TestService, seconds: &Arc<AtomicU64>) -> (ListenerHandle, Changes) {
     let seconds = Arc::clone(seconds);
-    let handler = move |_: Received<Order>| {
+    let handler = move |_: Received<ShopOrder>| {
         let seconds = seconds.load(Ordering::Relaxed);
         sleep(Duration::from_secs(seconds))
     };
@@ -103,7 +98,7 @@ async fn a_handler_that_stops_breaks_it_within_twice_the_resolution() {
     assert!(health.is_healthy(), "it receives");
     let text = health.to_string();
     assert!(
-        text.starts_with("the latency objective of queue `order` is broken: 3 of "),
+        text.starts_with("the latency objective of queue `orders` is broken: 3 of "),
         "{text}"
     );
 
@@ -125,9 +120,9 @@ async fn a_handler_that_stops_breaks_it_within_twice_the_resolution() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_late_messages_break_it_while_others_go_on() {
-    let (service, slow) = (testing::service().await, Arc::new(AtomicU64::new(0)));
+    let (service, slow) = (testing::service().await, Arc::new(AtomicU32::new(0)));
     let share = Arc::clone(&slow);
-    let handler = move |order: Received<Order>| {
+    let handler = move |order: Received<ShopOrder>| {
         let is_slow = order.number < share.load(Ordering::Relaxed);
         sleep(if is_slow { 31 * SECOND } else { SECOND })
     };
@@ -158,7 +153,7 @@ async fn too_many_late_messages_break_it_while_others_go_on() {
 async fn handlers_that_fail_at_once_break_it() {
     for threshold in [1, 1_000] {
         let service = testing::service().await;
-        let failing = async |_: Received<Order>| Err::<(), _>("the carrier is down");
+        let failing = async |_: Received<ShopOrder>| Err::<(), _>("the carrier is down");
         let listener = service.listener(failing).poison_threshold(threshold);
         let listener = listener.objective(Objective::p99(WITHIN));
         let changes = Changes::of(listener.events());
@@ -229,7 +224,7 @@ async fn what_cannot_be_promised_is_refused() {
         (Objective::new(1.5, WITHIN), "share of the objective"),
         (Objective::p95(Duration::ZERO), "time of the objective"),
     ] {
-        let listener = service.listener(async |_: Received<Order>| {});
+        let listener = service.listener(async |_: Received<ShopOrder>| {});
         let refused = listener.objective(objective).start();
         let text = refused.expect_err("refused").to_string();
         assert!(text.contains(expected), "{text}");

@@ -3,9 +3,10 @@
 use queue_runtime::listener::Route;
 use queue_runtime::testing::{self};
 use queue_runtime::{Batch, Disposition, ListenerEventKind, Message, Received, RetryPolicy, batch};
+use queue_tests::SECOND;
 use serde::{Deserialize, Serialize};
 
-use crate::support::accounts::{Accounts, Deposit, SECOND, deposit, with_deposits};
+use crate::support::accounts::{Accounts, Deposit, deposit, with_deposits};
 use crate::support::stop;
 
 #[derive(Debug, Serialize, Deserialize, Message)]

@@ -10,13 +10,13 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     Failure, ListenerEvent, ListenerEventKind, ListenerHandle, QueueService, Received, RetryPolicy,
 };
+use queue_tests::SECOND;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{NEVER, count, events, stop};
 
-const SECOND: Duration = Duration::from_secs(1);
 const THRESHOLD: usize = 3;
 
 /// A system that handlers depend on, and the number of runs while it was down.

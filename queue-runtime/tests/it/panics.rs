@@ -1,4 +1,4 @@
-//! Panics outside handlers: of a policy, a backend, or a subscriber of the log. No task of a listener ends by one.
+//! Panics: of a handler, a policy, a backend, or a subscriber of the log. No task of a listener ends by one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +8,7 @@ use queue_runtime::error::Operation;
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ListenerEventKind, Received, RetryPolicy};
+use queue_tests::SECOND;
 use tokio::time::{Instant, sleep};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -15,7 +16,60 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{GUARD, NEVER, count, events, poison, stop};
 
-const SECOND: Duration = Duration::from_secs(1);
+#[tokio::test(start_paused = true)]
+async fn a_panic_says_what_and_where() {
+    queue_runtime::panic::capture_locations();
+    let service = testing::service().await;
+    service
+        .submit(Job { mood: Mood::Panics })
+        .await
+        .expect("submitted");
+    let listener = service.listener(async |_: Received<Job>| -> () { panic!("out of cheese") });
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let found = events(&mut seen, 1, |_| true).await;
+    let [ListenerEventKind::HandlerPanicked { panic, .. }] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(panic.message(), "out of cheese");
+    let location = panic.location().expect("known");
+    assert!(location.starts_with(file!()), "{location}");
+    stop(listener).await;
+}
+
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("no words")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_panics_as_it_is_written_is_a_failed_attempt() {
+    let service = testing::service().await;
+    let submitted = service.submit(Job { mood: Mood::Fails }).await;
+    submitted.expect("submitted");
+    let listener = service
+        .listener(async |_: Received<Job>| Err::<(), _>(Unspeakable))
+        .poison_threshold(1);
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    events(&mut seen, 1, |event| {
+        matches!(event, ListenerEventKind::Poisoned { .. })
+    })
+    .await;
+    let (record, _) = poison(&service, "jobs-poison").await.remove(0);
+    let error = record.error.expect("it says why");
+    assert!(
+        error.starts_with("the text of the error panicked: no words"),
+        "{error}"
+    );
+    stop(listener).await;
+}
 
 #[derive(Debug)]
 struct Panicking;

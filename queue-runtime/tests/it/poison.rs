@@ -11,11 +11,10 @@ use queue_runtime::error::Operation;
 use queue_runtime::receive::{Poisoned, Settled};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{Delivery, Disposition, ErrorKind, Failure, Message, QueueService, Received};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{Delivery, Disposition, ErrorKind, Failure, QueueService, Received};
+use queue_tests::orders::{NewerOrder, Order, order};
 use tokio::time::{Instant, advance};
 
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::{accepted, count, poison, stop};
 
@@ -267,8 +266,6 @@ async fn a_put_back_past_the_expiry_is_poison() {
 /// that.
 #[tokio::test(start_paused = true)]
 async fn messages_moved_at_once_create_their_poison_queue_once() {
-    const SECOND: Duration = Duration::from_secs(1);
-
     let (_, faults) = testing::service_with_faults().await;
     let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())))
         .clock(Arc::new(TokioClock::new()))
@@ -287,7 +284,7 @@ async fn messages_moved_at_once_create_their_poison_queue_once() {
     };
     let before = calls();
     for operation in [Operation::CreateQueue, Operation::Put] {
-        faults.fail_every(operation, Fault::Delayed(SECOND));
+        faults.fail_every(operation, Fault::Delayed(Duration::from_secs(1)));
     }
     let reject = async |number: u32, order: Delivery<Order>| {
         tokio::time::sleep(number * Duration::from_millis(110)).await;
@@ -367,21 +364,11 @@ async fn a_subject_from_elsewhere_is_no_key() {
     assert!(key.as_str().starts_with(r#"["order","#), "{key}");
 }
 
-mod newer {
-    use super::*;
-
-    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-    #[message(queue = "orders", kind = "order", version = 2)]
-    pub(super) struct Order {
-        pub(super) number: u64,
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
     let service = testing::service().await;
     service
-        .submit(newer::Order { number: 1 })
+        .submit(NewerOrder { number: 1 })
         .await
         .expect("submitted");
     let mut looks = 0;
@@ -406,7 +393,7 @@ async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
         .await
         .expect("redriven");
     let upgraded = service
-        .accept::<newer::Order>()
+        .accept::<NewerOrder>()
         .await
         .expect("no error")
         .expect("it survived");
@@ -415,11 +402,12 @@ async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
 
 #[tokio::test(start_paused = true)]
 async fn the_version_patience_of_an_accept_replaces_the_default() {
-    const HOUR: Duration = Duration::from_secs(3600);
+    use queue_tests::HOUR;
+
     // The default is 24 hours.
     for patience in [HOUR, 48 * HOUR] {
         let service = testing::service().await;
-        let submitted = service.submit(newer::Order { number: 1 }).await;
+        let submitted = service.submit(NewerOrder { number: 1 }).await;
         submitted.expect("submitted");
         let start = Instant::now();
         while count(&service, "orders").await > 0 {
@@ -442,7 +430,7 @@ async fn the_version_patience_of_a_listener_replaces_the_default() {
     const PATIENCE: Duration = Duration::from_secs(600);
     let service = testing::service().await;
     let start = Instant::now();
-    let submitted = service.submit(newer::Order { number: 1 }).await;
+    let submitted = service.submit(NewerOrder { number: 1 }).await;
     submitted.expect("submitted");
     let listener = service
         .listener(async |_: Received<Order>| ())

@@ -14,15 +14,14 @@ use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, QueueService, Received, RetryPolicy, service::ExportedMessage,
 };
+use queue_tests::orders::{Order, order};
+use queue_tests::{DAY, SECOND};
 use tokio::sync::Notify;
 use tokio::time::advance;
 
-use crate::support::accounts::{Accounts, Deposit, SECOND};
+use crate::support::accounts::{Accounts, Deposit};
 use crate::support::log::Log;
-use crate::support::orders::{Order, order};
 use crate::support::{accepted, count, memory, poison, stop};
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 const ACCOUNTS: u32 = 4;
 

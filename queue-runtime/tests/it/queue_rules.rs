@@ -10,10 +10,10 @@ use queue_runtime::testing;
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, ListenerEventKind, Message, Queue, QueueService, Received,
 };
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep};
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{accepted, count, guarded, is_of_polling, memory, poison, stop};
 

@@ -289,7 +289,7 @@ fn most_receives(idle: ExponentialIdle, within: Duration) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_is_missing_after_each_creation_counts_as_empty() {
-    const MINUTE: Duration = Duration::from_secs(60);
+    use queue_tests::MINUTE;
 
     for listens in [false, true] {
         let (service, faults) = testing::service_with_faults().await;

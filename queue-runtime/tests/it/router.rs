@@ -9,12 +9,12 @@ use queue_runtime::listener::{DrainEnd, Lanes, Route, Router, StartErrorKind};
 use queue_runtime::receive::{AcceptError, AcceptErrorKind, OnError};
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::{Disposition, Message, QueueName, Received, RetryPolicy, StartError, blocking};
+use queue_tests::SECOND;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::support::{NEVER, count, poison, stop};
 
-const SECOND: Duration = Duration::from_secs(1);
 const TASKS: QueueName = QueueName::from_static("tasks");
 
 #[derive(Debug, Serialize, Deserialize, Message)]

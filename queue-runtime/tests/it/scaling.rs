@@ -10,13 +10,12 @@ use queue_runtime::policy::{Idle, IdlePolicy, Load, ScalePolicy, TaskRange};
 use queue_runtime::settings::ConsumerConfig;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received};
+use queue_tests::SECOND;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, completed, submit_jobs};
 use crate::support::{NEVER, count, events, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Runs a listener with this configuration until a thousand jobs of one second each are done. Returns how long
 /// that took, and the figures.

@@ -4,16 +4,10 @@ use std::error::Error;
 
 use queue_runtime::error::Operation;
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{ErrorKind, Message, QueueService, Received};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{ErrorKind, QueueService, Received};
+use queue_tests::orders::ShopOrder;
 
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders")]
-struct Order {
-    number: u32,
-}
-
-async fn ship(_: Received<Order>) {}
+async fn ship(_: Received<ShopOrder>) {}
 
 /// Checks what `main` prints after "Error: ".
 #[track_caller]
@@ -47,7 +41,7 @@ async fn the_errors_that_a_program_meets_first() {
 
     faults.fail_next(1, Operation::Put, Fault::Refused(ErrorKind::Denied));
     let error = service
-        .submit(Order { number: 7 })
+        .submit(ShopOrder { number: 7 })
         .await
         .expect_err("refused");
     assert_main_prints(
@@ -55,16 +49,18 @@ async fn the_errors_that_a_program_meets_first() {
         "failed to put a message on queue `orders`: access was denied",
     );
 
-    let missing = service.queue_named::<Order>("elsewhere").expect("valid");
+    let missing = service
+        .queue_named::<ShopOrder>("elsewhere")
+        .expect("valid");
     let error = missing.accept().await.expect_err("refused");
     let expected = "failed to accept from queue `elsewhere`: the queue does not exist";
     assert_main_prints(error, expected);
 
     service
-        .submit(Order { number: 7 })
+        .submit(ShopOrder { number: 7 })
         .await
         .expect("submitted");
-    let order = service.accept::<Order>().await.expect("accepted");
+    let order = service.accept::<ShopOrder>().await.expect("accepted");
     let denied = Fault::Refused(ErrorKind::Denied);
     faults.fail_every(Operation::Delete, denied);
     let error = order.expect("one").complete().await.expect_err("refused");

@@ -8,6 +8,7 @@ use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::listener::StartErrorKind;
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{ListenerHandle, Message, MessageId, QueueService, Received};
+use queue_tests::SECOND;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::jobs::{Job, Mood};
 use crate::support::{NEVER, accepted, count, guarded};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 struct Task {

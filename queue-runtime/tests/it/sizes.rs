@@ -12,8 +12,8 @@ use queue_runtime::error::Operation;
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{ListenerEventKind, QueueName, QueueService, Received};
+use queue_tests::orders::{Order, order};
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{accepted, count, events, stop};
 

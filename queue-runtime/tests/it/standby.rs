@@ -12,16 +12,13 @@ use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
     ErrorKind, ListenerEvent, ListenerEventKind, ListenerHandle, QueueName, QueueService, Received,
 };
+use queue_tests::{HOUR, MINUTE, SECOND};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, completed, submit_jobs};
 use crate::support::storage::Storage;
 use crate::support::{NEVER, events, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// The notifier of a process, which the test breaks.
 #[derive(Debug)]

@@ -220,21 +220,11 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_first_process_of_a_container_ends_too() {
-    let container = || {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--user", "--map-root-user", "--pid", "--fork"]);
-        unshare
-    };
-    let probed = container().arg("true").status();
-    if !probed.is_ok_and(|status| status.success()) {
-        println!("skipped: this user may not create namespaces");
+    let Some(container) = queue_tests::in_namespaces(&["--pid", "--fork"]) else {
         return;
-    }
-    let mut program = Program::start(container(), "dropped");
-    let parent = program.child.id();
-    let children = format!("/proc/{parent}/task/{parent}/children");
-    let children = std::fs::read_to_string(children).expect("it runs");
-    let first: i32 = children.trim().parse().expect("it has one child");
+    };
+    let mut program = Program::start(container, "dropped");
+    let first = queue_tests::only_child(program.child.id());
     kill_process(Pid::from_raw(first).expect("it is one"), Signal::TERM).expect("it runs");
     assert_eq!(program.end().code(), Some(128 + Signal::TERM.as_raw()));
 }

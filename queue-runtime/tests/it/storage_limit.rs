@@ -9,15 +9,14 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::policy::StorageLimit;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
 use queue_runtime::{ListenerEventKind, QueueService, Received};
+use queue_tests::SECOND;
+use queue_tests::orders::{Order, order};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::{NEVER, events, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 async fn limited(limit: StorageLimit) -> (QueueService, FaultInjector) {
     let (_, storage) = testing::service_with_faults().await;

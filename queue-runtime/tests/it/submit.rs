@@ -8,8 +8,8 @@ use queue_runtime::message::{DecodeError, EncodeError, MessageType};
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{Message, QueueService};
+use queue_tests::orders::{Order, order};
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{accepted, count, guarded, memory};
 

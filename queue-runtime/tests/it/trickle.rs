@@ -11,13 +11,11 @@ use queue_runtime::notify::{LocalNotifier, Notification, Notifier as _, Writers}
 use queue_runtime::policy::{ExponentialIdle, TaskRange};
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{ListenerEventKind, ListenerHandle, Message as _, QueueService, Received};
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::{Instant, sleep};
 
 use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{events, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Starts a listener that polls an idle queue as on Azure: every 30 seconds in the end.
 fn listen(service: &QueueService, tasks: impl Into<TaskRange>) -> ListenerHandle {

@@ -12,7 +12,7 @@ use crate::support::flaky_results::memory_results;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "shop.order", queue = "orders")]
-struct Order {
+struct CardOrder {
     #[message(key)]
     card: String,
     number: u32,
@@ -30,12 +30,12 @@ async fn an_event_of_any_kind_is_submitted_and_accepted() {
     let payload = Payload::Json(r#"{"card":"4111","number":7}"#.into());
     let event = UntypedMessage::event(envelope("shop.order"), payload);
     let submitted = orders.submit(event).await.expect("submitted");
-    let order = service.accept::<Order>().await.expect("accepted");
+    let order = service.accept::<CardOrder>().await.expect("accepted");
     let order = order.expect("just submitted");
     assert_eq!((order.number, &order.envelope().id), (7, &submitted.id));
     order.release().await.expect("released");
 
-    let listener = service.listener(async |_: Received<Order>| {});
+    let listener = service.listener(async |_: Received<CardOrder>| {});
     let listener = listener.start().expect("started");
     listener.pause();
     let strange = UntypedMessage::event(envelope("strange"), Payload::Binary(vec![255].into()));
@@ -112,11 +112,11 @@ async fn a_payload_that_does_not_fit_is_attached_and_a_bare_body_is_refused() {
     let service = testing::service().await;
     let orders = service.any_queue("orders").expect("valid");
     let (card, number) = (incompressible(300_000), 7);
-    let order = Order { card, number };
+    let order = CardOrder { card, number };
     let json = serde_json::to_vec(&order).expect("JSON");
     let event = UntypedMessage::event(envelope("shop.order"), Payload::Json(json.into()));
     orders.submit(event).await.expect("submitted");
-    let typed = service.accept::<Order>().await.expect("accepted");
+    let typed = service.accept::<CardOrder>().await.expect("accepted");
     let typed = typed.expect("just submitted");
     assert_eq!(*typed.message(), order);
     typed.complete().await.expect("completed");
@@ -159,7 +159,7 @@ async fn equal_subjects_of_foreign_events_are_not_the_same_work() {
 async fn keys_and_receipts_are_not_shown() {
     let service = testing::service().await;
     let card = "4111-1111".to_owned();
-    let order = Order { card, number: 7 };
+    let order = CardOrder { card, number: 7 };
     service
         .submit(order)
         .unique_until_settled()

@@ -12,14 +12,12 @@ use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
     Disposition, Message, MessageId, QueueName, QueueService, Received, RetryPolicy,
 };
+use queue_tests::{HOUR, SECOND};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{guarded, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Then {

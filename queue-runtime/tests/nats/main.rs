@@ -10,17 +10,15 @@ use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::clock::SystemClock;
 use queue_runtime::notify::{NatsNotifier, Notification, Notifier, Subscriber};
 use queue_runtime::policy::{Idle, IdlePolicy};
-use queue_runtime::{Message, QueueName, QueueService};
+use queue_runtime::{QueueName, QueueService};
 use queue_tests::nats::NatsServer;
-use serde::{Deserialize, Serialize};
+use queue_tests::orders::BareOrder;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 
 /// Long enough for the slowest machine; only a lost notification meets it.
 const GUARD: Duration = Duration::from_secs(60);
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn start() -> NatsServer {
     NatsServer::start().unwrap_or_else(|error| panic!("{error}"))
@@ -123,18 +121,12 @@ async fn a_server_that_does_not_answer_holds_up_nobody() {
     while next(&mut received).await.0 < 2 {}
 }
 
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders", kind = "order", wire = "bare")]
-struct Order {
-    number: u32,
-}
-
 #[derive(Debug)]
 struct Hourly;
 
 impl IdlePolicy for Hourly {
     fn delay(&self, _: Idle) -> Duration {
-        3600 * SECOND
+        Duration::from_secs(3600)
     }
 }
 
@@ -149,10 +141,10 @@ async fn an_idle_listener_is_woken_from_another_machine() {
     let service = QueueService::with_backend(storage.clone()).clock(clock);
     let service = service.notifier(notifier).connect().await;
     let service = service.expect("connects");
-    let orders = service.queue::<Order>();
+    let orders = service.queue::<BareOrder>();
     orders.any().create().await.expect("created");
     let (sender, mut handled) = mpsc::unbounded_channel();
-    let listener = orders.listener(move |order: queue_runtime::Received<Order>| {
+    let listener = orders.listener(move |order: queue_runtime::Received<BareOrder>| {
         sender.send(order.number).expect("the test waits");
         async {}
     });
@@ -160,7 +152,7 @@ async fn an_idle_listener_is_woken_from_another_machine() {
     until("idle", || listener.info().empty_receives > 0).await;
 
     // Not through a service, so that nothing in this process announces it.
-    let body = serde_json::to_vec(&Order { number: 7 }).expect("JSON");
+    let body = serde_json::to_vec(&BareOrder { number: 7 }).expect("JSON");
     let put = storage.put(&ORDERS, NewMessage::new(body)).await;
     put.expect("put");
     let elsewhere = connect(&server).await;

@@ -22,8 +22,8 @@ const BALANCE: i64 = 1000;
 
 /// The processes that run all the time.
 const ROLES: [Role; 5] = [
-    Role::Order,
-    Role::Order,
+    Role::CrashOrder,
+    Role::CrashOrder,
     Role::Transfer,
     Role::Transfer,
     Role::Transfer,
@@ -85,7 +85,7 @@ impl Accounts<'_> {
             run.crew.start(role, run.bug);
             run.replace_aborted();
         }
-        run.crew.end(Role::Order);
+        run.crew.end(Role::CrashOrder);
         drain(&service).await;
         run.crew.end(Role::Transfer);
         drop(service);

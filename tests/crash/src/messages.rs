@@ -30,7 +30,7 @@ pub trait Named: Message + Clone + Sync {
 /// The message that producers submit.
 #[derive(Debug, Clone, Serialize, Deserialize, Message)]
 #[message(kind = "crash.order", queue = "orders", visibility_timeout = "1s")]
-pub struct Order {
+pub struct CrashOrder {
     /// Unique; its last letter is that of its [`Class`].
     pub name: String,
     /// Makes the body larger.
@@ -38,7 +38,7 @@ pub struct Order {
     pub padding: String,
 }
 
-impl Order {
+impl CrashOrder {
     /// Creates an order with a small body.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
@@ -134,7 +134,7 @@ impl Receipt {
     pub const PREFIX: &str = "receipt-of-";
 }
 
-impl Named for Order {
+impl Named for CrashOrder {
     fn name(&self) -> &str {
         &self.name
     }

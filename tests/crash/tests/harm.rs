@@ -9,7 +9,7 @@ use queue_core::ErrorKind;
 use queue_crash::harm::{HARMS, Harm, HarmingProxy};
 use queue_crash::history::{Figures, History, Promise, Violation};
 use queue_crash::ledger::{Entry, Event, Lease, moment};
-use queue_crash::messages::{Class, Named, Order, Receipt};
+use queue_crash::messages::{Class, CrashOrder, Named, Receipt};
 use queue_crash::plan;
 use queue_crash::process::GUARD;
 use queue_crash::sabotage::{Bug, Sabotaged};
@@ -78,7 +78,7 @@ impl Run {
     /// Submits an order until it is acknowledged.
     async fn submit(&self, name: &str) {
         for _ in 0..ATTEMPTS {
-            match self.service.submit(Order::named(name)).id(name).await {
+            match self.service.submit(CrashOrder::named(name)).id(name).await {
                 Ok(_) => return,
                 Err(error) => match error.kind {
                     SubmitErrorKind::Storage(_) => tokio::time::sleep(PAUSE).await,
@@ -224,10 +224,10 @@ async fn run(
     let producers = (0..4).map(|number| tokio::spawn(run.clone().produce(number, orders / 4)));
     let producers: Vec<_> = producers.collect();
     let consumers = [
-        tokio::spawn(run.clone().consume::<Order>()),
-        tokio::spawn(run.clone().consume::<Order>()),
+        tokio::spawn(run.clone().consume::<CrashOrder>()),
+        tokio::spawn(run.clone().consume::<CrashOrder>()),
         tokio::spawn(run.clone().consume::<Receipt>()),
-        tokio::spawn(run.clone().listen(run.service.queue::<Order>())),
+        tokio::spawn(run.clone().listen(run.service.queue::<CrashOrder>())),
         tokio::spawn(run.clone().listen(run.service.queue::<Receipt>())),
     ];
     for producer in producers {

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use queue_crash::messages::Order;
+use queue_crash::messages::CrashOrder;
 use queue_runtime::QueueService;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::service::ConnectError;
@@ -74,7 +74,7 @@ async fn see_mounts(folder: &Path) {
     let mut connection = Connection::open(&file).expect("opened");
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     let tx = tx.expect("begun");
-    let refused = service.submit_within(&tx, Order::named("by the file"));
+    let refused = service.submit_within(&tx, CrashOrder::named("by the file"));
     let problem = refused.expect_err("its connection is to a mount").kind;
     let SubmitErrorKind::Storage(error) = problem else {
         panic!("{problem}");
@@ -87,12 +87,12 @@ async fn connect(file: &Path) -> Result<QueueService, ConnectError> {
 }
 
 async fn submit(service: &QueueService, name: &str) {
-    let submitted = service.submit(Order::named(name)).await;
+    let submitted = service.submit(CrashOrder::named(name)).await;
     submitted.expect("submitted");
 }
 
 async fn count(service: &QueueService) -> usize {
-    let orders = service.queue::<Order>().any();
+    let orders = service.queue::<CrashOrder>().any();
     let properties = orders.properties().await.expect("properties");
     properties.approximate_count
 }

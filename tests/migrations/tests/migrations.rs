@@ -12,7 +12,7 @@ use sqlx::{SqlSafeStr as _, SqlitePool};
 use tempfile::TempDir;
 
 #[derive(Debug, Serialize, Deserialize, Message)]
-struct Order {
+struct NumberedOrder {
     number: usize,
 }
 
@@ -75,7 +75,7 @@ async fn pool(path: &Path) -> SqlitePool {
 }
 
 /// Puts an order with a row of the application, by the statement in the guide.
-async fn put_by_sqlx(service: &QueueService, path: &Path, order: Order) {
+async fn put_by_sqlx(service: &QueueService, path: &Path, order: NumberedOrder) {
     let encoded = service.submit(order).encode_for_outbox().expect("encoded");
     let pool = pool(path).await;
     let mut transaction = pool.begin().await.expect("begin");
@@ -105,17 +105,17 @@ async fn migrates_around_the_queues(library: Library) {
         // Beside the service.
         for beside in before..=ALL {
             library.migrate(&path, beside).await;
-            let submitted = service.submit(Order { number: beside }).await;
+            let submitted = service.submit(NumberedOrder { number: beside }).await;
             submitted.expect("submitted");
         }
-        put_by_sqlx(&service, &path, Order { number: ALL + 1 }).await;
+        put_by_sqlx(&service, &path, NumberedOrder { number: ALL + 1 }).await;
         drop(service);
 
         library.migrate(&path, ALL).await;
         let service = QueueService::connect(&url).await.expect("adopted before");
         library.migrate(&path, ALL).await;
         let mut orders = Vec::new();
-        while let Some(order) = service.accept::<Order>().await.expect("accepted") {
+        while let Some(order) = service.accept::<NumberedOrder>().await.expect("accepted") {
             orders.push(order.number);
             order.complete().await.expect("completed");
         }

@@ -1,6 +1,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use crate::SECOND;
 use queue_core::QueueName;
 
 /// The requests on a queue.
@@ -24,8 +25,6 @@ struct Counted {
     /// When those of the last second came.
     recent: VecDeque<Duration>,
 }
-
-const SECOND: Duration = Duration::from_secs(1);
 
 impl Loads {
     /// Counts a request, and returns whether it is within the limit.

@@ -92,12 +92,12 @@ fn a_body_can_be_in_lines() {
 #[test]
 fn a_single_alias_needs_no_list() {
     #[derive(Serialize, Deserialize, Message)]
-    #[message(alias = "order-placed", crate = queue_core)]
-    struct Order;
+    #[message(alias = "parcel-posted", crate = queue_core)]
+    struct Parcel;
 
-    assert_eq!(Order::TYPE.aliases(), ["order-placed"]);
-    assert!(Order::TYPE.accepts("order") && Order::TYPE.accepts("order-placed"));
-    assert!(!Order::TYPE.accepts("other"));
+    assert_eq!(Parcel::TYPE.aliases(), ["parcel-posted"]);
+    assert!(Parcel::TYPE.accepts("parcel") && Parcel::TYPE.accepts("parcel-posted"));
+    assert!(!Parcel::TYPE.accepts("other"));
 }
 
 #[test]
@@ -211,7 +211,7 @@ struct OrderV2 {
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "order", queue = "orders", version = 4, upgrade_from = OrderV2)]
 #[message(crate = queue_core)]
-struct Order {
+struct OrderV4 {
     items: Vec<(String, u32)>,
 }
 
@@ -224,7 +224,7 @@ impl From<OrderV1> for OrderV2 {
     }
 }
 
-impl From<OrderV2> for Order {
+impl From<OrderV2> for OrderV4 {
     fn from(old: OrderV2) -> Self {
         Self {
             items: vec![(old.item, old.count)],
@@ -240,8 +240,8 @@ fn old_versions_are_upgraded_along_the_chain() {
         (4, r#"{"items":[["tea",5]]}"#, 5),
     ] {
         assert_eq!(
-            Order::decode(version, payload.as_bytes()).expect("decodes"),
-            Order {
+            OrderV4::decode(version, payload.as_bytes()).expect("decodes"),
+            OrderV4 {
                 items: vec![("tea".to_owned(), count)]
             }
         );
@@ -250,7 +250,7 @@ fn old_versions_are_upgraded_along_the_chain() {
 
 #[test]
 fn versions_outside_the_chain_say_which_way_they_are_off() {
-    let error = |version| Order::decode(version, b"{}").expect_err("refused");
+    let error = |version| OrderV4::decode(version, b"{}").expect_err("refused");
     assert!(matches!(
         error(5).kind,
         DecodeErrorKind::NewerVersion {
@@ -279,7 +279,7 @@ fn versions_outside_the_chain_say_which_way_they_are_off() {
 
 #[test]
 fn a_bad_payload_names_the_version_that_it_is_of() {
-    let error = |version| Order::decode(version, b"{}").expect_err("refused");
+    let error = |version| OrderV4::decode(version, b"{}").expect_err("refused");
     for version in [1, 2, 4] {
         assert!(matches!(
             error(version).kind,

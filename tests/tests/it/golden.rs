@@ -20,7 +20,7 @@ struct OrderV1 {
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "shop.order", queue = "orders", version = 2, upgrade_from = OrderV1)]
 #[message(crate = queue_core)]
-struct Order {
+struct OrderV2 {
     #[message(key)]
     number: u64,
     lines: Vec<Line>,
@@ -38,7 +38,7 @@ enum Payment {
     Card { last_digits: String },
 }
 
-impl From<OrderV1> for Order {
+impl From<OrderV1> for OrderV2 {
     fn from(old: OrderV1) -> Self {
         Self {
             number: old.number,
@@ -77,8 +77,8 @@ fn thumbnail() -> Thumbnail {
     }
 }
 
-fn order() -> Order {
-    Order {
+fn order() -> OrderV2 {
+    OrderV2 {
         number: 7,
         lines: vec![Line {
             item: "tea".to_owned(),
@@ -99,7 +99,7 @@ fn the_current_version_keeps_its_form() {
 fn the_version_before_still_decodes() {
     golden::assert_decodes(
         "golden/order-v1.json",
-        &Order {
+        &OrderV2 {
             number: 7,
             lines: vec![Line {
                 item: "tea".to_owned(),
@@ -184,7 +184,7 @@ fn a_field_renamed_in_a_nested_type_fails() {
         amount: u32,
     }
 
-    let Order { number, paid, .. } = order();
+    let OrderV2 { number, paid, .. } = order();
     let lines = vec![RenamedLine {
         item: "tea".to_owned(),
         amount: 2,
@@ -203,13 +203,13 @@ fn a_field_renamed_in_a_nested_type_fails() {
 #[should_panic(expected = "dataversion: was 2, is now 3")]
 fn a_new_version_needs_a_file_of_its_own() {
     #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
-    #[message(kind = "shop.order", version = 3, upgrade_from = Order, crate = queue_core)]
+    #[message(kind = "shop.order", version = 3, upgrade_from = OrderV2, crate = queue_core)]
     struct Newer {
         number: u64,
     }
 
-    impl From<Order> for Newer {
-        fn from(old: Order) -> Self {
+    impl From<OrderV2> for Newer {
+        fn from(old: OrderV2) -> Self {
             Self { number: old.number }
         }
     }

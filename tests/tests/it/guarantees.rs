@@ -76,25 +76,49 @@ fn tests(root: &Path, path: &str) -> BTreeSet<String> {
     names(&source).chain(listed).map(str::to_owned).collect()
 }
 
-/// The tests that a page names, with their files, and what of its tables' last columns names none: each cell has parts
-/// like "`path.rs`: `test`, `test`", separated by semicolons. A part without code spans is prose.
+/// The code spans of a page's indented line that begins with one: the names of tests and the paths of their files.
+fn spans(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.strip_prefix("  ").filter(|line| line.starts_with('`'));
+    line.into_iter()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// The tests that a page names, with their files, and the lines whose file is unknown. Names without a path are in the
+/// file that their section has named last.
 fn named(page: &str) -> (Vec<(&str, &str)>, Vec<&str>) {
-    let (mut named, mut unclear) = (Vec::new(), Vec::new());
-    let cells = page.lines().filter(|line| line.starts_with('|'));
-    let cells = cells.filter_map(|line| line.trim_end_matches('|').rsplit('|').next());
-    let parts = cells.flat_map(|cell| cell.split("; ")).map(str::trim);
-    for part in parts.filter(|part| part.contains('`')) {
-        let mut spans = part.split('`').skip(1).step_by(2);
-        let path = spans.next().filter(|path| path.ends_with(".rs"));
-        let before = named.len();
-        if let Some(path) = path {
-            named.extend(spans.map(|test| (path, test)));
+    let (mut named, mut unclear, mut file) = (Vec::new(), Vec::new(), None);
+    for line in page.lines() {
+        if line.starts_with('#') {
+            file = None;
         }
-        if named.len() == before && !part.starts_with("the step ") {
-            unclear.push(part);
+        for span in spans(line) {
+            match file {
+                _ if span.ends_with(".rs") => file = Some(span),
+                Some(file) => named.push((file, span)),
+                None => unclear.push(line),
+            }
         }
     }
     (named, unclear)
+}
+
+/// The faults of a page below which there is neither a test nor a step, nor `none`.
+fn untested(page: &str) -> Vec<&str> {
+    let (mut untested, mut fault) = (Vec::new(), None);
+    for line in page.lines() {
+        if !line.starts_with("  ") {
+            untested.extend(fault.take());
+        }
+        if line.starts_with("- ") {
+            fault = Some(line);
+        }
+        let tested = spans(line).any(|span| !span.ends_with(".rs"));
+        if tested || line.starts_with("  none: ") || line.starts_with("  the step ") {
+            fault = None;
+        }
+    }
+    untested.extend(fault);
+    untested
 }
 
 #[test]
@@ -102,7 +126,9 @@ fn every_test_on_the_page_is_where_it_says() {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let page = fs::read_to_string(root.join("docs/guarantees-tests.md")).expect("the page");
     let (named, unclear) = named(&page);
-    assert!(unclear.is_empty(), "no tests of a file: {unclear:#?}");
+    assert!(unclear.is_empty(), "no file is named: {unclear:#?}");
+    let untested = untested(&page);
+    assert!(untested.is_empty(), "no tests are named: {untested:#?}");
     assert!(named.len() > 80, "{} tests are named", named.len());
     let paths: BTreeSet<_> = named.iter().map(|(path, _)| *path).collect();
     let found = paths.into_iter().map(|path| (path, tests(&root, path)));
@@ -119,18 +145,20 @@ fn every_test_on_the_page_is_where_it_says() {
 
 #[test]
 fn a_missing_test_is_noticed() {
-    let page = "| promise | fault | `a/b.rs`: `one`, `two`; `c.rs`: `three` |\n\
-                | | `code` | `d.rs`: `four`; none on Azure; the step `six` |\n\
-                | | | `stray` |\n| | | `e.rs` |\n`f.rs`: `not_in_a_table`\n";
+    let page = "- A fault.\n  `stray`\n- `code` fails.\n  `a/b.rs`: `one`,\n  `two`;\n  `c.rs`: `three`\n\
+                - Two lines of\n  a fault.\n  `four`; none on Azure\n- A step.\n  the step `six`\n\
+                - Not on Azure.\n  none: it has no files\n- Forgotten\n  `d.rs`:\n\n## Next\n\n- A fault.\n\
+                - Another.\n  `five`\n";
     let (pairs, unclear) = named(page);
     let expected = [
         ("a/b.rs", "one"),
         ("a/b.rs", "two"),
         ("c.rs", "three"),
-        ("d.rs", "four"),
+        ("c.rs", "four"),
     ];
     assert_eq!(pairs, expected);
-    assert_eq!(unclear, ["`stray`", "`e.rs`"]);
+    assert_eq!(unclear, ["  `stray`", "  `five`"]);
+    assert_eq!(untested(page), ["- Forgotten", "- A fault."]);
     let source = "fn helper() {}\n\
                   #[test]\n#[should_panic(expected = \"x\")]\nfn present() {}\n\
                   /// As `#[test]`.\nasync fn missing<T>() {}\n\

@@ -6,5 +6,4 @@ mod folder_engine;
 mod golden;
 mod guarantees;
 mod pages;
-mod readme;
 mod trees;

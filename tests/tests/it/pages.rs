@@ -1,4 +1,4 @@
-//! The pages of the documentation lead to places that exist.
+//! The pages of the documentation lead to places that exist, and the README shows a program that runs: `examples/hello`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -141,4 +141,15 @@ fn every_public_error_is_in_the_list() {
     assert!(found.len() > 20, "{found:?}");
     found.retain(|name| !list.contains(&format!("`{name}`")));
     assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn the_readme_shows_this_program() {
+    let readme = read(Path::new("README.md"));
+    let program = read(Path::new("examples/hello/src/main.rs"));
+    let block = format!("```rust,no_run\n{program}```\n");
+    assert!(
+        readme.contains(&block),
+        "README.md must show examples/hello/src/main.rs, word for word:\n\n{block}"
+    );
 }

@@ -28,13 +28,13 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// The agent looks at the queue, also while no instance runs, and at what the instances [report](crate::Report). It
 /// - replaces instances that have ended, after a [pause](Self::longest_pause) that grows while they die young;
 /// - stops instances gently: those that are not ready yet first, then those with the fewest messages in flight;
-/// - does not reduce the number within [two minutes](Self::steady) after it was increased, nor increase it after it was reduced,
-///   and stops the last instance only when the queue has been empty for as long;
+/// - does not reduce the number of instances within [two minutes](Self::steady) after an increase, nor increase it
+///   after a reduction, and stops the last instance only when the queue has been empty for as long;
 /// - changes nothing while it cannot read the queue, except that it replaces the dead until its lock has expired.
 ///
-/// Of several agents of a queue, one works, and the others wait for its end. When an agent was killed, another takes over within
-/// its [lock timeout](Self::lock_timeout). One that was cut off from the storage keeps its instances as they are, and stops them
-/// once it learns that another has taken over.
+/// Of several agents of a queue, one works, and the others wait for its end. When an agent was killed, another agent
+/// takes over within its [lock timeout](Self::lock_timeout). An agent that was cut off from the storage keeps its
+/// instances as they are, and stops them once it learns that another agent has taken over.
 ///
 /// The depth includes delayed messages, so that instances wait for them, too.
 ///
@@ -98,8 +98,8 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the longest pause before an instance that has died is replaced: a minute by default. The first pause is half a second,
-    /// and each further one is twice as long while instances die before they are a minute old.
+    /// Sets the longest pause before an instance that has died is replaced: a minute by default. The first pause is
+    /// half a second, and each further pause is twice as long while instances die before they are a minute old.
     pub fn longest_pause(mut self, pause: Duration) -> Self {
         self.longest_pause = pause;
         self
@@ -112,7 +112,8 @@ impl AgentBuilder {
     }
 
     /// Sets how long after the last sign of life of an agent another one may take over: 30 seconds by default, at least 2.
-    /// The agent renews its lock, a message on the queue `QUEUE-agent-lock`, each quarter of it, which costs a storage transaction.
+    /// The agent renews its lock, a message on the queue `QUEUE-agent-lock`, each quarter of the timeout, which costs a
+    /// storage transaction.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.timing.lock_timeout = timeout;
         self
@@ -189,9 +190,9 @@ impl AgentBuilder {
         )
     }
 
-    /// Starts an agent that only says how many instances are wanted, by [`AgentHandle::info`], for another scaler that starts and
-    /// stops them. It takes as many to be running as it has wanted last. Set the policy's
-    /// [rate](crate::InstanceTarget::with_rate), which it cannot measure.
+    /// Starts an agent that only says how many instances are wanted, by [`AgentHandle::info`], for another scaler that
+    /// starts and stops them. The agent takes as many instances to be running as it has wanted last. Set the policy's
+    /// [rate](crate::InstanceTarget::with_rate), which the agent cannot measure.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -211,26 +212,26 @@ impl fmt::Debug for AgentBuilder {
     }
 }
 
-/// A handle to an agent. Clones are handles to the same one. Dropping it leaves the agent at work, until it is [shut
-/// down](Self::shutdown) or its runtime ends.
+/// A handle to an agent. Clones are handles to the same agent. Dropping the handle leaves the agent at work, until it
+/// is [shut down](Self::shutdown) or its runtime ends.
 #[derive(Clone)]
 pub struct AgentHandle {
     shared: Arc<Shared>,
 }
 
-/// What an agent does now, as of its last look. As JSON, it is what an autoscaler can read.
+/// What an agent does now, as of its last look. As JSON, the `AgentInfo` is what an autoscaler can read.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct AgentInfo {
     /// The agent's queue.
     pub queue: QueueName,
-    /// Whether it is at work.
+    /// Whether the agent is at work.
     pub state: AgentState,
-    /// When it looked last, by this machine's clock. `None` before the first look.
+    /// The time of the agent's last look at the queue, by this machine's clock. `None` before the first look.
     pub looked_at: Option<Timestamp>,
     /// How many instances should run, and why. `None` before the queue was read.
     pub wanted: Option<Wanted>,
-    /// What the policy was asked last.
+    /// The load that the policy was given last.
     pub load: Option<FleetLoad>,
     /// The instances, with those that are stopping.
     pub instances: Vec<Instance>,
@@ -243,11 +244,11 @@ pub struct AgentInfo {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AgentState {
-    /// It waits for the end of another agent of its queue, or for the storage.
+    /// The agent waits for the end of another agent of its queue, or for the storage.
     Waiting,
-    /// It is the one that works.
+    /// The agent is the only one of its queue that works.
     Working,
-    /// It was shut down, and its instances have ended, or were ended.
+    /// The agent was shut down, and its instances have ended, or were ended.
     Stopped,
 }
 
@@ -275,8 +276,8 @@ impl AgentHandle {
     }
 
     /// Has all instances stop, and waits until they have ended: those that take longer than the
-    /// [grace](AgentBuilder::grace) are ended. Then gives the lock back. Further calls wait for the same end, and none waits
-    /// if the agent's runtime has ended.
+    /// [grace](AgentBuilder::grace) are ended. After that, gives the agent's lock back. Further calls of `shutdown`
+    /// wait for the same end, and none waits if the agent's runtime has ended.
     ///
     /// # Cancel safety
     /// If the future is dropped, the agent goes on stopping.
@@ -331,7 +332,7 @@ impl fmt::Debug for AgentHandle {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AgentEvent {
-    /// When, by this machine's clock.
+    /// The time of the event, by this machine's clock.
     pub at: Timestamp,
     /// The agent's queue.
     pub queue: QueueName,
@@ -344,12 +345,13 @@ pub struct AgentEvent {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AgentEventKind {
-    /// Another agent of the queue is at work, or one was until less than the [lock
-    /// timeout](AgentBuilder::lock_timeout) ago. This one waits for its end.
+    /// Another agent of the queue is at work, or one was until less than the [lock timeout](AgentBuilder::lock_timeout)
+    /// ago. This agent waits for the end of the other one.
     Waiting,
     /// This agent is the only one of its queue now, and at work.
     Working,
-    /// Another agent has taken over, because this one could not renew its lock for too long. Its instances are stopped.
+    /// Another agent has taken over, because this one could not renew its lock for too long. The instances of this
+    /// agent are stopped.
     Replaced,
     /// Another number of instances is wanted.
     Scaled {
@@ -388,19 +390,20 @@ pub enum AgentEventKind {
     Stopped {
         /// Its id.
         id: String,
-        /// How, if that is known.
+        /// How the instance has ended, if that is known.
         ended: Option<Ended>,
     },
-    /// An instance has ended that was not asked to. It is replaced.
+    /// An instance has ended that was not asked to. The instance is replaced.
     Died {
         /// Its id.
         id: String,
-        /// How, if that is known.
+        /// How the instance has ended, if that is known.
         ended: Option<Ended>,
-        /// The pause before another one is started.
+        /// The pause before another instance is started.
         pause: Duration,
     },
-    /// An instance [needs a restart](queue_runtime::listener::Health::needs_restart). It is stopped and replaced.
+    /// An instance [needs a restart](queue_runtime::listener::Health::needs_restart). The unhealthy instance is stopped
+    /// and replaced.
     Unhealthy {
         /// Its id.
         id: String,
@@ -411,17 +414,18 @@ pub enum AgentEventKind {
     ObjectiveBroken,
     /// No instance reports any more that its objective is broken.
     ObjectiveKept,
-    /// The queue or the instances could not be read. Nothing changes until they can.
+    /// The queue or the instances could not be read. The number of instances does not change until the queue can be
+    /// read.
     Blind {
         /// Why.
         error: String,
     },
-    /// The agent panicked, such as by its implementation of [`Instances`](Instances). It goes on after a pause.
+    /// The agent panicked, such as by its implementation of [`Instances`](Instances). The agent goes on after a pause.
     Panicked {
         /// The panic's message.
         panic: String,
     },
-    /// The policy panicked. The number of instances stays as it is.
+    /// The policy panicked. The number of instances does not change.
     PolicyPanicked {
         /// The panic's message.
         panic: String,

@@ -21,7 +21,7 @@ pub(crate) const MARK: &str = "queue-agent-report ";
 /// The pause between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The tie of a process to the agent that has started it, from [`attach`]. Dropping it ends the reports.
+/// The tie of a process to the agent that has started it, from [`attach`]. Dropping the `Attached` ends the reports.
 #[derive(Debug)]
 #[must_use = "dropping it ends the reports"]
 pub struct Attached {
@@ -36,16 +36,16 @@ struct Tie {
     _reporting: Sender<()>,
 }
 
-/// Ties this process to the agent that has started it. If none has, does nothing.
+/// Ties this process to the agent that has started it. Does nothing in a process that no agent has started.
 ///
 /// Reports the figures of the service's listeners on the agent's queue each second, as lines of the standard output. Learns from
 /// the end of the standard input that the process is to stop, because the agent wants fewer instances, or was killed.
 ///
-/// On Linux, what is printed after the agent was killed goes to the standard error instead, so that handlers that print do not
-/// fail. Elsewhere, `println!` panics then.
+/// On Linux, what is printed after the agent was killed goes to the standard error instead, so that handlers that print
+/// do not fail. On other systems, `println!` panics once the agent was killed.
 ///
-/// Call it once, when the listeners have started: the first report says that the instance is ready. A process without a listener
-/// on the agent's queue is reported to do nothing, with a warning.
+/// Call `attach` once, when the listeners have started: the first report says that the instance is ready. A process
+/// without a listener on the agent's queue is reported to do nothing, with a warning.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -132,7 +132,8 @@ impl Attached {
         self.tie.is_some()
     }
 
-    /// Waits until the agent asks this process to stop, or is gone. Never, if no agent has started it.
+    /// Waits until the agent asks this process to stop, or is gone. Never completes in a process that no agent has
+    /// started.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -223,8 +224,8 @@ fn report(service: &QueueService, queue: &str) -> io::Result<()> {
 impl Report {
     /// Sums up the listeners of a service on this queue.
     ///
-    /// For an implementation of [`Instances`](crate::Instances) whose instances report in another way than by
-    /// [`attach`].
+    /// Makes the report for an implementation of [`Instances`](crate::Instances) whose instances report in another way
+    /// than by [`attach`].
     #[must_use]
     pub fn of(service: &QueueService, queue: &str) -> Self {
         let health = service.health();

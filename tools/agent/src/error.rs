@@ -10,7 +10,7 @@ pub struct AgentError {
     pub kind: AgentErrorKind,
 }
 
-/// Why an agent was not started. In an [`AgentError`].
+/// Why an agent was not started. The kind of an [`AgentError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentErrorKind {
@@ -24,7 +24,7 @@ pub enum AgentErrorKind {
         /// The bounds.
         allowed: String,
     },
-    /// The name of the queue leaves no room for that of its agents' lock.
+    /// The name of the queue leaves no room for the name of its agents' lock.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// There is no current Tokio runtime.

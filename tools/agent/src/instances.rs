@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::attach::{AGENT, MARK, VARIABLE};
 
-/// Starts, stops and lists the instances of a program, for an [agent](crate). [`Processes`](Processes) is the one for
-/// processes on this machine; implement it for containers, virtual machines or threads.
+/// Starts, stops and lists the instances of a program, for an [agent](crate). [`Processes`](Processes) implements the
+/// trait for processes on this machine; implement it for containers, virtual machines or threads.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,30 +64,32 @@ use crate::attach::{AGENT, MARK, VARIABLE};
 /// ```
 #[async_trait]
 pub trait Instances: Send + 'static {
-    /// Starts an instance that handles this queue's messages, and returns its id, which no other instance has had. Does not wait
-    /// until it is ready.
+    /// Starts an instance that handles this queue's messages, and returns its id, which no other instance has had. Does
+    /// not wait until the instance is ready.
     ///
     /// # Errors
-    /// If it could not be started. The agent tries again after a pause that grows.
+    /// An error if the instance could not be started. The agent tries again after a pause that grows.
     async fn start(&mut self, queue: &QueueName) -> Result<String, Failure>;
 
-    /// Asks an instance to stop: to receive no more, to finish what it has, and to end. Does not wait for that. If it has not
-    /// ended after `grace`, ends it. For an instance that has ended, or was asked before, does nothing.
+    /// Asks an instance to stop: to receive no more, to finish what it has, and to end. Does not wait for the end of
+    /// the instance. Ends an instance that has not ended after `grace`. Does nothing for an instance that has ended, or
+    /// was asked to stop before.
     ///
     /// # Errors
-    /// If it could not be asked. The agent asks again when it looks the next time.
+    /// An error if the instance could not be asked. The agent asks an instance again when it looks the next time.
     async fn stop(&mut self, id: &str, grace: Duration) -> Result<(), Failure>;
 
-    /// Whether they run on this machine, so that they share its processors. By default they do not.
+    /// Whether the instances run on this machine, so that they share its processors. By default the instances run
+    /// elsewhere.
     fn are_local(&self) -> bool {
         false
     }
 
-    /// Lists the instances, also those that are stopping. One that has ended may be listed once more, with how it has ended;
-    /// one that is not listed has ended.
+    /// Lists the instances, also those that are stopping. An instance that has ended may be listed once more, with how
+    /// it has ended; an instance that is not listed has ended.
     ///
     /// # Errors
-    /// If they are not known. The agent changes nothing then.
+    /// An error if the instances are not known. After an error the agent changes nothing.
     async fn list(&mut self) -> Result<Vec<Instance>, Failure>;
 }
 
@@ -95,20 +97,20 @@ pub trait Instances: Send + 'static {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Instance {
-    /// Its id, such as that of a process.
+    /// The id of the instance, such as that of a process.
     pub id: String,
-    /// How it has ended. `None` while it runs.
+    /// How the instance has ended. `None` while it runs.
     pub ended: Option<Ended>,
-    /// What it has reported last. `None` before its first report, and if it does not report.
+    /// The last report of the instance. `None` before the first report, and for an instance that does not report.
     pub report: Option<Report>,
 }
 
 /// How an instance has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ended {
-    /// Whether it says that it has done all it had to, as a process does by the exit status 0.
+    /// Whether the instance says that it has done all it had to, as a process does by the exit status 0.
     pub success: bool,
-    /// How, in words, such as `exit status: 1`.
+    /// How the instance has ended, in words, such as `exit status: 1`.
     pub how: String,
 }
 
@@ -132,9 +134,10 @@ pub struct Report {
     /// The time since the oldest message in flight was inserted, if the listener has an
     /// [objective](queue_runtime::ListenerBuilder::objective).
     pub oldest: Option<Duration>,
-    /// Whether the listener's [objective](queue_runtime::ListenerBuilder::objective) is broken. `None` if it has none.
+    /// Whether the listener's [objective](queue_runtime::ListenerBuilder::objective) is broken. `None` without an
+    /// objective.
     pub is_objective_broken: Option<bool>,
-    /// The processor time that the process has used. `None` where it cannot be measured.
+    /// The processor time that the process has used. `None` where processor time cannot be measured.
     pub processor_time: Option<Duration>,
     /// Why the process [needs a restart](queue_runtime::listener::Health::needs_restart), if it does.
     pub needs_restart: Option<String>,
@@ -160,7 +163,7 @@ impl Instance {
         }
     }
 
-    /// Adds what it has reported last.
+    /// Adds the last report of the instance.
     #[must_use]
     pub fn with_report(mut self, report: Report) -> Self {
         self.report = Some(report);
@@ -209,13 +212,14 @@ const MAX_WAITING: usize = 1_024;
 
 /// Instances that are processes on this machine, of one command.
 ///
-/// Their standard input is a pipe from the agent's process. A program that calls [`attach`](crate::attach) stops when that ends:
-/// because it is asked to, or because the agent was killed; on Linux, what it prints then goes to the standard error. Other programs are asked by SIGTERM, on Linux and macOS, and go on
-/// when the agent is killed. What a process writes to its standard output is passed on, except for its reports, which are lines of
-/// it, and loses lines if the agent's own output is not read; its standard error is the agent's. An attached process that is silent
-/// for a minute is replaced.
+/// The standard input of the instances is a pipe from the agent's process. A program that calls
+/// [`attach`](crate::attach) stops when the pipe ends: because the program is asked to, or because the agent was
+/// killed; on Linux, what the program prints after that goes to the standard error. Programs that are not attached are
+/// asked to stop by SIGTERM, on Linux and macOS, and go on when the agent is killed. What a process writes to its
+/// standard output is passed on, except for its reports, which are lines of it, and loses lines if the agent's own
+/// output is not read; its standard error is the agent's. An attached process that is silent for a minute is replaced.
 ///
-/// Dropping this closes all those pipes, and does not wait.
+/// Dropping the `Processes` closes the pipes of all instances, and does not wait.
 ///
 /// ```
 /// use std::process::Command;
@@ -253,7 +257,7 @@ struct Process {
 }
 
 impl Processes {
-    /// Creates instances of this command. None is started yet.
+    /// Creates instances of this command. No process is started yet.
     #[must_use]
     pub fn new(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -6,8 +6,8 @@
 //!                         └───────────── reports: in flight, handled ──────────┘
 //! ```
 //!
-//! [`AgentBuilder`] starts one, with an [`InstancePolicy`], such as an [`InstanceTarget`], and [`Instances`]: the
-//! [`Processes`] of a command, or your own. The program that is started calls [`attach`].
+//! [`AgentBuilder`] starts an agent, with an [`InstancePolicy`], such as an [`InstanceTarget`], and [`Instances`]: the
+//! [`Processes`] of a command, or your own. The program of an instance calls [`attach`].
 //!
 //! | module | contents |
 //! |---|---|

@@ -21,24 +21,25 @@ use serde::{Deserialize, Serialize};
 pub struct FleetLoad {
     /// The approximate number of messages on the queue, with those that are invisible: in flight, or delayed.
     pub depth: usize,
-    /// The age of the oldest message that is known: the first visible one where the storage tells that (memory and SQLite), and
-    /// those in flight of instances that have an [objective](queue_runtime::ListenerBuilder::objective). `None` if none is known.
+    /// The age of the oldest message that is known: the first visible message where the storage tells its age (memory
+    /// and SQLite), and messages in flight of instances that have an
+    /// [objective](queue_runtime::ListenerBuilder::objective). `None` if none is known.
     pub oldest: Option<Duration>,
     /// The number of instances that run or are being started, without those that are stopping.
     pub instances: usize,
-    /// How many of them have not reported yet, and were started a short time ago.
+    /// The number of instances that have not reported yet, and were started a short time ago.
     pub starting: usize,
-    /// The number of instances that were wanted last. Those that have died are replaced.
+    /// The number of instances that were wanted last. Instances that have died are replaced.
     pub wanted: usize,
-    /// The messages that an instance handles in a second while there is a backlog and it has no room for more, failed attempts
-    /// included. `None` until that was measured.
+    /// The messages that an instance handles in a second while there is a backlog and it has no room for more, failed
+    /// attempts included. `None` until it was measured.
     pub rate: Option<f64>,
-    /// The messages that arrive in a second. `None` until that was measured.
+    /// The messages that arrive in a second. `None` until it was measured.
     pub arrivals: Option<f64>,
-    /// The time from the start of an instance to its first report: the mean of those that were measured, or 0.
+    /// The time from the start of an instance to its first report: the mean of the measured starts, or 0.
     pub start_up: Duration,
-    /// The share of this machine's processors that the instances use, from 0 to 1. `None` if it is not known, or if they run
-    /// elsewhere.
+    /// The share of this machine's processors that the instances use, from 0 to 1. `None` if the number of processors
+    /// is not known, or if the instances run elsewhere.
     pub processors: Option<f64>,
 }
 
@@ -69,8 +70,8 @@ pub struct Wanted {
     pub why: String,
 }
 
-/// A policy for the number of instances of a program. An [agent](crate) asks it whenever it has looked at the queue, and
-/// keeps the answer in the policy's range.
+/// A policy for the number of instances of a program. An [agent](crate) asks the policy whenever it has looked at the
+/// queue, and keeps the answer in the policy's range.
 ///
 /// ```
 /// use std::ops::RangeInclusive;
@@ -97,20 +98,21 @@ pub trait InstancePolicy: fmt::Debug + Send + 'static {
     /// Returns the least and the greatest number of instances.
     fn range(&self) -> RangeInclusive<usize>;
 
-    /// Returns how many instances should run. If this panics, the number stays as it is.
+    /// Returns how many instances should run. If the policy panics, the number of instances stays as it is.
     fn instances(&mut self, load: &FleetLoad) -> Wanted;
 }
 
 /// As few instances as complete messages within a target time: an [`InstancePolicy`].
 ///
-/// It wants enough instances
+/// An `InstanceTarget` wants enough instances
 /// - to complete the messages that are there before the oldest is nine tenths of the target old, although further instances
 ///   need their [start-up](FleetLoad::start_up);
 /// - that the messages which will have arrived a minute from now, plus the time of a start-up, can be completed within half of
 ///   the target.
 ///
-/// While the [rate](FleetLoad::rate) of an instance is not known, one is wanted if there are messages, and twice as many as there
-/// are if the oldest message is older than the target. While the instances use all processors of the machine, none is added.
+/// While the [rate](FleetLoad::rate) of an instance is not known, one instance is wanted if there are messages, and
+/// twice as many as run if the oldest message is older than the target. While the instances use all processors of the
+/// machine, none is added.
 ///
 /// ```
 /// use std::time::Duration;
@@ -165,8 +167,8 @@ impl InstanceTarget {
         }
     }
 
-    /// Sets how many messages an instance handles in a second, for instances whose agent cannot measure it: because they run
-    /// elsewhere and do not report. One that is not above 0 is ignored.
+    /// Sets how many messages an instance handles in a second, for instances whose agent cannot measure it: because
+    /// they run elsewhere and do not report. A rate that is not above 0 is ignored.
     #[must_use]
     pub fn with_rate(mut self, messages_per_second: f64) -> Self {
         self.rate = Some(messages_per_second);

@@ -83,7 +83,7 @@ impl PriceTable {
     /// Creates a table with one price of 10,000 transactions for all kinds.
     ///
     /// # Errors
-    /// [`InvalidPrice`] if it is negative or not finite.
+    /// [`InvalidPrice`] if the price is negative or not finite.
     pub fn new(
         currency: impl Into<String>,
         source: impl Into<String>,
@@ -100,7 +100,7 @@ impl PriceTable {
     /// Sets the price of 10,000 transactions of a kind.
     ///
     /// # Errors
-    /// [`InvalidPrice`] if it is negative or not finite.
+    /// [`InvalidPrice`] if the price is negative or not finite.
     pub fn with_kind(
         mut self,
         kind: TransactionKind,
@@ -112,10 +112,11 @@ impl PriceTable {
 
     /// An example for Azure Queue Storage: 0.004 US dollars for 10,000 transactions of any kind.
     ///
-    /// **The price is an assumption, to be replaced by yours**: it was not compared with the provider's list, which is at
-    /// <https://azure.microsoft.com/pricing/details/storage/queues/> and differs by region, redundancy and kind of
-    /// transaction. What transactions cost is proportional to it. So are the figures of `queues cost`, which assumes
-    /// [another price](Self::read) unless it is given a table of prices. Do not budget with either.
+    /// **The price is an assumption, to be replaced by yours**: it was not compared with the provider's list, which is
+    /// at <https://azure.microsoft.com/pricing/details/storage/queues/> and differs by region, redundancy and kind of
+    /// transaction. The cost of transactions is proportional to the price. The figures of `queues cost` are examples,
+    /// too, because it assumes [another price](Self::read) unless it is given a table of prices. Do not budget with an
+    /// example of prices.
     ///
     /// ```
     /// use queue_cost::PriceTable;

@@ -19,7 +19,8 @@ const SAMPLE: u32 = 10_000;
 /// The number of messages whose waits on an idle queue are measured.
 const WAITS: u32 = 200;
 
-/// What a system does in a day. The default is that of the photo mosaics in the white paper on queue-based messaging.
+/// What a system does in a day. The default workload is that of the photo mosaics in the white paper on queue-based
+/// messaging.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
     /// The number of instances, each with a listener.

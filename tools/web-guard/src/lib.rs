@@ -1,6 +1,7 @@
 //! Guards a web page that is only for the user of this machine, such as a dashboard with a credential behind it.
 //!
-//! Other programs, other users and pages from elsewhere can reach a port of this machine too. A [`Guard`] keeps them out:
+//! Other programs, other users and pages from elsewhere can reach a port of this machine too. A [`Guard`] keeps other
+//! programs, users and pages out:
 //!
 //! | from | by |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | markup in what the page shows | a Content Security Policy that runs only scripts of this origin |
 //! | frames around the page, what it was linked from, guessed content types | response headers |
 //!
-//! What is posted, and how large, is up to the application.
+//! The content and the size of a POST are up to the application.
 //!
 //! Browsers send cookies to all ports of a host. Do not open what another user of this machine serves at 127.0.0.1 in the
 //! browser that is logged in: that server would receive the cookie.
@@ -67,7 +68,7 @@ pub const FORM_TOKEN: HeaderName = HeaderName::from_static("x-form-token");
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const LOGIN: &str = "/login";
 
-/// Guards the page at one port of this machine. Clones guard the same.
+/// Guards the page at one port of this machine. Clones guard the same page.
 #[derive(Debug, Clone)]
 pub struct Guard {
     shared: Arc<Shared>,

@@ -23,14 +23,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The longest time for which a stop waits for answers in progress.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Serves pages by HTTP/1.1 until `stopped` is ready. Up to 128 connections may be open; one on which no request arrives for
-/// ten seconds is closed.
+/// Serves pages by HTTP/1.1 until `stopped` is ready. Up to 128 connections may be open; a connection on which no
+/// request arrives for ten seconds is closed.
 ///
 /// Answers that are in progress at the stop are finished, for up to five seconds: end streams that have no end by
-/// themselves. No handler runs any more when this returns.
+/// themselves. No handler runs any more when `serve` returns.
 ///
 /// # Cancel safety
-/// Dropping it closes all connections at once.
+/// Dropping the future closes all connections at once.
 pub async fn serve(listener: TcpListener, pages: Router, stopped: impl Future<Output = ()>) {
     let mut open = JoinSet::new();
     let stopping = GracefulShutdown::new();

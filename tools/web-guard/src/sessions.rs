@@ -32,8 +32,8 @@ struct State {
 }
 
 impl Session {
-    /// A secret of this session for its page, which no page of another origin can read. Each POST must have it in the
-    /// header [`FORM_TOKEN`](crate::FORM_TOKEN).
+    /// A secret of this session for its page, which no page of another origin can read. Each POST must have the form
+    /// token in the header [`FORM_TOKEN`](crate::FORM_TOKEN).
     #[must_use]
     pub fn form_token(&self) -> &str {
         &self.form_token

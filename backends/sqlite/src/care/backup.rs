@@ -28,8 +28,8 @@ impl SqliteBackend {
     /// and with the permissions 0600. The copy appears under its name when it is complete.
     ///
     /// A body that does not match its checksum is copied with that checksum, as it is, so that it is received as
-    /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too. A [`FileCheck`](crate::FileCheck) finds
-    /// such bodies.
+    /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too. A [`FileCheck`](crate::FileCheck)
+    /// finds bodies that do not match their checksums.
     ///
     /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the copy is in
     /// the copy, and is received again after a restore. Leases are those of the original: in the copy, a message that
@@ -38,9 +38,10 @@ impl SqliteBackend {
     /// Any process may copy the file; a service need not be stopped for it.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot
-    /// be written, or its name is so long that it could not be opened; [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt)
-    /// if a page of the original is damaged (see [`salvage`](crate::salvage)). The error names the path. Then no copy remains.
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot be
+    /// written, or its name is so long that it could not be opened;
+    /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if a page of the original is damaged (see
+    /// [`salvage`](crate::salvage)). The error names the path. After an error no copy remains.
     ///
     /// # Cancel safety
     /// Dropping the future stops the copying soon, and no copy remains, unless it was already complete.

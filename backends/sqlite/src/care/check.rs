@@ -21,8 +21,8 @@ const INTERVAL: usize = 4096;
 /// The most lines of SQLite's own check.
 const LINES: u32 = 1000;
 
-/// Checks a file, also while programs use it: with SQLite's own check, and whether what its tables say of each other is
-/// true. What is wrong is not an error, but in the [`CheckReport`].
+/// Checks a file, also while programs use it: with SQLite's own check, and by comparing the file's tables with each
+/// other. What is wrong with the file is not an error of the check, but in the [`CheckReport`].
 ///
 /// | checked | |
 /// |---|---|
@@ -33,8 +33,8 @@ const LINES: u32 = 1000;
 /// | attachments | those of messages exist, are whole, match their checksums, and are counted |
 /// | results | recorded results match their checksums |
 ///
-/// All is read as of one moment, on a connection of its own: nobody waits for it, but the log grows until it is done.
-/// The file is not changed. Memory does not grow with the number of messages.
+/// A check reads as of one moment, on a connection of its own: nobody waits for the check, but the log grows until it
+/// is done. The file is not changed. Memory does not grow with the number of messages.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -105,8 +105,8 @@ impl FileCheck {
     /// Checks the file. Blocks the thread, on a large file for minutes.
     ///
     /// # Errors
-    /// If there is no file at the path, it cannot be opened or read, holds no queues, or a newer version of this
-    /// library has written it. A damaged file is no error.
+    /// If there is no file at the path, or the file cannot be opened or read, holds no queues, or was written by a
+    /// newer version of this library. A damaged file is no error.
     pub fn run(self) -> PublicResult<CheckReport> {
         let Self {
             path,
@@ -303,7 +303,7 @@ pub struct Problem {
 pub enum ProblemKind {
     /// SQLite finds a page, an index or the list of free pages damaged.
     Page,
-    /// Rows of a table cannot be read. What belongs to them is not checked.
+    /// Rows of a table cannot be read. What belongs to unreadable rows is not checked.
     Unreadable,
     /// A table, an index, a view or a trigger of the queues is missing.
     Missing,

@@ -53,8 +53,8 @@ pub struct Salvaged {
     pub lost: usize,
 }
 
-/// Copies all readable contents of a damaged file to a new file. No program should use the damaged file meanwhile;
-/// the damaged file is not changed. If salvaging fails, no new file remains.
+/// Copies all readable contents of a damaged file to a new file. No program should use the damaged file during the
+/// salvage; the damaged file is not changed. If salvaging fails, no new file remains.
 ///
 /// Messages keep their ids and, unless they are [rescheduled](Salvaged::rescheduled), their leases. A body that was altered is copied as it is: it is received as
 /// [damaged](queue_core::backend::ReceivedMessage::damage), as from the old file. The application's own tables and
@@ -62,8 +62,8 @@ pub struct Salvaged {
 ///
 /// # Errors
 /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`;
-/// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if not even the list of tables can be read. Then
-/// the command `.recover` of SQLite's shell may still find something.
+/// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if not even the list of tables can be read. Where `salvage`
+/// fails, the command `.recover` of SQLite's shell may still find something.
 ///
 /// # Examples
 /// ```

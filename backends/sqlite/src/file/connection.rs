@@ -16,7 +16,7 @@ use crate::time;
 /// The first version without the WAL-reset bug, which corrupts files that several connections use.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 
-/// When a commit counts as durable.
+/// The time when a commit counts as durable.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -39,14 +39,13 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// When the log has reached the disk: completed operations survive a power failure. Only a receive does
-    /// not wait for that. If the power fails within about 10 ms, it may be undone: the message is received
-    /// again, without the former lease, and that dequeue is not counted.
+    /// A commit is durable when the log has reached the disk: completed operations survive a power failure. Only a
+    /// receive does not wait for the disk. If the power fails within about 10 ms, a receive may be undone: the message
+    /// is received again, without the former lease, and that dequeue is not counted.
     #[default]
     Full,
-    /// When the log was written to the operating system: completed operations survive a crash of the
-    /// process, but a power failure may lose the commits since the last checkpoint. The file stays
-    /// consistent.
+    /// A commit is durable when the log was written to the operating system: completed operations survive a crash of
+    /// the process, but a power failure may lose the commits since the last checkpoint. The file stays consistent.
     Normal,
 }
 

@@ -11,8 +11,8 @@ use queue_agent::{AgentBuilder, AgentHandle, InstanceTarget, Processes};
 use queue_runtime::{Failure, QueueService};
 
 use super::arguments::{Location, Scaling, or_cores};
+use super::bars::QUIET;
 use super::location::is_durable;
-use super::log::QUIET;
 
 /// The pause between two looks of the agent at the queue.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::output::Output;
-use mosaic::workflow::messages::MAX_SLICES;
 use pictures::{Layout, Renderer, TileSize};
 
 /// The greatest number of instances.
@@ -51,9 +50,6 @@ pub(crate) struct Run {
     pub(crate) processors: Option<u16>,
     #[command(flatten)]
     pub(crate) scaling: Scaling,
-    /// Minimum time that a processor takes for a slice, for tests
-    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -86,9 +82,6 @@ pub(crate) struct Serve {
     /// File of prices, TOML or JSON; by default an assumed 0.01 USD for 10,000 transactions
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Minimum time that a processor takes for a slice, for tests
-    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -101,7 +94,7 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 pub(crate) struct Clean {
-    /// Also removes requests that are not finished, and all libraries
+    /// Removes requests that are not finished, too, and all libraries
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -126,9 +119,6 @@ pub(crate) struct Role {
     pub(crate) poison_threshold: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) scaling: Scaling,
-    /// Minimum time that a processor takes for a slice, for tests
-    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) pace: Duration,
 }
 
 /// A number of processes by what waits on the queue.
@@ -140,9 +130,12 @@ pub(crate) struct Scaling {
     /// Time in which the waiting slices should be rendered, which decides on the number of instances
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "instances", value_parser = humantime::parse_duration)]
     pub(crate) within: Duration,
-    /// Time after the start of an instance in which none is stopped, and the other way round
+    /// Time after the start of an instance in which no instance is stopped, and after a stop in which none is started
     #[arg(long, value_name = "TIME", default_value = "2m", requires = "instances", value_parser = humantime::parse_duration)]
     pub(crate) steady: Duration,
+    /// Minimum time that a processor takes for a slice, for tests
+    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -176,7 +169,7 @@ pub(crate) struct Picture {
     pub(crate) across: u32,
     /// Number of slices that the work is divided into, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 16,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLICES)))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(Layout::MAX_SLICES)))]
     pub(crate) slices: u32,
     /// How closely tiles are tinted to the picture's colours: 0 leaves them as they are, 1 matches exactly
     #[arg(long, value_name = "PART", default_value_t = Renderer::DEFAULT_TINT, value_parser = tint)]

@@ -1,7 +1,8 @@
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// A progress bar on a terminal, and a log writer that does not garble it.
@@ -64,4 +65,17 @@ impl Write for &Bars {
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
     }
+}
+
+/// Without the warning about a message that fails for good: the client reports the reason.
+pub(crate) const QUIET: &str = "warn,queue_runtime::receive::poison=error";
+
+/// Logs to standard error, filtered by `RUST_LOG`, or else by `filter`.
+pub(crate) fn log(bars: &Bars, filter: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(bars.clone())
+        .init();
 }

@@ -3,7 +3,6 @@ mod arguments;
 mod bars;
 mod job;
 mod location;
-mod log;
 mod role;
 mod run;
 #[cfg(feature = "web")]
@@ -11,8 +10,7 @@ mod serve;
 mod status;
 
 pub(crate) use arguments::{Arguments, Command};
-pub(crate) use bars::Bars;
-pub(crate) use log::{QUIET, log};
+pub(crate) use bars::{Bars, QUIET, log};
 pub(crate) use role::role;
 pub(crate) use run::{run, submit};
 #[cfg(feature = "web")]

@@ -21,7 +21,7 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         tasks: or_cores(arguments.tasks),
         visibility_timeout: arguments.visibility_timeout,
         poison_threshold: arguments.poison_threshold.map(NonZeroUsize::get),
-        pace: arguments.pace,
+        pace: arguments.scaling.pace,
     };
     let data = arguments.location.folder();
     let mut signals = StopSignals::new()?;

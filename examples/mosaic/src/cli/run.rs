@@ -1,9 +1,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use mosaic::output::Output;
-use mosaic::storage::blob::BlobName;
 use mosaic::workflow::client::{Client, Job};
 use mosaic::workflow::messages::{Figures, ImageOutcome};
 use mosaic::workflow::roles::Settings;
@@ -35,7 +33,7 @@ pub(crate) async fn run(arguments: Run, bars: Bars) -> Result<(), Failure> {
             .to_owned()
     };
     picture.out.check()?;
-    let (data, temporary) = match location.data.clone() {
+    let (data, mut temporary) = match location.data.clone() {
         Some(data) => (data, None),
         None => {
             let temporary = tempfile::Builder::new().prefix("mosaic-").tempdir()?;
@@ -51,7 +49,7 @@ pub(crate) async fn run(arguments: Run, bars: Bars) -> Result<(), Failure> {
         _ = signals.next() => return Err(stopped(&going_on)),
     };
     let settings = Settings {
-        pace: arguments.pace,
+        pace: arguments.scaling.pace,
         ..Settings::default()
     };
     let scaling = &arguments.scaling;
@@ -63,8 +61,13 @@ pub(crate) async fn run(arguments: Run, bars: Bars) -> Result<(), Failure> {
     )?;
     let tiles = job.library.tile_count();
     let client = Client::new(service.clone(), store);
+    let kept = if is_durable(location) {
+        &mut None
+    } else {
+        &mut temporary
+    };
     let made = tokio::select! {
-        made = make(&client, job, picture, &request, &bars) => made,
+        made = make(&client, job, picture, &request, &bars, kept) => made,
         failure = workers.roles.failed() => Err(failure),
         _ = signals.next() => Err(stopped(&going_on)),
     };
@@ -73,12 +76,7 @@ pub(crate) async fn run(arguments: Run, bars: Bars) -> Result<(), Failure> {
         // It stops the roles at once, whether it is the first or follows the one that stopped the job.
         _ = signals.next() => None,
     };
-    let made = made?;
-    tokio::select! {
-        saved = save(&client, &made, picture, &request, temporary) => saved?,
-        _ = signals.next() => return Err(stopped(&going_on)),
-    }
-    println!("{}", describe(&made.figures, &picture.out, tiles));
+    println!("{}", describe(&made?, &picture.out, tiles));
     let processors = match &scaling.instances {
         Some(range) => format!("{} to {} processors", range.start(), range.end()),
         None => match or_cores(arguments.processors) {
@@ -112,9 +110,8 @@ pub(crate) async fn submit(arguments: Submit, bars: Bars) -> Result<(), Failure>
         let (service, store) = open(&location.folder(), location).await?;
         let tiles = job.library.tile_count();
         let client = Client::new(service, store);
-        let made = make(&client, job, picture, &request, &bars).await?;
-        save(&client, &made, picture, &request, None).await?;
-        Ok::<_, Failure>((made.figures, tiles))
+        let figures = make(&client, job, picture, &request, &bars, &mut None).await?;
+        Ok::<_, Failure>((figures, tiles))
     };
     let going_on =
         format!("the roles go on; repeat the command with `--request-id {request}` for the mosaic");
@@ -154,53 +151,34 @@ async fn read(picture: &Picture, location: &Location, bars: &Bars) -> Result<Job
     Ok(job)
 }
 
-/// A complete mosaic.
-struct Made {
-    image: BlobName,
-    png: Bytes,
-    figures: Figures,
-}
-
-/// Submits a job and waits for the mosaic.
+/// Submits a job, waits for the mosaic and writes it to its file. `temporary` is the folder of the blobs, if that is one.
 async fn make(
     client: &Client,
     job: Job,
     picture: &Picture,
     request: &RequestId,
     bars: &Bars,
-) -> Result<Made, Failure> {
+    temporary: &mut Option<TempDir>,
+) -> Result<Figures, Failure> {
     bars.step("uploading");
     client.submit(job, request).await?;
     bars.step("planning");
     let progress = |done, total| bars.slices(done, total);
     let outcome = client.follow(request, picture.timeout, progress).await?;
     bars.finish();
-    match outcome {
-        ImageOutcome::Done { image, figures } => Ok(Made {
-            png: client.mosaic(request, &image).await?,
-            image,
-            figures,
-        }),
-        ImageOutcome::Failed { reason } => {
-            discard(client, picture, request).await;
-            Err(reason.into())
+    let made = match outcome {
+        ImageOutcome::Done { image, figures } => {
+            let mosaic = client.mosaic(request, &image, figures.bytes).await?;
+            if let Err(error) = picture.out.save(mosaic).await {
+                let folder = temporary.take();
+                return Err(kept(error.into(), request, &picture.out, folder));
+            }
+            Ok(figures)
         }
-    }
-}
-
-/// Writes the mosaic to its file, and removes the blobs of the request.
-async fn save(
-    client: &Client,
-    made: &Made,
-    picture: &Picture,
-    request: &RequestId,
-    temporary: Option<TempDir>,
-) -> Result<(), Failure> {
-    if let Err(error) = picture.out.save(made.png.clone()).await {
-        return Err(kept(error.into(), made, &picture.out, temporary));
-    }
+        ImageOutcome::Failed { reason } => Err(reason.into()),
+    };
     discard(client, picture, request).await;
-    Ok(())
+    made
 }
 
 /// Removes the blobs of a finished request, unless they are to be kept.
@@ -216,19 +194,16 @@ async fn discard(client: &Client, picture: &Picture, request: &RequestId) {
 }
 
 /// The error for a mosaic that could not be saved. It is not lost.
-fn kept(error: Failure, made: &Made, out: &Output, temporary: Option<TempDir>) -> Failure {
-    let (chain, blob) = (error.chain(), made.image.as_str());
-    let out = out.path().display();
-    let place = match temporary {
-        Some(folder) => format!(
-            "is in `{}`",
-            folder.keep().join("blobs").join(blob).display()
-        ),
-        None => format!(
-            "is the blob `{blob}`; with `--request-id` and another file than `{out}`, the same command saves it"
-        ),
-    };
-    format!("{chain}; the mosaic is complete and {place}").into()
+fn kept(error: Failure, request: &RequestId, out: &Output, temporary: Option<TempDir>) -> Failure {
+    let (chain, out) = (error.chain(), out.path().display());
+    let data = temporary.map_or_else(String::new, |folder| {
+        format!("`--data {}`, ", folder.keep().display())
+    });
+    format!(
+        "{chain}; the mosaic is complete: with {data}`--request-id {request}` and another file than `{out}`, the same \
+         command saves it"
+    )
+    .into()
 }
 
 fn stopped(going_on: &dyn fmt::Display) -> Failure {

@@ -33,7 +33,7 @@ pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
         _ = signals.next() => return Ok(()),
     };
     let settings = Settings {
-        pace: arguments.pace,
+        pace: arguments.scaling.pace,
         ..Settings::default()
     };
     let mut workers = if arguments.broker_only {

@@ -22,16 +22,19 @@ pub enum Container {
     ImageOutput,
     /// Status records of requests.
     Status,
+    /// Status records of slices.
+    SliceStatus,
 }
 
 impl Container {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::ImageInput,
         Self::ImageLibrary,
         Self::SliceRequest,
         Self::SliceResponse,
         Self::ImageOutput,
         Self::Status,
+        Self::SliceStatus,
     ];
 
     /// Those with a folder for each request, which is not needed when the mosaic is saved.
@@ -51,6 +54,7 @@ impl Container {
             Self::SliceResponse => "sliceresponse",
             Self::ImageOutput => "imageoutput",
             Self::Status => "status",
+            Self::SliceStatus => "slicestatus",
         }
     }
 }
@@ -102,16 +106,19 @@ impl BlobName {
         Self::new(Container::SliceResponse, &[request.as_str(), &file])
     }
 
-    /// The name of a request's mosaic.
-    pub fn mosaic(request: &RequestId) -> Self {
-        Self::new(Container::ImageOutput, &[request.as_str(), "mosaic.png"])
+    /// The name of a request's mosaic, of an attempt to join it. Its blobs are its [parts](Self::part).
+    pub fn mosaic(request: &RequestId, attempt: &str) -> Self {
+        Self::new(Container::ImageOutput, &[request.as_str(), attempt])
+    }
+
+    /// The name of a part of a mosaic.
+    pub fn part(&self, number: u32) -> Self {
+        Self(format!("{self}.{number:04}"))
     }
 
     /// The name of a status record of a request.
-    pub fn status(request: &RequestId, record: &[&str]) -> Self {
-        let mut parts = vec![request.as_str()];
-        parts.extend_from_slice(record);
-        Self::new(Container::Status, &parts)
+    pub fn status(request: &RequestId, record: &str) -> Self {
+        Self::new(Container::Status, &[request.as_str(), record])
     }
 
     /// The name of a tile library.
@@ -208,8 +215,8 @@ mod tests {
         }
         let request = RequestId::new("a/b").expect("an id");
         assert_eq!(
-            BlobName::mosaic(&request).as_str(),
-            "imageoutput/a_2fb/mosaic.png"
+            BlobName::mosaic(&request, "1").part(2).as_str(),
+            "imageoutput/a_2fb/1.0002"
         );
     }
 

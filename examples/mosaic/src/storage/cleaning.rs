@@ -11,6 +11,7 @@ use queue_runtime::RequestId;
 use crate::storage::blob::{BlobName, Container};
 use crate::storage::records::Records;
 use crate::storage::store::{Removed, Store, StoreError};
+use crate::workflow::messages::ImageOutcome;
 
 /// Removes the blobs of a finished request, except its records.
 pub async fn discard(store: &Store, request: &RequestId) -> Result<Removed, StoreError> {
@@ -27,14 +28,15 @@ pub async fn discard(store: &Store, request: &RequestId) -> Result<Removed, Stor
 pub async fn clean(store: &Store, all: bool) -> Result<Removed, StoreError> {
     let (mut folders, mut libraries) = <(HashSet<_>, HashSet<_>)>::default();
     let records = Records::new(store.clone());
-    for folder in records.folders().await? {
-        if all || records.is_folder_answered(&folder).await? {
+    let spared = records.folders().await?.into_iter().filter(|_| !all);
+    for folder in spared {
+        let Some((request, record)) = records.taken_in(&folder).await? else {
             continue;
-        }
-        if let Some((_, record)) = records.taken_in(&folder).await? {
+        };
+        if records.find::<ImageOutcome>(&request).await?.is_none() {
             libraries.insert(record.asked.library.to_string());
+            folders.insert(folder);
         }
-        folders.insert(folder);
     }
     let is_kept = |name: &str| {
         let mut parts = name.split('/');

@@ -4,30 +4,29 @@
 //! |---|---|---|
 //! | `status/REQUEST/request.json` | intake | the request as it was taken in, and by whom |
 //! | `status/REQUEST/plan.json` | controller | the request, and the number of slices |
-//! | `status/REQUEST/slices/SEQ.json` | controller | the outcome of a slice |
+//! | `slicestatus/REQUEST/SEQ.json` | controller | the outcome of a slice |
 //! | `status/REQUEST/answer.json` | controller | the message whose handler joins the slices and responds |
 //! | `status/REQUEST/response.json` | broker | the outcome of the request |
 //!
-//! Create-only records let repeated and concurrent handlers agree: the second to create a record
-//! reads what the first wrote, and continues with that.
+//! The records of slices have a container of their own, so that a listing of the requests is short. Create-only records
+//! let repeated and concurrent handlers agree: the second to create a record reads what the first wrote, and continues
+//! with that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, future, stream};
 use queue_runtime::{Disposition, Failure, RequestId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::storage::blob::{BlobName, Container};
-use crate::storage::store::{Store, StoreError};
-use crate::workflow::messages::{ImageOutcome, ImageRequest, MAX_SLICES, SliceOutcome};
-use pictures::{Fingerprint, Layout, Plan, TileSize};
+use crate::storage::store::{CONCURRENCY, Store, StoreError};
+use crate::workflow::messages::{ImageOutcome, ImageRequest, SliceOutcome};
+use pictures::{Fingerprint, Plan};
 use queue_runtime::backend::Created;
 
 /// The size limit of a record, in bytes; reasons of failures are cut far below it.
 const MAX_RECORD: u64 = 256 << 10;
-/// The maximum number of concurrent reads.
-const CONCURRENCY: usize = 8;
 
 /// The status records of all requests. Each method returns a [`StoreError`] if the store fails.
 #[derive(Debug, Clone)]
@@ -192,13 +191,8 @@ impl SliceRecord {
 impl PlanRecord {
     /// Returns the plan, or `None` if the record is out of this version's bounds.
     pub fn plan(&self) -> Option<Plan> {
-        let layout = Layout {
-            across: self.asked.across,
-            tile_size: TileSize::try_from(self.asked.tile_size).ok()?,
-            slices: self.asked.slices,
-        };
-        let plan = layout.plan(self.source).ok()?;
-        (plan.slices() == self.slices && self.slices <= MAX_SLICES).then_some(plan)
+        let plan = self.asked.layout().ok()?.plan(self.source).ok()?;
+        (plan.slices() == self.slices).then_some(plan)
     }
 }
 
@@ -210,12 +204,12 @@ impl Records {
 
     /// Returns what is recorded of a request.
     pub async fn find<R: Record>(&self, request: &RequestId) -> Result<Option<R>, StoreError> {
-        self.read(&BlobName::status(request, &[R::FILE])).await
+        self.read(&BlobName::status(request, R::FILE)).await
     }
 
     /// Records something of a request unless that is recorded. Returns what is recorded.
     pub async fn record<R: Record>(&self, request: &RequestId, record: R) -> Result<R, StoreError> {
-        let name = BlobName::status(request, &[R::FILE]);
+        let name = BlobName::status(request, R::FILE);
         self.create_or_read(&name, record).await
     }
 
@@ -242,7 +236,8 @@ impl Records {
     /// Returns the numbers of the recorded slices. Of several handlers that record a slice and then count, the last to
     /// record counts all of them.
     pub async fn slices_recorded(&self, request: &RequestId) -> Result<Vec<u32>, StoreError> {
-        let folder = format!("{}/", BlobName::status(request, &["slices"]));
+        let folder = BlobName::new(Container::SliceStatus, &[request.as_str()]);
+        let folder = format!("{folder}/");
         let found = self.store.list(&folder).await?;
         let number = |name: &str| {
             name.strip_prefix(&folder)?
@@ -255,22 +250,19 @@ impl Records {
 
     /// Returns the state of every request that was taken in.
     pub async fn states(&self) -> Result<Vec<RequestState>, StoreError> {
-        let mut states = Vec::new();
-        for folder in self.folders().await? {
-            states.extend(self.state_in(&folder, None).await?);
-        }
-        Ok(states)
+        let folders = self.folders().await?;
+        let states = folders.iter().map(|folder| self.state_in(folder, None));
+        let states = stream::iter(states).buffered(CONCURRENCY);
+        states.try_filter_map(future::ok).try_collect().await
     }
 
     /// Returns the state of a request, if it was taken in.
     pub async fn state(&self, request: &RequestId) -> Result<Option<RequestState>, StoreError> {
-        match self.find(request).await? {
-            Some(record) => {
-                let state = RequestState::new(request.clone(), record);
-                self.look_again(state).await.map(Some)
-            }
-            None => Ok(None),
-        }
+        let Some(record) = self.find(request).await? else {
+            return Ok(None);
+        };
+        let state = RequestState::new(request.clone(), record);
+        self.look_again(state).await.map(Some)
     }
 
     /// Returns the state of the request whose records are in a folder, if it was taken in, also with what was recorded since it
@@ -281,16 +273,13 @@ impl Records {
         known: Option<RequestState>,
     ) -> Result<Option<RequestState>, StoreError> {
         let state = match known {
-            Some(known) => Some(known),
-            None => self
-                .taken_in(folder)
-                .await?
-                .map(|(request, record)| RequestState::new(request, record)),
+            Some(known) => known,
+            None => match self.taken_in(folder).await? {
+                Some((request, record)) => RequestState::new(request, record),
+                None => return Ok(None),
+            },
         };
-        match state {
-            Some(state) => self.look_again(state).await.map(Some),
-            None => Ok(None),
-        }
+        self.look_again(state).await.map(Some)
     }
 
     /// Reads what was recorded of a request since its state was read.
@@ -344,17 +333,9 @@ impl Records {
         Ok(request.ok().map(|request| (request, record)))
     }
 
-    /// Whether the request whose records are in a folder has a response.
-    pub(crate) async fn is_folder_answered(&self, folder: &str) -> Result<bool, StoreError> {
-        match BlobName::try_from(format!("status/{folder}/response.json")) {
-            Ok(name) => self.store.exists(&name).await,
-            Err(_) => Ok(false),
-        }
-    }
-
     /// Whether the response to a request is recorded, so that further messages of it have no effect.
     pub(crate) async fn is_answered(&self, request: &RequestId) -> Result<bool, StoreError> {
-        let name = BlobName::status(request, &[ImageOutcome::FILE]);
+        let name = BlobName::status(request, ImageOutcome::FILE);
         let answered = self.store.exists(&name).await?;
         if answered {
             tracing::info!(%request, "ignored a message of an answered request");
@@ -412,5 +393,6 @@ impl Records {
 }
 
 fn slice_name(request: &RequestId, sequence: u32) -> BlobName {
-    BlobName::status(request, &["slices", &format!("{sequence:04}.json")])
+    let file = format!("{sequence:04}.json");
+    BlobName::new(Container::SliceStatus, &[request.as_str(), &file])
 }

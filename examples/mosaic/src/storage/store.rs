@@ -1,7 +1,6 @@
 //! Blob storage: the library's own payload store, which is a folder, memory or a container of an Azure Storage account.
 
 use std::future::Future;
-use std::io::ErrorKind;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use queue_runtime::payloads::{MemoryPayloads, ObjectPayloads, PayloadStore, Stor
 use queue_runtime::policy::StorageRetry;
 use queue_runtime::{Error, QueueService};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use crate::storage::blob::BlobName;
 use crate::storage::libraries::is_picture;
@@ -23,8 +23,8 @@ use pictures::Size;
 const CONTAINER: &str = "mosaic";
 /// The number of bytes that are read at a time.
 const PART: usize = 8 << 20;
-/// The maximum number of concurrent reads.
-const CONCURRENCY: usize = 8;
+/// The maximum number of concurrent reads or writes of a caller.
+pub(crate) const CONCURRENCY: usize = 8;
 /// The number of tries of a request that fails. Handlers are retried anyway, and a client should soon report an unreachable
 /// account.
 const TRIES: usize = 5;
@@ -139,7 +139,7 @@ impl Store {
 
     /// Reads a blob of at most `max` bytes. Returns `None` if it does not exist.
     pub async fn find(&self, name: &BlobName, max: u64) -> Result<Option<Bytes>, StoreError> {
-        self.check(name.as_str())?;
+        self.check([name.as_str()]).await?;
         match self.contents(name.as_str(), max).await? {
             Some(bytes) if bytes.len() as u64 > max => {
                 let name = name.clone();
@@ -191,7 +191,7 @@ impl Store {
 
     /// Returns whether a blob exists.
     pub async fn exists(&self, name: &BlobName) -> Result<bool, StoreError> {
-        self.check(name.as_str())?;
+        self.check([name.as_str()]).await?;
         let read = self.tried(name.as_str(), || self.objects.read(name.as_str(), 0, 1));
         Ok(read.await?.is_some())
     }
@@ -203,7 +203,7 @@ impl Store {
         name: &BlobName,
         bytes: impl Into<Bytes>,
     ) -> Result<Created, StoreError> {
-        self.check(name.as_str())?;
+        self.check([name.as_str()]).await?;
         let bytes = bytes.into();
         let create = || self.objects.create(name.as_str(), bytes.clone());
         self.tried(name.as_str(), create).await
@@ -211,14 +211,13 @@ impl Store {
 
     /// Returns the blobs whose names begin with this text, which is empty or ends with a slash.
     pub async fn list(&self, prefix: &str) -> Result<Vec<StoredObject>, StoreError> {
-        self.check(prefix)?;
+        self.check([prefix]).await?;
         let (mut found, mut from) = (Vec::new(), None);
         loop {
             let list = || self.objects.list(prefix, from.as_deref());
             let page = self.tried(prefix, list).await?;
-            page.objects
-                .iter()
-                .try_for_each(|blob| self.check(&blob.name))?;
+            let names = page.objects.iter().map(|blob| blob.name.as_str());
+            self.check(names).await?;
             found.extend(page.objects);
             from = page.next;
             if from.is_none() {
@@ -229,7 +228,7 @@ impl Store {
 
     /// Removes a blob, if it exists.
     pub async fn remove(&self, name: &BlobName) -> Result<(), StoreError> {
-        self.check(name.as_str())?;
+        self.check([name.as_str()]).await?;
         self.tried(name.as_str(), || self.objects.delete(name.as_str()))
             .await
     }
@@ -263,23 +262,21 @@ impl Store {
         self.recorded.send_modify(|count| *count += 1);
     }
 
-    /// Refuses a name on whose path is a symbolic link below the folder. This does not block for long: the few folders on
-    /// the path are usually cached. It is no protection from a program that replaces folders by links at the same time.
-    fn check(&self, name: &str) -> Result<(), StoreError> {
-        let Some(folder) = &self.folder else {
+    /// Refuses names on whose paths is a symbolic link below the folder. It is no protection from a program that replaces
+    /// folders by links at the same time.
+    async fn check(&self, names: impl IntoIterator<Item = &str>) -> Result<(), StoreError> {
+        let Some(folder) = self.folder.clone() else {
             return Ok(());
         };
-        let mut at = folder.to_path_buf();
-        for part in name.split('/').filter(|part| !part.is_empty()) {
-            at.push(part);
-            match fs::symlink_metadata(&at) {
-                Ok(metadata) if metadata.is_symlink() => return Err(StoreError::Link(at)),
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-                // Whoever uses the path meets the same error.
-                Ok(_) | Err(_) => {}
-            }
+        let names = names.into_iter().map(|name| name.trim_end_matches('/'));
+        let paths: Vec<_> = names.map(|name| folder.join(name)).collect();
+        let within = Arc::clone(&folder);
+        let link = spawn_blocking(move || paths.iter().find_map(|path| link_to(path, &within)));
+        match link.await {
+            Ok(None) => Ok(()),
+            Ok(Some(link)) => Err(StoreError::Link(link)),
+            Err(stopped) => Err(StoreError::Folder(folder.to_path_buf(), stopped.into())),
         }
-        Ok(())
     }
 
     async fn tried<T, F>(&self, name: &str, operation: impl Fn() -> F) -> Result<T, StoreError>
@@ -289,6 +286,14 @@ impl Store {
         let tried = retried(operation).await;
         tried.map_err(|error| StoreError::Storage(name.to_owned(), error))
     }
+}
+
+/// Returns the first symbolic link on a path, below this folder.
+fn link_to(path: &Path, folder: &Path) -> Option<PathBuf> {
+    let mut on_path: Vec<_> = path.ancestors().take_while(|at| *at != folder).collect();
+    on_path.reverse();
+    let link = on_path.into_iter().find(|at| at.is_symlink());
+    link.map(Path::to_path_buf)
 }
 
 /// Tries an operation again while it may succeed.

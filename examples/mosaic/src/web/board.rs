@@ -1,5 +1,6 @@
 //! What the page shows, as it is sent to browsers.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use pictures::Zoom;
 use queue_cost::PriceTable;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::{ListenerHandle, QueueService};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::storage::records::{PlanRecord, RequestState, SliceRecord};
 use crate::workflow::messages::SliceOutcome;
@@ -22,94 +23,178 @@ pub(super) struct Board {
     pub(super) jobs: BTreeMap<String, Arc<RequestState>>,
     /// Folders of jobs whose records cannot be read.
     pub(super) unreadable: BTreeSet<String>,
-    pub(super) figures: Value,
+    pub(super) usage: Usage,
     /// Why it is not up to date, if it is not.
     pub(super) problem: Option<String>,
 }
 
-impl Board {
-    /// The list of jobs, newest first.
-    pub(super) fn overview(&self) -> Value {
-        let mut jobs: Vec<&RequestState> = self.jobs.values().map(|job| &**job).collect();
-        let key = |job: &RequestState| (job.record.submitted.clone(), job.record.request.clone());
-        jobs.sort_by_cached_key(|job| std::cmp::Reverse(key(job)));
-        jobs.truncate(MAX_JOBS);
-        let jobs: Vec<Value> = jobs.into_iter().map(line).collect();
-        json!({ "jobs": jobs, "figures": self.figures, "problem": self.problem })
-    }
-
-    /// One job in detail, or nothing if it is not known.
-    pub(super) fn detail(&self, id: &str) -> Value {
-        let job = self.jobs.values().find(|job| job.request.as_str() == id);
-        let Some(job) = job else { return Value::Null };
-        let mut detail = line(job);
-        let asked = &job.record.asked;
-        detail["reason"] = json!(job.reason());
-        detail["across"] = json!(asked.across);
-        detail["tile_size"] = json!(asked.tile_size);
-        // As text: a number would be that of the nearest double.
-        detail["tint"] = json!(asked.tint.to_string());
-        detail["attempts"] = json!(job.attempts());
-        detail["view"] = json!(job.plan.as_ref().and_then(view));
-        detail["finished"] = job.slices.iter().map(slice).collect();
-        detail
-    }
+/// What the broker has used since its start, and its listeners.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Usage {
+    transactions: u64,
+    empty_receives: u64,
+    cost: String,
+    prices: String,
+    roles: Vec<ListenerUsage>,
 }
 
-fn line(job: &RequestState) -> Value {
-    json!({
-        "id": job.request.as_str(),
-        "name": job.record.asked.image_name,
-        "client": job.record.client,
-        "submitted": job.record.submitted,
-        "state": job.stage(),
-        "done": job.slices.len(),
-        "slices": job.planned(),
-    })
+#[derive(Debug, Clone, Serialize)]
+struct ListenerUsage {
+    queue: String,
+    tasks: usize,
+    in_flight: usize,
+    completed: u64,
+    retried: u64,
+    poisoned: u64,
+}
+
+/// The list of jobs, newest first.
+#[derive(Debug, Serialize)]
+pub(super) struct Overview<'a> {
+    jobs: Vec<JobLine<'a>>,
+    figures: &'a Usage,
+    problem: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobLine<'a> {
+    id: &'a str,
+    name: &'a str,
+    client: &'a str,
+    submitted: &'a str,
+    state: &'static str,
+    done: usize,
+    slices: Option<u32>,
+}
+
+/// One job in detail.
+#[derive(Debug, Serialize)]
+pub(super) struct JobDetail<'a> {
+    #[serde(flatten)]
+    line: JobLine<'a>,
+    reason: Option<&'a str>,
+    across: u32,
+    tile_size: u8,
+    tint: f32,
+    attempts: u32,
+    view: Option<View>,
+    finished: Vec<FinishedSlice<'a>>,
 }
 
 /// How a mosaic is looked at: its size, its parts, and the first row of tiles of each slice.
-fn view(plan: &PlanRecord) -> Option<Value> {
-    let plan = plan.plan()?;
-    let (width, height) = plan.output_size();
-    let tops: Vec<u32> = (0..plan.slices())
-        .map(|slice| plan.first_row(slice))
-        .collect();
-    let levels = Zoom::new(plan).levels();
-    Some(
-        json!({ "width": width, "height": height, "levels": levels, "side": Zoom::WIDTH, "tops": tops }),
-    )
+#[derive(Debug, Serialize)]
+struct View {
+    width: u32,
+    height: u32,
+    levels: u32,
+    side: u32,
+    tops: Vec<u32>,
 }
 
-fn slice((slice, record): (&u32, &SliceRecord)) -> Value {
-    let (by, millis) = match &record.outcome {
-        SliceOutcome::Rendered { by, millis, .. } => (by.as_str(), *millis),
-        SliceOutcome::Failed { .. } => ("", 0),
-    };
-    let (attempts, reason) = (record.attempts, record.failure());
-    json!({ "slice": slice, "by": by, "millis": millis, "attempts": attempts, "reason": reason })
+#[derive(Debug, Serialize)]
+struct FinishedSlice<'a> {
+    slice: u32,
+    by: &'a str,
+    millis: u64,
+    attempts: u32,
+    reason: Option<&'a str>,
 }
 
-/// What the broker has used since its start, and its listeners.
-pub(super) fn figures(service: &QueueService, prices: &PriceTable) -> Value {
-    let used = service.meter().total();
-    let role = |listener: &ListenerHandle| {
-        let info = listener.info();
-        json!({
-            "queue": listener.queue().to_string(),
-            "tasks": info.tasks,
-            "in_flight": info.in_flight,
-            "completed": info.completed,
-            "retried": info.retried + info.unsettled,
-            "poisoned": info.poisoned,
-            "depth": info.depth,
+impl Board {
+    pub(super) fn overview(&self) -> Overview<'_> {
+        let mut jobs: Vec<&RequestState> = self.jobs.values().map(|job| &**job).collect();
+        jobs.sort_by_key(|&job| Reverse((&job.record.submitted, &job.record.request)));
+        jobs.truncate(MAX_JOBS);
+        Overview {
+            jobs: jobs.into_iter().map(JobLine::of).collect(),
+            figures: &self.usage,
+            problem: self.problem.as_deref(),
+        }
+    }
+
+    /// One job in detail, if it is known.
+    pub(super) fn detail(&self, id: &str) -> Option<JobDetail<'_>> {
+        let job = self.jobs.values().find(|job| job.request.as_str() == id)?;
+        let asked = &job.record.asked;
+        Some(JobDetail {
+            line: JobLine::of(job),
+            reason: job.reason(),
+            across: asked.across,
+            tile_size: asked.tile_size,
+            tint: asked.tint,
+            attempts: job.attempts(),
+            view: job.plan.as_ref().and_then(View::of),
+            finished: job.slices.iter().map(FinishedSlice::of).collect(),
         })
-    };
-    json!({
-        "transactions": used.total(),
-        "empty_receives": used.of(TransactionKind::EmptyReceive),
-        "cost": prices.cost(&used).to_string(),
-        "prices": prices.source,
-        "roles": service.listeners().iter().map(role).collect::<Vec<_>>(),
-    })
+    }
+}
+
+impl Usage {
+    pub(super) fn of(service: &QueueService, prices: &PriceTable) -> Self {
+        let used = service.meter().total();
+        let role = |listener: &ListenerHandle| {
+            let info = listener.info();
+            ListenerUsage {
+                queue: listener.queue().to_string(),
+                tasks: info.tasks,
+                in_flight: info.in_flight,
+                completed: info.completed,
+                retried: info.retried + info.unsettled,
+                poisoned: info.poisoned,
+            }
+        };
+        Self {
+            transactions: used.total(),
+            empty_receives: used.of(TransactionKind::EmptyReceive),
+            cost: prices.cost(&used).to_string(),
+            prices: prices.source.clone(),
+            roles: service.listeners().iter().map(role).collect(),
+        }
+    }
+}
+
+impl<'a> JobLine<'a> {
+    fn of(job: &'a RequestState) -> Self {
+        Self {
+            id: job.request.as_str(),
+            name: &job.record.asked.image_name,
+            client: &job.record.client,
+            submitted: &job.record.submitted,
+            state: job.stage(),
+            done: job.slices.len(),
+            slices: job.planned(),
+        }
+    }
+}
+
+impl View {
+    fn of(plan: &PlanRecord) -> Option<Self> {
+        let plan = plan.plan()?;
+        let (width, height) = plan.output_size();
+        Some(Self {
+            width,
+            height,
+            levels: Zoom::new(plan).levels(),
+            side: Zoom::WIDTH,
+            tops: (0..plan.slices())
+                .map(|slice| plan.first_row(slice))
+                .collect(),
+        })
+    }
+}
+
+impl<'a> FinishedSlice<'a> {
+    fn of((slice, record): (&u32, &'a SliceRecord)) -> Self {
+        let (by, millis) = match &record.outcome {
+            SliceOutcome::Rendered { by, millis, .. } => (by.as_str(), *millis),
+            SliceOutcome::Failed { .. } => ("", 0),
+        };
+        Self {
+            slice: *slice,
+            by,
+            millis,
+            attempts: record.attempts,
+            reason: record.failure(),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use axum::extract::{Query, State};
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::{Stream, StreamExt as _, stream};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::board::Board;
@@ -103,13 +103,13 @@ impl PageStream {
             self.board.changed().await.ok()?;
             let board = Arc::clone(&self.board.borrow_and_update());
             let mut news = Vec::new();
-            let overview = board.overview().to_string();
+            let overview = json(&board.overview());
             if overview != self.overview {
                 news.push(Event::default().event("overview").data(&overview));
                 self.overview = overview;
             }
             if let Some(id) = &self.job {
-                let detail = board.detail(id).to_string();
+                let detail = json(&board.detail(id));
                 if detail != self.detail {
                     news.push(Event::default().event("job").data(&detail));
                     self.detail = detail;
@@ -120,4 +120,8 @@ impl PageStream {
             }
         }
     }
+}
+
+fn json(shown: &impl Serialize) -> String {
+    serde_json::to_string(shown).expect("texts and numbers can be written as JSON")
 }

@@ -21,7 +21,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
 use pictures::{PictureError, Scene};
 use queue_cost::PriceTable;
@@ -63,6 +63,8 @@ type Shared = State<Arc<Front>>;
 const SCENE: (u32, u32) = (960, 640);
 /// The width of their previews.
 const PREVIEW: u32 = 240;
+const SCRIPT: &str = "text/javascript";
+const ICON: (&str, &str) = ("image/svg+xml", include_str!("page/icon.svg"));
 /// Pictures of a request stay the same while it exists.
 const CACHEABLE: (axum::http::HeaderName, &str) = (CACHE_CONTROL, "private, max-age=600");
 
@@ -86,21 +88,12 @@ impl Pages {
         });
         let pages = Router::new()
             .route("/", get(page))
-            .route(
-                "/page.css",
-                get(async || text("text/css", include_str!("page/page.css"))),
-            )
-            .route(
-                "/page.js",
-                get(async || script(include_str!("page/page.js"))),
-            )
-            .route(
-                "/viewer.js",
-                get(async || script(include_str!("page/viewer.js"))),
-            )
-            .route("/icon.svg", get(icon))
+            .route("/page.css", file("text/css", include_str!("page/page.css")))
+            .route("/page.js", file(SCRIPT, include_str!("page/page.js")))
+            .route("/viewer.js", file(SCRIPT, include_str!("page/viewer.js")))
+            .route("/icon.svg", file(ICON.0, ICON.1))
             // Browsers ask for it while they are at the guard's page, which names no icon.
-            .route("/favicon.ico", get(icon))
+            .route("/favicon.ico", file(ICON.0, ICON.1))
             .route("/scenes/{name}", get(scene))
             .route("/links", post(link))
             .route("/jobs", post(submit::submit))
@@ -154,16 +147,8 @@ async fn page(State(front): Shared, Extension(session): Extension<Session>) -> H
     Html(page.replace("{tiles}", &front.uploads.options()))
 }
 
-async fn icon() -> Response {
-    text("image/svg+xml", include_str!("page/icon.svg"))
-}
-
-fn script(code: &'static str) -> Response {
-    text("text/javascript", code)
-}
-
-fn text(kind: &'static str, text: &'static str) -> Response {
-    ([(CONTENT_TYPE, format!("{kind}; charset=utf-8"))], text).into_response()
+fn file(kind: &'static str, text: &'static str) -> MethodRouter<Arc<Front>> {
+    get(async move || ([(CONTENT_TYPE, format!("{kind}; charset=utf-8"))], text))
 }
 
 /// A link that logs another browser in.

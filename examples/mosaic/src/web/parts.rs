@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderName;
-use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
+use futures_util::TryStreamExt as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pictures::{Picture, Plan, Renderer, Slice, Zoom};
 use queue_runtime::{Failure, RequestId};
@@ -16,15 +18,17 @@ use tokio::task::spawn_blocking;
 use super::{Problem, Shared, jpeg};
 use crate::storage::blob::BlobName;
 use crate::storage::libraries::{Libraries, LibraryError, MAX_PICTURE};
+use crate::storage::mosaics;
 use crate::storage::records::{PlanRecord, Records};
-use crate::storage::store::Store;
+use crate::storage::store::{Store, StoreError};
+use crate::workflow::messages::ImageOutcome;
 
 /// The greatest number of pictures that are decoded at a time.
 const MAX_DECODING: usize = 2;
 /// The side of the source picture below the slices.
 const SOURCE: u32 = 1024;
-/// The size limit of a slice and of a mosaic, in bytes.
-const MAX_BLOB: u64 = 4 << 30;
+/// The size limit of a slice, in bytes.
+const MAX_SLICE: u64 = 2 << 30;
 
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -102,7 +106,7 @@ pub(super) async fn part(
         return Err(Problem::NoPage);
     }
     let blob = BlobName::rendered(&request, slice);
-    let part = front.parts.decoded((&blob, MAX_BLOB), move |png| {
+    let part = front.parts.decoded((&blob, MAX_SLICE), move |png| {
         let part = zoom.part(place, png)?.ok_or(Problem::NoPage)?;
         Ok(part.to_jpeg())
     });
@@ -117,7 +121,7 @@ pub(super) async fn places(
     let request = request(&id)?;
     let (plan, renderer) = front.parts.renderer(&request).await?;
     let blob = BlobName::slice(&request, slice);
-    let places = front.parts.decoded((&blob, MAX_BLOB), move |png| {
+    let places = front.parts.decoded((&blob, MAX_SLICE), move |png| {
         Ok(renderer.places(&Slice::decode(png, &plan, slice)?))
     });
     Ok(([super::CACHEABLE], Json(places.await?)).into_response())
@@ -141,17 +145,23 @@ pub(super) async fn mosaic(
     State(front): Shared,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let mosaic = BlobName::mosaic(&request(&id)?);
-    let mosaic = front.store.read(&mosaic, MAX_BLOB).await?;
+    let outcome: Option<ImageOutcome> = front.parts.records.find(&request(&id)?).await?;
+    let Some(ImageOutcome::Done { image, figures }) = outcome else {
+        return Err(Problem::NoPage);
+    };
+    let mosaic = mosaics::read(&front.store, &image, figures.bytes).await?;
+    let failed = |error: &StoreError| tracing::error!(%error, "failed to send a mosaic");
+    let mosaic = mosaic.inspect_err(failed);
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
     let id: String = id.chars().filter(is_plain).collect();
     let name = format!("attachment; filename=\"mosaic-{id}.png\"");
     let headers = [
         (CONTENT_TYPE, "image/png"),
+        (CONTENT_LENGTH, &figures.bytes.to_string()),
         (CONTENT_DISPOSITION, &name),
         (CACHE_CONTROL, "no-store"),
     ];
-    Ok((headers, mosaic).into_response())
+    Ok((headers, Body::from_stream(mosaic)).into_response())
 }
 
 fn request(id: &str) -> Result<RequestId, Problem> {

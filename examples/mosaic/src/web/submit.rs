@@ -20,7 +20,6 @@ use crate::storage::libraries::MAX_PICTURE;
 use crate::storage::store::Store;
 use crate::workflow::client::{ClientError, Job};
 use crate::workflow::intake::Intake;
-use crate::workflow::messages::MAX_SLICES;
 
 /// The greatest number of pictures that are taken in at a time.
 const MAX_UPLOADS: usize = 4;
@@ -194,12 +193,6 @@ impl Asked {
             let tint = self.tint;
             return Err(Problem::invalid(format!(
                 "the tint is {tint}; 0 to 1 are allowed"
-            )));
-        }
-        if !(1..=MAX_SLICES).contains(&self.slices) {
-            let slices = self.slices;
-            return Err(Problem::invalid(format!(
-                "the number of slices is {slices}; 1 to {MAX_SLICES} are allowed"
             )));
         }
         Ok(Layout {

@@ -10,9 +10,9 @@ use queue_runtime::{Failure, QueueService};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::board::{Board, figures};
+use super::board::{Board, Usage};
 use crate::storage::records::{Records, RequestState};
-use crate::storage::store::{Store, StoreError};
+use crate::storage::store::{CONCURRENCY, Store, StoreError};
 use crate::workflow::changes::Changes;
 
 /// The shortest pause between two looks at the records.
@@ -21,8 +21,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(80);
 const WHILE_RUNNING: Duration = Duration::from_secs(1);
 const WHILE_IDLE: Duration = Duration::from_secs(5);
 const WHILE_UNSEEN: Duration = Duration::from_secs(60);
-/// The greatest number of concurrent reads.
-const CONCURRENCY: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Watcher {
@@ -37,7 +35,7 @@ pub(super) struct Watcher {
 impl Watcher {
     pub(super) fn new(service: &QueueService, store: &Store, prices: PriceTable) -> Self {
         let board = Board {
-            figures: figures(service, &prices),
+            usage: Usage::of(service, &prices),
             ..Board::default()
         };
         Self {
@@ -67,7 +65,7 @@ impl Watcher {
                     board.problem = Some(error);
                 }
             }
-            board.figures = figures(&self.service, &self.prices);
+            board.usage = Usage::of(&self.service, &self.prices);
             let runs = board.jobs.values().any(|job| job.outcome.is_none());
             self.board.send_replace(Arc::new(board));
             sleep(SHORTEST_PAUSE).await;

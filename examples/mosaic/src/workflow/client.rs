@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::Stream;
 use queue_runtime::{QueueService, RequestId, SubmitError};
 
 use crate::storage::blob::BlobName;
 use crate::storage::cleaning;
 use crate::storage::libraries::LibraryError;
+use crate::storage::mosaics;
 use crate::storage::records::{PlanRecord, Records};
 use crate::storage::store::{Store, StoreError};
 use crate::workflow::changes::Changes;
@@ -18,8 +20,6 @@ use pictures::Library;
 
 /// The interval at which the records are looked at, if nothing is announced.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The size limit of a mosaic to download, in bytes.
-const MAX_MOSAIC: u64 = 4 << 30;
 
 /// Submits jobs and waits for their mosaics.
 #[derive(Debug, Clone)]
@@ -145,16 +145,19 @@ impl Client {
         }
     }
 
-    /// Returns a request's mosaic, a PNG, or [`ClientError::Gone`] after [`discard`](Self::discard).
+    /// Reads a request's mosaic, a PNG of this size in bytes, or returns [`ClientError::Gone`] after
+    /// [`discard`](Self::discard).
     pub async fn mosaic(
         &self,
         request: &RequestId,
         mosaic: &BlobName,
-    ) -> Result<Bytes, ClientError> {
-        match self.store.find(mosaic, MAX_MOSAIC).await? {
-            Some(bytes) => Ok(bytes),
-            None => Err(ClientError::Gone(request.clone())),
-        }
+        size: u64,
+    ) -> Result<impl Stream<Item = Result<Bytes, StoreError>> + use<>, ClientError> {
+        let read = mosaics::read(&self.store, mosaic, size).await;
+        read.map_err(|error| match error {
+            StoreError::Missing(_) => ClientError::Gone(request.clone()),
+            error => error.into(),
+        })
     }
 
     /// Removes the blobs of a finished request, except its records.

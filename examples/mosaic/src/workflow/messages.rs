@@ -14,7 +14,7 @@ use queue_runtime::{Message, RequestId};
 use serde::{Deserialize, Serialize};
 
 use crate::storage::blob::BlobName;
-use pictures::Fingerprint;
+use pictures::{Fingerprint, Layout, PictureError, TileSize};
 
 /// Requests a mosaic. Sent by the client to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
@@ -31,10 +31,24 @@ pub struct ImageRequest {
     pub tile_size: u8,
     /// The number of tiles across, 1 to 2,000.
     pub across: u32,
-    /// The number of slices that the work is divided into, 1 to [`MAX_SLICES`].
+    /// The number of slices that the work is divided into, 1 to [`Layout::MAX_SLICES`].
     pub slices: u32,
     /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
     pub tint: f32,
+}
+
+impl ImageRequest {
+    /// The layout of the mosaic.
+    ///
+    /// # Errors
+    /// [`PictureError`] if the tile size is out of bounds.
+    pub fn layout(&self) -> Result<Layout, PictureError> {
+        Ok(Layout {
+            across: self.across,
+            tile_size: TileSize::try_from(self.tile_size)?,
+            slices: self.slices,
+        })
+    }
 }
 
 /// Requests the rendering of a slice. Sent by the job controller to an image processor.
@@ -102,8 +116,7 @@ pub struct ImageResponse {
 
 impl ImageResponse {
     /// The response to a request whose mosaic is complete.
-    pub fn done(request: &RequestId, figures: Figures) -> Self {
-        let image = BlobName::mosaic(request);
+    pub fn done(request: &RequestId, image: BlobName, figures: Figures) -> Self {
         Self {
             image: BlobName::source(request),
             outcome: ImageOutcome::Done { image, figures },
@@ -125,7 +138,7 @@ impl ImageResponse {
 pub enum ImageOutcome {
     /// The mosaic is complete.
     Done {
-        /// The blob of the mosaic.
+        /// The name of the mosaic.
         image: BlobName,
         /// Its size, and the work that it took.
         figures: Figures,
@@ -144,6 +157,8 @@ pub struct Figures {
     pub width: u32,
     /// The mosaic's height in pixels.
     pub height: u32,
+    /// The size of its PNG in bytes.
+    pub bytes: u64,
     /// The number of tiles.
     pub tiles: u32,
     /// The number of slices.
@@ -151,6 +166,3 @@ pub struct Figures {
     /// The number of attempts at slices beyond the first at each.
     pub retries: usize,
 }
-
-/// The maximum number of slices.
-pub const MAX_SLICES: u32 = 1_000;

@@ -6,22 +6,14 @@ use super::{Dice, TILE_SIDE};
 use crate::paint::{fbm, paint};
 
 /// Constants whose Julia sets are worth looking at.
-const JULIA: [(f32, f32); 16] = [
+const JULIA: [(f32, f32); 8] = [
     (-0.8, 0.156),
     (-0.7269, 0.1889),
-    (0.285, 0.01),
     (-0.4, 0.6),
-    (-0.835, -0.2321),
     (0.355, 0.355),
     (-0.70176, -0.3842),
     (-0.123, 0.745),
-    (0.0, 0.8),
     (-0.7454, 0.1130),
-    (0.37, 0.1),
-    (-0.54, 0.54),
-    (-1.25, 0.02),
-    (0.34, -0.05),
-    (-0.16, 1.04),
     (-0.194, 0.6557),
 ];
 
@@ -35,13 +27,22 @@ pub(super) fn julia(dice: Dice) -> RgbImage {
     );
     let (turn, zoom) = (dice.roll(3, 0.0, 6.3), dice.roll(4, 0.7, 1.5));
     let centre = (dice.roll(5, -0.4, 0.4), dice.roll(6, -0.4, 0.4));
-    escape_picture(dice, |x, y| {
+    let tint = dice.tint();
+    let colours = tint.ramp(dice.roll(11, 0.16, 0.34), dice.roll(12, -70.0, 70.0));
+    let inside = tint
+        .shift(dice.roll(13, -0.35, 0.25), 1.1, dice.roll(14, -40.0, 40.0))
+        .colour();
+    let (speed, start) = (dice.roll(15, 0.45, 0.85), dice.roll(16, 0.0, 0.6));
+    paint(TILE_SIDE, TILE_SIDE, 2, |x, y| {
         let (x, y) = ((x - 0.5) * 2.0 * zoom, (y - 0.5) * 2.0 * zoom);
         let z = (
             x * turn.cos() - y * turn.sin() + centre.0,
             x * turn.sin() + y * turn.cos() + centre.1,
         );
-        escape(z, c)
+        match escape(z, c) {
+            Some(steps) => colours.cycle(start + (steps + 1.0).ln() * speed),
+            None => inside,
+        }
     })
 }
 
@@ -56,19 +57,6 @@ pub(super) fn silk(dice: Dice) -> RgbImage {
         let bend = fbm(along * 1.3 + 5.0, across * 2.2 + 5.0, 3, dice.seed);
         let fold = (across * folds + bend * 5.0).sin() * 0.5 + 0.5;
         colours.at(fold * 0.8 + 0.25 * fbm(along * 9.0, across * 60.0, 2, dice.seed + 1) - 0.05)
-    })
-}
-
-fn escape_picture(dice: Dice, steps: impl Fn(f32, f32) -> Option<f32>) -> RgbImage {
-    let tint = dice.tint();
-    let colours = tint.ramp(dice.roll(11, 0.16, 0.34), dice.roll(12, -70.0, 70.0));
-    let inside = tint
-        .shift(dice.roll(13, -0.35, 0.25), 1.1, dice.roll(14, -40.0, 40.0))
-        .colour();
-    let (speed, start) = (dice.roll(15, 0.45, 0.85), dice.roll(16, 0.0, 0.6));
-    paint(TILE_SIDE, TILE_SIDE, 2, |x, y| match steps(x, y) {
-        Some(steps) => colours.cycle(start + (steps + 1.0).ln() * speed),
-        None => inside,
     })
 }
 

@@ -17,14 +17,11 @@ pub(crate) const TILE_SIDE: u32 = 64;
 type Draw = fn(Dice) -> RgbImage;
 
 /// The kinds of tiles, with the number of each, in the order of their names.
-const KINDS: [(&str, u32, Draw); 8] = [
-    ("dune", 48, view::dune),
+const KINDS: [(&str, u32, Draw); 5] = [
     ("flower", 56, view::flower),
-    ("julia", 176, fractal::julia),
-    ("night", 40, view::night),
+    ("julia", 200, fractal::julia),
     ("sea", 48, view::sea),
-    ("silk", 112, fractal::silk),
-    ("snow", 36, view::snow),
+    ("silk", 192, fractal::silk),
     ("sunset", 48, view::sunset),
 ];
 
@@ -32,11 +29,10 @@ const KINDS: [(&str, u32, Draw); 8] = [
 /// the same.
 pub(crate) fn draw_tiles() -> Vec<(String, RgbImage)> {
     let all = (KINDS.iter())
-        .flat_map(|&(kind, count, tile)| (0..count).map(move |index| (kind, count, index, tile)));
+        .flat_map(|&(kind, count, tile)| (0..count).map(move |index| (kind, index, tile)));
     all.zip(0..)
-        .map(|((kind, count, index, tile), seed)| {
-            let dice = Dice { index, count, seed };
-            (format!("{kind}-{index:04}"), tile(dice))
+        .map(|((kind, index, tile), seed)| {
+            (format!("{kind}-{index:04}"), tile(Dice { index, seed }))
         })
         .collect()
 }
@@ -45,7 +41,6 @@ pub(crate) fn draw_tiles() -> Vec<(String, RgbImage)> {
 #[derive(Clone, Copy)]
 struct Dice {
     index: u32,
-    count: u32,
     /// Unique in the library.
     seed: u32,
 }
@@ -54,11 +49,6 @@ impl Dice {
     /// The `n`th number of this tile, between `from` and `to`.
     fn roll(self, n: i32, from: f32, to: f32) -> f32 {
         from + (to - from) * chance(n, 0, self.seed)
-    }
-
-    /// This tile's position in its kind, 0..1.
-    fn progress(self) -> f32 {
-        self.index as f32 / self.count as f32
     }
 
     /// This tile's share of the colour solid: walking the library covers it evenly.

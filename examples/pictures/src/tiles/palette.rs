@@ -18,7 +18,7 @@ impl Oklch {
         let step = |ratio: f32| ((index as f32 + 0.5) * ratio).fract();
         let chroma = step(0.671_043_6);
         Self {
-            lightness: 0.16 + 0.78 * step(0.549_700_5),
+            lightness: 0.06 + 0.91 * step(0.549_700_5),
             chroma: 0.01 + 0.23 * chroma * chroma.sqrt(),
             hue: 360.0 * step(0.819_172_5),
         }

@@ -1,10 +1,10 @@
-//! Small views: sunsets, seas, dunes, snow, nights and flowers.
+//! Small views: sunsets, seas and flowers.
 
 use image::RgbImage;
 
 use super::{Dice, TILE_SIDE, palette::Oklch};
 use crate::colour::{Linear, hex, mix, oklch, ramp};
-use crate::paint::{chance, fbm, noise, paint, smooth};
+use crate::paint::{fbm, noise, paint, smooth};
 
 fn tile(colour_at: impl Fn(f32, f32) -> Linear) -> RgbImage {
     paint(TILE_SIDE, TILE_SIDE, 2, colour_at)
@@ -40,7 +40,7 @@ pub(super) fn sunset(dice: Dice) -> RgbImage {
 
 pub(super) fn sea(dice: Dice) -> RgbImage {
     let hue = dice.roll(1, 185.0, 265.0);
-    let light = 0.25 + 0.55 * dice.progress();
+    let light = dice.roll(3, 0.25, 0.80);
     let horizon = dice.roll(2, 0.12, 0.5);
     let deep = oklch(light - 0.12, 0.11, hue + 10.0);
     let shallow = oklch(light + 0.12, 0.10, hue - 15.0);
@@ -70,110 +70,6 @@ pub(super) fn sea(dice: Dice) -> RgbImage {
         let edge = beach + 0.05 * (x * 6.0 + dice.roll(5, 0.0, 6.0)).sin();
         let wet = mix(water, foam, smooth(edge - 0.06, edge - 0.01, y));
         mix(wet, sand, smooth(edge - 0.01, edge + 0.02, y))
-    })
-}
-
-/// Sand from pale to umber: the browns and skin tones.
-pub(super) fn dune(dice: Dice) -> RgbImage {
-    let sand = Oklch {
-        lightness: 0.26 + 0.64 * dice.progress(),
-        chroma: dice.roll(1, 0.035, 0.11),
-        hue: dice.roll(2, 38.0, 82.0),
-    };
-    let sky = sand.shift(0.10, 0.5, dice.roll(3, -20.0, 180.0)).colour();
-    let (lit, dark) = (
-        sand.shift(0.09, 0.9, 8.0).colour(),
-        sand.shift(-0.16, 1.0, -15.0).colour(),
-    );
-    let (height, crest, slant) = (
-        dice.roll(4, 0.1, 0.4),
-        dice.roll(5, 0.3, 0.7),
-        dice.roll(6, -0.35, 0.35),
-    );
-    tile(move |x, y| {
-        let top = height + slant * (x - 0.5) + 0.08 * (x * 5.0 + dice.roll(7, 0.0, 6.0)).sin();
-        let spine = crest
-            + 0.22 * ((y - top) * 5.0 + dice.roll(8, 0.0, 6.0)).sin() * smooth(0.0, 0.6, y - top);
-        let side = smooth(-0.03, 0.03, x - spine - (y - top) * slant);
-        let ripple =
-            ((y * 34.0 + 6.0 * fbm(x * 3.0, y * 3.0, 3, dice.seed)).sin() * 0.5 + 0.5) * 0.22;
-        let face = mix(mix(lit, dark, side), mix(dark, lit, side), ripple);
-        mix(sky, face, smooth(top - 0.008, top + 0.008, y))
-    })
-}
-
-/// Near-white tiles: snowfields, mist and pale birches.
-pub(super) fn snow(dice: Dice) -> RgbImage {
-    let hue = dice.roll(1, 0.0, 360.0);
-    let light = 0.84 + 0.13 * dice.progress();
-    let (field, shade) = (
-        oklch(light + 0.03, 0.012, hue),
-        oklch(light - 0.12, 0.03, 255.0),
-    );
-    let bark = oklch(light - dice.roll(2, 0.18, 0.5), 0.02, 50.0);
-    let trees = dice.index % 5;
-    let horizon = dice.roll(3, 0.3, 0.6);
-    tile(move |x, y| {
-        let drift = fbm(x * 2.0, y * 6.0, 4, dice.seed);
-        let mut colour = if y < horizon {
-            mix(
-                field,
-                shade,
-                0.35 + 0.5 * fbm(x * 3.0, y * 3.0, 3, dice.seed + 1) * (1.0 - y),
-            )
-        } else {
-            mix(shade, field, smooth(0.3, 0.6, drift))
-        };
-        for tree in 0..trees as i32 {
-            let at = dice.roll(10 + tree, 0.08, 0.92) + 0.02 * (y * 7.0).sin();
-            let foot = horizon + dice.roll(20 + tree, 0.1, 0.35);
-            let half = 0.012 + 0.05 * (foot - horizon);
-            let spot = smooth(
-                0.55,
-                0.7,
-                noise(x * 10.0, y * 26.0, dice.seed + tree as u32),
-            );
-            let trunk = smooth(half, half - 0.008, (x - at).abs()) * smooth(foot, foot - 0.01, y);
-            colour = mix(colour, mix(bark, field, 0.5 - 0.5 * spot), trunk);
-        }
-        colour
-    })
-}
-
-/// Near-black tiles: stars, a moon, hills.
-pub(super) fn night(dice: Dice) -> RgbImage {
-    let hue = dice.roll(1, 0.0, 360.0);
-    let light = 0.04 + 0.24 * dice.progress();
-    let chroma = dice.roll(2, 0.01, 0.09);
-    let (zenith, low) = (
-        oklch(light, chroma, hue),
-        oklch(light + 0.12, chroma, hue - 40.0),
-    );
-    let moon = (
-        dice.roll(3, 0.15, 0.85),
-        dice.roll(4, 0.12, 0.4),
-        dice.roll(5, -0.05, 0.11),
-    );
-    let ground = oklch(light * 0.4, chroma * 0.6, hue + 60.0);
-    let glow = oklch(0.5, 0.03, 90.0);
-    tile(move |x, y| {
-        let mist = fbm(x * 3.0, y * 3.0 + x, 4, dice.seed);
-        let mut colour = mix(zenith, low, y * 0.7 + (mist - 0.5));
-        let (cx, cy) = ((x * 20.0) as i32, (y * 20.0) as i32);
-        if chance(cx, cy, dice.seed) > 0.95 {
-            let away = (x * 20.0).fract().hypot(0.0) - 0.5;
-            let away = away.hypot((y * 20.0).fract() - 0.5);
-            colour = mix(colour, hex(0xe8eeff), smooth(0.34, 0.05, away));
-        }
-        if moon.2 > 0.02 {
-            let away = (x - moon.0).hypot(y - moon.1);
-            let bite = (x - moon.0 - moon.2 * 0.55).hypot(y - moon.1 + moon.2 * 0.2);
-            colour += glow * (0.25 * (-away / 0.12).exp());
-            let lit = smooth(moon.2, moon.2 - 0.015, away) * smooth(moon.2 * 0.9, moon.2, bite);
-            colour = mix(colour, hex(0xf8f0d4), lit);
-        }
-        let ridge = 0.84 - 0.3 * (fbm(x * 2.5, 0.5, 4, dice.seed + 7) - 0.4);
-        mix(colour, ground, smooth(ridge - 0.008, ridge + 0.008, y))
     })
 }
 

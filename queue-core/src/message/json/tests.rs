@@ -19,7 +19,7 @@ enum Shape {
 }
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Order {
+struct NestedOrder {
     note: Option<String>,
     items: Vec<(u32, Price)>,
     rates: BTreeMap<String, f64>,
@@ -42,24 +42,24 @@ fn problem<T: Serialize + DeserializeOwned>(value: &T) -> String {
 #[test]
 fn a_float_that_is_not_finite_is_refused_with_its_path() {
     let price = |euros| Price { euros };
-    let order = Order::default;
+    let order = NestedOrder::default;
     for (order, path) in [
         (
-            Order {
+            NestedOrder {
                 items: vec![(1, price(1.0)), (2, price(f64::NAN))],
                 ..order()
             },
             "`items[1][1].euros` is NaN",
         ),
         (
-            Order {
+            NestedOrder {
                 discount: Some(f64::INFINITY),
                 ..order()
             },
             "`discount` is inf",
         ),
         (
-            Order {
+            NestedOrder {
                 total: price(f64::NEG_INFINITY),
                 ..order()
             },
@@ -67,28 +67,28 @@ fn a_float_that_is_not_finite_is_refused_with_its_path() {
         ),
         // The names of a map are values.
         (
-            Order {
+            NestedOrder {
                 rates: [("a".to_owned(), 1.0), ("b".to_owned(), f64::NAN)].into(),
                 ..order()
             },
             "`rates[1]` is NaN",
         ),
         (
-            Order {
+            NestedOrder {
                 shapes: vec![Shape::Point, Shape::Square(f64::NAN)],
                 ..order()
             },
             "`shapes[1].Square` is NaN",
         ),
         (
-            Order {
+            NestedOrder {
                 shapes: vec![Shape::Box(1.0, f64::NAN)],
                 ..order()
             },
             "`shapes[0][1]` is NaN",
         ),
         (
-            Order {
+            NestedOrder {
                 shapes: vec![Shape::Circle { radius: f32::NAN }],
                 ..order()
             },
@@ -105,7 +105,7 @@ fn a_float_that_is_not_finite_is_refused_with_its_path() {
 
 #[test]
 fn what_is_finite_comes_back_as_it_was() {
-    let order = Order {
+    let order = NestedOrder {
         shapes: vec![Shape::Point, Shape::Circle { radius: 0.1 }],
         // Read as their neighbours, unless `serde_json` has its feature `float_roundtrip`.
         items: [
@@ -115,10 +115,13 @@ fn what_is_finite_comes_back_as_it_was() {
         ]
         .map(|euros| (1, Price { euros }))
         .into(),
-        ..Order::default()
+        ..NestedOrder::default()
     };
     let json = to_json_and_back(&order).expect("it comes back");
-    assert_eq!(serde_json::from_slice::<Order>(&json).expect("read"), order);
+    assert_eq!(
+        serde_json::from_slice::<NestedOrder>(&json).expect("read"),
+        order
+    );
     assert_eq!(json, serde_json::to_vec(&order).expect("JSON"));
 }
 

@@ -60,7 +60,7 @@ impl MemoryBackend {
     }
 
     /// Opens the queues that all backends of this name in the process share. The queues are dropped with the last
-    /// backend of the name. `clock` is ignored unless this is the first of them.
+    /// backend of the name. `clock` is ignored unless this is the first backend of the name.
     #[must_use]
     pub fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
         Self::over(find_or_create(name, clock), name.to_owned())
@@ -95,7 +95,7 @@ impl MemoryBackend {
     }
 
     /// Sets the longest pause between two polls of an idle consumer, before jitter; 250 milliseconds by default. On
-    /// Azure it is 30 seconds.
+    /// Azure, the cap is 30 seconds.
     #[must_use]
     pub fn with_idle_cap(mut self, cap: Duration) -> Self {
         self.capabilities.idle_cap = cap;

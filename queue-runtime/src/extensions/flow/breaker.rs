@@ -134,8 +134,8 @@ impl Drop for Probe {
 ///     └─────────────────── probe succeeded ─────────────────────────────────┘
 /// ```
 ///
-/// A probe without a result, for example because the queue is empty, leads back to Open, and the next one is due
-/// at once.
+/// A probe without a result, for example because the queue is empty, leads back to Open, and the next probe is due at
+/// once.
 ///
 /// ```
 /// use queue_runtime::listener::CircuitState;
@@ -311,9 +311,9 @@ impl Circuit {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use queue_tests::SECOND;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    use super::*;
 
     fn circuit() -> Circuit {
         Circuit::new(CircuitBreaker {

@@ -17,12 +17,12 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. The
 /// lanes share a maximum of messages in flight, by weight.
 ///
-/// Room goes to the lanes whose queues have messages. While several have, each gets a share of the room that becomes
-/// free in proportion to its weight, so that no backlog keeps another lane waiting. The first message on an idle lane is
-/// received as soon as one in flight ends and the lane has seen it. If messages come one after the other, each waits
-/// until the other lanes have received as many as their weights allow for one of this lane. A handler that runs is not
-/// interrupted; to keep room free for urgent messages, limit [`max_in_flight`](ListenerBuilder::max_in_flight) of the
-/// bulk lane's listener to less than the shared maximum.
+/// Room goes to the lanes whose queues have messages. While several lanes have messages, each gets a share of the room
+/// that becomes free in proportion to its weight, so that no backlog keeps another lane waiting. The first message on
+/// an idle lane is received as soon as a message in flight ends and the lane has seen the first one. If messages of a
+/// lane come one after the other, each waits until the other lanes have received as many messages as their weights
+/// allow for one of that lane. A handler that runs is not interrupted; to keep room free for urgent messages, limit
+/// [`max_in_flight`](ListenerBuilder::max_in_flight) of the bulk lane's listener to less than the shared maximum.
 ///
 /// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the
 /// same key in two lanes, one is handled. The scope of the keys is the lane whose queue's name sorts first, so a group
@@ -91,8 +91,8 @@ impl<M> Lanes<M> {
     ///
     /// # Errors
     /// [`StartError`] if the maximum is 0, a weight is not from 1 to 1,000, two lanes have the same queue, or for the
-    /// reasons of [`ListenerBuilder::start`] for one of the lanes. No lane is running then: those that were already
-    /// started are stopped, and what they have received is handed back.
+    /// reasons of [`ListenerBuilder::start`] for one of the lanes. After an error no lane is running: lanes that were
+    /// already started are stopped, and what they have received is handed back.
     pub fn start(mut self) -> Result<LanesHandle, StartError> {
         self.check()
             .map_err(|kind| StartError { queue: None, kind })?;
@@ -156,7 +156,8 @@ impl<M> fmt::Debug for Lanes<M> {
     }
 }
 
-/// A handle to a group of listeners, from [`Lanes::start`]. Dropping it leaves them running, as with a [`ListenerHandle`].
+/// A handle to a group of listeners, from [`Lanes::start`]. Dropping the handle leaves the lanes running, as with a
+/// [`ListenerHandle`].
 ///
 /// ```
 /// use std::time::Duration;

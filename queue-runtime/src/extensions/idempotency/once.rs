@@ -17,9 +17,9 @@ use crate::kernel::policy::jitter;
 
 /// Does some work once: returns its recorded result if it was done before.
 ///
-/// Equal keys mean the same work, in all processes that use the store. If the work is in flight elsewhere, this waits
-/// for it. The result is recorded as JSON, of at most [`MAX_RESULT`](super::MAX_RESULT) bytes. An error of
-/// the work is not recorded: the next call does the work again.
+/// Equal keys mean the same work, in all processes that use the store. If the work is in flight elsewhere, `once` waits
+/// for its result. The result is recorded as JSON, of at most [`MAX_RESULT`](super::MAX_RESULT) bytes. An error of the
+/// work is not recorded: the next call does the work again.
 ///
 /// See [`Once`] for the settings, and [`ResultStore`] for what a store guarantees. A process that is killed after
 /// the effect of the work and before its result is recorded leaves no trace of the work, which is then done once more.
@@ -61,10 +61,11 @@ where
     }
 }
 
-/// Work that is about to be done [`once`]. Configure it, then `.await` it, on a Tokio runtime with timers enabled.
+/// Work that is about to be done [`once`]. Configure the `Once`, then `.await` it, on a Tokio runtime with timers
+/// enabled.
 ///
-/// While the work runs, a task of the runtime renews its claim. If that fails for a whole lease, another may have
-/// taken the work over, and the work is dropped at its next `await`.
+/// While the work runs, a task of the runtime renews its claim. If renewing the claim fails for a whole lease, another
+/// process may have taken the work over, and the work is dropped at its next `await`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -88,7 +89,7 @@ where
 /// [`OnceError`] tells whether the work was done.
 ///
 /// # Cancel safety
-/// If the future is dropped before it completes, the work is dropped, and another can begin it at once.
+/// If the future is dropped before it completes, the work is dropped, and another process can begin the work at once.
 #[must_use = "the work is not done until this is awaited"]
 pub struct Once<'a, F> {
     task: Task,
@@ -134,17 +135,18 @@ pub struct OnceError<T, E> {
     pub kind: OnceErrorKind<T, E>,
 }
 
-/// Why work was not done [`once`]. In a [`OnceError`].
+/// Why work was not done [`once`]. The kind of a [`OnceError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OnceErrorKind<T, E> {
     /// The work failed. Nothing was recorded.
     #[error("{0}")]
     Work(E),
-    /// The store is not available. This call did not begin the work.
+    /// The store is not available. The call that fails so did not begin the work.
     #[error("the store failed, and the work was not begun")]
     Store(#[source] Error),
-    /// Another process is still doing the work after the maximum [wait](Once::wait). The work was not done here.
+    /// Another process is still doing the work after the maximum [wait](Once::wait). The call that fails so did not do
+    /// the work.
     #[error("the work is still in flight elsewhere")]
     InFlight,
     /// The claim was lost while the work was running, so another process may have started the work. The work was
@@ -152,15 +154,16 @@ pub enum OnceErrorKind<T, E> {
     #[error("the claim was lost, and another process may have taken over the work")]
     Lost,
     /// The work was done, and its result could not be recorded: the work may be done again. With a `source` of
-    /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does the
-    /// work again: record where it is instead, such as the name of a file. With one of [`ErrorKind::InvalidInput`], the
-    /// type does not read the result from JSON as it writes it. If it writes JSON at all, that is recorded: later calls
-    /// fail with [`OnceErrorKind::Result`], and do not do the work again.
+    /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does
+    /// the work again: record where it is instead, such as the name of a file. With a `source` of
+    /// [`ErrorKind::InvalidInput`], the type does not read the result from JSON as it writes it. If the type writes
+    /// JSON at all, the JSON is recorded: later calls fail with [`OnceErrorKind::Result`], and do not do the work
+    /// again.
     #[error("the work was done, and may be done again: its result was not recorded")]
     NotRecorded {
         /// The result.
         result: T,
-        /// The cause. `None` if another has taken the work over.
+        /// The cause. `None` if another process has taken the work over.
         #[source]
         source: Option<Error>,
     },
@@ -196,7 +199,7 @@ impl<F> Once<'_, F> {
         self
     }
 
-    /// Sets how long the result is kept. After that, the work may be done again. The default is 7 days.
+    /// Sets how long the result is kept. After the retention, the work may be done again. The default is 7 days.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.task.retention = retention;
         self

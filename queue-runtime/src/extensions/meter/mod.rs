@@ -1,7 +1,8 @@
-//! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has their price.
+//! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has the price of
+//! transactions.
 //!
-//! A transaction is a request to Azure Queue Storage, which bills each. The other backends send none, so what they do
-//! is counted as the requests that it would take there:
+//! A transaction is a request to Azure Queue Storage, which bills each. Backends other than Azure's send no requests,
+//! so their operations are counted as the requests that they would take on Azure:
 //!
 //! | operation | transactions |
 //! |---|---|
@@ -11,11 +12,11 @@
 //! | list the queues | 1 for each 5,000 names returned or part of it, at least 1 |
 //! | several operations at once, as by `submit_all` or a completion with follow-ups | 1 for each, as far as they were tried |
 //!
-//! A repeat is a further transaction. What failed counts too, unless it certainly was not sent: an argument was over a
-//! limit, no token was issued, or no connection was made. A call that was cancelled or not answered counts, because it
-//! may have been sent. Azure does not bill what it throttles or fails to do by its own fault, so the sum is an upper
-//! bound of the bill. Storage other than queues is not counted: blobs, and result stores. Neither is what an
-//! application does in its own transaction on a SQLite file.
+//! A repeat is a further transaction. A request that failed counts too, unless it certainly was not sent: an argument
+//! was over a limit, no token was issued, or no connection was made. A call that was cancelled or not answered counts,
+//! because it may have been sent. Azure does not bill what it throttles or fails to do by its own fault, so the sum is
+//! an upper bound of the bill. Storage other than queues is not counted: blobs, and result stores. What an application
+//! does in its own transaction on a SQLite file is not counted either.
 
 mod metered;
 

@@ -165,8 +165,8 @@ impl AnyQueue {
     ///
     /// # Errors
     /// The backend's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
-    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure. Also if `max` is not from 1 to
-    /// its [`max_receive`](crate::backend::Capabilities::max_receive).
+    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure. An error,
+    /// too, if `max` is not from 1 to the storage's [`max_receive`](crate::backend::Capabilities::max_receive).
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
@@ -186,8 +186,8 @@ impl AnyQueue {
         })
     }
 
-    /// Returns the messages with this id, visible or not, without changing anything: several if there are copies of one, and
-    /// at most as many as the [`max_receive`](crate::backend::Capabilities::max_receive) of the storage.
+    /// Returns the messages with this id, visible or not, without changing anything: several if there are copies of the
+    /// message, and at most as many as the [`max_receive`](crate::backend::Capabilities::max_receive) of the storage.
     ///
     /// The whole queue is searched, which takes about a second for a million small messages on SQLite. A message that is
     /// in a [pack](crate::send::SubmitAll) is not found by its id, and a message that is received or put back meanwhile may
@@ -235,11 +235,11 @@ impl AnyQueue {
     }
 
     /// Deletes a message that was browsed, in any state, unless it has changed since: it was received, put back, or its
-    /// consumer has renewed its lease. If so, browse again. A key that it [holds](crate::send::Submit::unique_until_settled) is
-    /// released.
+    /// consumer has renewed its lease. If the message has changed, browse again. A key that the message
+    /// [holds](crate::send::Submit::unique_until_settled) is released.
     ///
-    /// A consumer that holds it is told to stop when it renews its lease. Until then it can complete the message, but
-    /// neither put it back nor complete it with follow-ups.
+    /// A consumer that holds the message is told to stop when it renews its lease. Until that renewal, the consumer can
+    /// complete the message, but neither put it back nor complete it with follow-ups.
     ///
     /// # Errors
     /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it has changed
@@ -324,11 +324,12 @@ impl AnyQueue {
     ///
     /// # Errors
     /// - [`ErrorKind::ReceiptMismatch`] if the message has changed since; [`ErrorKind::MessageNotFound`] if it is gone.
-    /// - [`ErrorKind::InvalidInput`] if it is no event, a pack or an item of one, or hidden; if its data is attached or
-    ///   elsewhere; if the new payload is neither [`Json`](Payload::Json) nor [`Binary`](Payload::Binary), or is not JSON that every reader
-    ///   accepts.
+    /// - [`ErrorKind::InvalidInput`] if the message is no event, a pack or an item of a pack, or hidden; if its data is
+    ///   attached or elsewhere; if the new payload is neither [`Json`](Payload::Json) nor [`Binary`](Payload::Binary),
+    ///   or is not JSON that every reader accepts.
     /// - [`ErrorKind::TooLarge`] if the new payload or the event is.
-    /// - Otherwise the backend's error. If its outcome is unknown, the payload may have been replaced.
+    /// - All other errors are the backend's. If the outcome of the error is unknown, the payload may have been
+    ///   replaced.
     ///
     /// # Cancel safety
     /// If the future is dropped, the payload may or may not have been replaced.

@@ -30,9 +30,9 @@ pub use self::take::{DeleteError, Taken, TakenOff};
 /// A message that was copied or taken from a queue: everything that [`AnyQueue::import`] needs to put it on a queue again,
 /// of the same storage or another one.
 ///
-/// As JSON it takes one line. An exported event is the field `event`, as it was on the wire: a CloudEvent with its ids,
-/// attempts and poison record. Any other body is there as `text`, or as `base64` if it is not text. `attachment` is the
-/// data, in Base64, that was attached to the message.
+/// As JSON, an exported message takes one line. An exported event is the field `event`, as it was on the wire: a
+/// CloudEvent with its ids, attempts and poison record. A body that is not an event is there as `text`, or as `base64`
+/// if it is not text. `attachment` is the data, in Base64, that was attached to the message.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -43,13 +43,13 @@ pub struct ExportedMessage {
     pub storage_id: String,
     /// The time when the message was put on its queue, by the storage's clock.
     pub inserted_at: Timestamp,
-    /// The number of receives there.
+    /// The number of receives from the queue that the message was exported from.
     pub dequeue_count: usize,
     /// The time for which the message was to stay invisible, in milliseconds. 0 if it was visible, and if it had been
     /// received.
     #[serde(default)]
     pub delay_ms: u64,
-    /// For how long it was to be kept, in milliseconds. `None` if it never expires.
+    /// For how long the message was to be kept, in milliseconds. `None` if the message never expires.
     #[serde(default)]
     pub time_to_live_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,7 +131,8 @@ impl AnyQueue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`browse`](Self::browse); the backend's, if data that is attached to a message cannot be read now.
+    /// The errors of [`browse`](Self::browse); the backend's error, if data that is attached to a message cannot be
+    /// read now.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
@@ -263,8 +264,8 @@ impl ExportedMessage {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ImportError {
-    /// How many of the first messages were put on the queue. If the [outcome](Self::outcome) is unknown, some
-    /// of the next ones may have been too.
+    /// How many of the first messages were put on the queue. If the [outcome](Self::outcome) is unknown, some of the
+    /// next messages may have been put too.
     pub imported: usize,
     /// The error of the storage.
     pub error: Error,

@@ -10,18 +10,18 @@ const WRITES: usize = 3;
 
 impl AnyQueue {
     /// Pauses the queue for every listener of this library, in every process: sets [`PAUSED`] in its metadata, to this
-    /// machine's time, and keeps the other entries. A queue that is paused stays as it is, with its first time; a new
-    /// reason replaces the old one. Calling it again is safe, also after an error.
+    /// machine's time, and keeps the other entries. A queue that is paused stays paused since its first time; a new
+    /// reason replaces the old reason. Calling `pause` again is safe, also after an error.
     ///
-    /// The listeners of this service stop receiving at once, those of other services that receive messages within 5 seconds
-    /// in memory and on SQLite, and within a minute on Azure. An idle listener reads no metadata: it stops at the first
-    /// messages that it finds, and hands them back. What is in flight is finished. Listeners go on when the queue is
-    /// [resumed](Self::resume). Consumers that are not listeners are not affected: [`accept`](Self::accept),
+    /// The listeners of this service stop receiving at once, those of other services that receive messages within 5
+    /// seconds in memory and on SQLite, and within a minute on Azure. An idle listener reads no metadata: it stops at
+    /// the first messages that it finds, and hands them back. Messages in flight are finished. Listeners go on when the
+    /// queue is [resumed](Self::resume). Consumers that are not listeners are not affected: [`accept`](Self::accept),
     /// `messages`, redrives.
     ///
-    /// No storage replaces metadata only if it is unchanged. Whoever else writes the queue's metadata at the same time may
-    /// therefore lose an entry, or overwrite the mark. So `pause` reads the mark again once it is written, and
-    /// writes it again if it is gone.
+    /// No storage replaces metadata only if it is unchanged. Whoever else writes the queue's metadata at the same time
+    /// may therefore lose an entry, or overwrite the mark. `pause` therefore reads the mark again once it is written,
+    /// and writes a mark again that is gone.
     ///
     /// ```
     /// use std::time::Duration;
@@ -54,9 +54,9 @@ impl AnyQueue {
     /// ```
     ///
     /// # Errors
-    /// The backend's error; a missing queue is one. [`InvalidInput`](ErrorKind::InvalidInput) if the reason is too
-    /// long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have
-    /// overwritten the mark three times. If the outcome is unknown, the queue may be paused.
+    /// The backend's error, also for a missing queue. [`InvalidInput`](ErrorKind::InvalidInput) if the reason is too
+    /// long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have overwritten the mark three times. If
+    /// the outcome is unknown, the queue may be paused.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the queue may be paused.
@@ -75,14 +75,14 @@ impl AnyQueue {
         Ok(paused(&after).expect("it was marked, or is"))
     }
 
-    /// Ends a [pause](Self::pause): removes the mark from the queue's metadata, and keeps the other entries. Returns the
-    /// mark, or `None` if the queue was not paused. Listeners go on as fast as they stop.
+    /// Ends a [pause](Self::pause): removes the mark from the queue's metadata, and keeps the other entries. Returns
+    /// the mark, or `None` if the queue was not paused. Listeners go on as fast as they stop at a pause.
     ///
     /// A listener that was also paused by [its handle](crate::ListenerHandle::pause) stays paused.
     ///
     /// # Errors
-    /// The backend's error; a missing queue is one. [`Conflict`](ErrorKind::Conflict) if others have written the mark again
-    /// three times. If the outcome is unknown, the queue may be paused or not.
+    /// The backend's error, also for a missing queue. [`Conflict`](ErrorKind::Conflict) if others have written the mark
+    /// again three times. If the outcome is unknown, the queue may be paused or not.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the queue may be paused or not.
@@ -96,11 +96,11 @@ impl AnyQueue {
         Ok(paused(&before))
     }
 
-    /// Reads whether the queue is [paused](Self::pause), since when and why. [`paused`] tells it of metadata that was read
-    /// otherwise, such as the [properties](Self::properties).
+    /// Reads whether the queue is [paused](Self::pause), since when and why. The function [`paused`] reads the mark of
+    /// metadata that was read otherwise, such as the [properties](Self::properties).
     ///
     /// # Errors
-    /// The backend's error; a missing queue is one.
+    /// The backend's error, also for a missing queue.
     pub async fn paused(&self) -> Result<Option<Paused>> {
         Ok(paused(&self.metadata().await?))
     }

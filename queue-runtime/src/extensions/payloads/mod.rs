@@ -1,5 +1,5 @@
-//! Payloads that fit neither their messages nor the storage of the messages: where they are stored, and what collects
-//! those that nobody needs.
+//! Payloads that fit neither their messages nor the storage of the messages: where payloads are stored, and what
+//! collects payloads that nobody needs.
 
 mod backend;
 mod place;

@@ -26,14 +26,14 @@ const SETTLEMENT: Duration = Duration::from_secs(60);
 /// Under which a sweep learns the store's time.
 const CLOCK: &str = "clock/";
 
-/// A deletion of payloads that no message needs, from [`Payloads::sweep`].
-/// Configure it, then [`run`](Self::run) it or do a [`dry_run`](Self::dry_run).
+/// A deletion of payloads that no message needs, from [`Payloads::sweep`]. Configure the sweep, then [`run`](Self::run)
+/// it or do a [`dry_run`](Self::dry_run).
 ///
-/// A payload is deleted with its message. What is left was interrupted in between, by a process that was killed or a store
-/// that could not be reached. A sweep deletes
+/// A payload is deleted with its message. A payload is left behind by a deletion that was interrupted, by a process
+/// that was killed or a store that could not be reached. A sweep deletes
 ///
 /// - payloads whose message is done, or was never submitted: they have a mark;
-/// - payloads whose message has expired, eight days after that;
+/// - payloads of expired messages, eight days after the expiry;
 /// - with [`cleared`](Self::cleared), payloads of queues that are empty;
 /// - temporary files of payloads and marks, which a killed process leaves in a folder, after an hour;
 /// - marks that are older than their [retention](Self::mark_retention).
@@ -105,8 +105,8 @@ impl Sweep {
     /// without their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program.
     /// Name the queues among which messages are moved together: a queue and its poison queues.
     ///
-    /// The queues are read twice, in this order, with a minute in between. The sweep fails if a cleared queue has a
-    /// message, visible or not. A payload is deleted if it was there for an hour before the first read.
+    /// The queues are read twice, in the order given, a minute apart. The sweep fails if a cleared queue has a message,
+    /// visible or not. A payload is deleted if it was there for an hour before the first read.
     ///
     /// # Errors
     /// [`InvalidName`] for the first of `queues` that is not a valid queue name.
@@ -120,21 +120,21 @@ impl Sweep {
         Ok(self)
     }
 
-    /// Sets for how long marks are kept. The default is 30 days. A copy of a message that comes after that, as by a redrive
-    /// of a poison message that had been handled already, is poison, because its payload is missing.
+    /// Sets for how long marks are kept. The default is 30 days. A copy of a message that comes after the mark is gone,
+    /// as by a redrive of a poison message that had been handled already, is poison, because its payload is missing.
     pub fn mark_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Sets the minimum time between two objects, so that others can use the store too. By default there is none.
+    /// Sets the minimum time between two objects, so that others can use the store too. By default there is no pause.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
     }
 
-    /// Sets a callback that is called with each object that is deleted, or would be in a dry run. The callback must not
-    /// block.
+    /// Sets a callback that is called with each object that is deleted, or would be deleted in a dry run. The callback
+    /// must not block.
     pub fn each(mut self, observer: impl Fn(&SweepStep<'_>) + Send + Sync + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
@@ -144,10 +144,11 @@ impl Sweep {
     ///
     /// # Errors
     /// [`SweepError`] with what was deleted before the error. Repeat the sweep. On Azure, a
-    /// [container](crate::service::ServiceBuilder::payload_container) that does not exist is one: a sweep does not create it.
+    /// [container](crate::service::ServiceBuilder::payload_container) that does not exist is an error: a sweep does not
+    /// create containers.
     ///
     /// # Cancel safety
-    /// A sweep that is dropped has deleted a part.
+    /// A sweep that is dropped has deleted a part of the objects.
     pub async fn run(self) -> Result<SweepReport, SweepError> {
         self.pass(false).await
     }
@@ -407,13 +408,13 @@ pub struct SweepReport {
     pub examined: usize,
     /// Payloads that were deleted.
     pub payloads: usize,
-    /// Their size, in bytes.
+    /// The size of the payloads, in bytes.
     pub bytes: u64,
     /// Marks that were deleted.
     pub marks: usize,
     /// Temporary files of killed processes that were deleted.
     pub partial: usize,
-    /// Objects whose names are not those of payloads. They are left.
+    /// Objects whose names are not those of payloads. Objects of unknown names are left.
     pub unknown: usize,
 }
 

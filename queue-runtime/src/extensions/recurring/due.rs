@@ -258,13 +258,12 @@ mod due_tests {
 
 #[cfg(test)]
 mod lead_tests {
+    use queue_tests::{HOUR, MINUTE, SECOND};
+
     use super::super::recurrence::every;
     use super::LeadVerdict::{InTime, Replace, Wait, Warn};
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
-    const MINUTE: Duration = Duration::from_secs(60);
-    const HOUR: Duration = Duration::from_secs(3600);
     const NEAR: LeadVerdict = Warn { is_far: false };
     const FAR: LeadVerdict = Warn { is_far: true };
 

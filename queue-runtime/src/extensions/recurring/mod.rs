@@ -5,28 +5,30 @@
 //!
 //! # Guarantees
 //! In memory and on SQLite, the last tick of a schedule is recorded in the queues' storage, in one step with the
-//! message of the tick. So each tick is submitted at most once by all processes of the storage, also if they are killed, and
-//! [`Missed`] decides about those that no process submitted in time. A schedule that the storage does not know begins
-//! with the first tick after its start.
+//! message of the tick. Each tick is therefore submitted at most once by all processes of the storage, also if they are
+//! killed, and [`Missed`] decides about ticks that no process submitted in time. A schedule that the storage does not
+//! know begins with the first tick after its start.
 //!
-//! On other storages, such as Azure, the ticks are recorded in a store that
-//! [`Schedule::recorded_in`] sets. The promise is weaker there.
+//! On other storages, such as Azure, the ticks are recorded in a store that [`Schedule::recorded_in`] sets. The promise
+//! is weaker with a store.
 //!
 //! # Clocks
 //! Each process decides by its own wall clock when a tick is due, so a tick is submitted when the fastest clock has
-//! reached it. The others find it recorded. Ticks are recorded in order, and none before the last one is submitted any
-//! more: if a clock that is an hour ahead records a tick, the ticks of that hour are submitted by that clock alone, and
-//! the other processes wait for their clocks to reach it. A clock that is stepped is noticed within a minute.
+//! reached it. Processes with slower clocks find the tick recorded. Ticks are recorded in order, and no tick before the
+//! last recorded one is submitted any more: if a clock that is an hour ahead records a tick, the ticks of that hour are
+//! submitted by that clock alone, and the other processes wait for their clocks to reach it. A clock that is stepped is
+//! noticed within a minute.
 //!
 //! While the last tick is more than 30 seconds ahead of its clock, a process says so in the log: within a minute, and
-//! then every hour. If it is ahead by more than an hour and more than one period, as after a clock that was a year ahead
-//! for two seconds, the first process that has seen it unchanged for ten minutes, by a clock that ran steadily
-//! meanwhile, replaces it by the time at which it saw it first, so that [`Missed`] decides about the ticks since then.
-//! [`QueueService::reset_schedule`](crate::QueueService::reset_schedule) replaces it at once.
+//! then every hour. If the recorded tick is ahead by more than an hour and more than one period, as after a clock that
+//! was a year ahead for two seconds, the first process that has seen the record unchanged for ten minutes, by a clock
+//! that ran steadily, replaces the recorded tick by the time at which that process saw it first, so that [`Missed`]
+//! decides about the ticks since then. [`QueueService::reset_schedule`](crate::QueueService::reset_schedule) replaces a
+//! recorded tick at once.
 //!
-//! A process cannot know whose clock is wrong. If its own is behind by that much for more than ten minutes, it
-//! replaces a record that was right, unless the others tick meanwhile: ticks that were already submitted are submitted
-//! again, each with the id that it had. A handler that must not run twice for a tick needs
+//! A process cannot know whose clock is wrong. A process whose own clock is behind by that much for more than ten
+//! minutes replaces a record that was right, unless other processes tick in that time: ticks that were already
+//! submitted are submitted again, each with the id that it had. A handler that must not run twice for a tick needs
 //! [idempotency](crate::ListenerBuilder::idempotent) in any case.
 //!
 //! ```text

@@ -43,9 +43,9 @@ impl QueueService {
     /// Restarts a schedule: replaces the recorded last tick by the current time. Returns false if the storage knows no
     /// schedule of this name.
     ///
-    /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Later ticks are
-    /// submitted from then on, by all processes within a minute; earlier ones are not made up for. If the wall clock of
-    /// this process is behind, ticks since then are submitted again, with the same ids.
+    /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Ticks after the
+    /// reset are submitted by all processes within a minute; earlier ticks are not made up for. If the wall clock of
+    /// this process is behind, ticks since the reset's time are submitted again, with the same ids.
     ///
     /// A schedule with [a store](crate::recurring::Schedule::recorded_in) keeps its last tick in its process: restart that.
     ///
@@ -123,7 +123,7 @@ impl QueueService {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and on a service with a payload store, where no
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and with shards on several storages, where no
     /// ticks are recorded, and if the backend's result store has no listing;
     /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) for a mark that no page has returned; otherwise the
     /// backend's error.

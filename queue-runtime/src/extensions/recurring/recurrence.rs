@@ -44,7 +44,7 @@ impl Recurrence {
         Self { ticks: Err(error) }
     }
 
-    /// Returns the first tick after a moment, or `None` if there is none within the range of timestamps.
+    /// Returns the first tick after a moment, or `None` if no tick is within the range of timestamps.
     ///
     /// # Errors
     /// If the interval, the cron expression or its time zone is invalid.
@@ -135,7 +135,7 @@ pub enum InvalidRecurrence {
     Cron {
         /// The expression.
         expression: String,
-        /// What is wrong with it.
+        /// What is wrong with the expression or the name.
         problem: String,
     },
     /// The time zone is not in the IANA database that the program reads.
@@ -143,11 +143,11 @@ pub enum InvalidRecurrence {
     TimeZone {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong with the expression or the name.
         problem: String,
     },
     /// There is no tick after now, for example because a cron expression names a year in the past.
-    #[error("it has no tick in the future")]
+    #[error("the recurrence has no tick in the future")]
     Over,
 }
 

@@ -26,7 +26,7 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// The longest name of a schedule, in bytes.
 const MAX_NAME: usize = 128;
 
-/// A schedule of messages, from [`QueueService::schedule`](crate::QueueService::schedule). Configure it, then
+/// A schedule of messages, from [`QueueService::schedule`](crate::QueueService::schedule). Configure the schedule, then
 /// [`start`](Self::start) it.
 ///
 /// ```
@@ -84,7 +84,7 @@ impl<M: Message> Schedule<M> {
         }
     }
 
-    /// Sets the queue of the messages. The default is that of the type.
+    /// Sets the queue of the messages. The default is the type's queue.
     ///
     /// # Errors
     /// [`InvalidName`] if `queue` is not a valid queue name.
@@ -102,14 +102,14 @@ impl<M: Message> Schedule<M> {
         self
     }
 
-    /// Records the ticks in a result store, which all processes of the schedule must share. For storages such as
-    /// Azure.
+    /// Records the ticks in a result store, which all processes of the schedule must share. Storages such as Azure need
+    /// a store for ticks.
     ///
-    /// The promise is weaker. A tick may be submitted again, with the same id, if the process is killed between the put
-    /// and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are missed after
-    /// the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a clock must not
-    /// be behind by more. The last tick is known to its process alone; one that is far ahead of the clock is replaced there
-    /// as the [module](super) says.
+    /// The promise of a store is weaker. A tick may be submitted again, with the same id, if the process is killed
+    /// between the put and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are
+    /// missed after the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a
+    /// clock must not be behind by more. With a store, the last tick is known to its process alone; a tick that is far
+    /// ahead of the clock is replaced there as the [module](super) says.
     pub fn recorded_in<S: ResultStore + Clone>(mut self, store: &S) -> Self {
         self.store = Some(Arc::new(store.clone()));
         self
@@ -120,7 +120,7 @@ impl<M: Message> Schedule<M> {
     /// A schedule runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. A
     /// schedule never ends by itself: a failure of the storage or of the store, a message that cannot be encoded and a
     /// panic of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
-    /// late by then is up to [`Missed`].
+    /// late after the pause is up to [`Missed`].
     ///
     /// # Errors
     /// [`ScheduleError`] if the name, the recurrence or the limit of missed ticks is invalid, the storage cannot record
@@ -172,7 +172,7 @@ impl<M: Message> Schedule<M> {
 
 debug_fields!(Schedule<M> { name, recurrence, queue });
 
-/// A handle to a schedule. Clones are handles to the same one.
+/// A handle to a schedule. Clones are handles to the same schedule.
 ///
 /// Dropping the handle leaves the schedule running: until it is [stopped](Self::stop), its service is
 /// [shut down](crate::QueueService::shutdown), or the runtime ends.
@@ -392,24 +392,24 @@ pub struct ScheduleError {
     pub kind: ScheduleErrorKind,
 }
 
-/// Why a schedule was not started. In a [`ScheduleError`].
+/// Why a schedule was not started. The kind of a [`ScheduleError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleErrorKind {
     /// The name is empty, too long or contains control characters.
-    #[error("its name must have 1 to 128 bytes and no control characters")]
+    #[error("the name must have 1 to 128 bytes and no control characters")]
     Name,
     /// The recurrence is invalid.
     #[error(transparent)]
     Recurrence(InvalidRecurrence),
-    /// The limit of missed ticks is invalid: this one.
+    /// The limit of missed ticks is invalid: this limit.
     #[error("the limit of {0} missed ticks is not within 1 to {MAX_MISSED}")]
     Limit(usize),
     /// The storage cannot record ticks.
-    #[error("its storage cannot record a tick with its message; give a store by `recorded_in`")]
+    #[error("the storage cannot record a tick with its message; give a store by `recorded_in`")]
     Unsupported,
-    /// A schedule of this name runs on the service. The second one would never submit a tick, because the storage knows
-    /// schedules by their names.
+    /// A schedule of this name runs on the service. A second schedule of the name would never submit a tick, because
+    /// the storage knows schedules by their names.
     #[error(
         "a schedule of this name runs on this service; stop it first, or name this one differently"
     )]

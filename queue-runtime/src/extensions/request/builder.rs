@@ -20,7 +20,8 @@ use crate::kernel::clock::ready_by;
 use crate::kernel::send::{Submit, SubmitErrorKind, Unreplied};
 use crate::service::QueueService;
 
-/// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure it, then `.await` it.
+/// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure the request, then
+/// `.await` it.
 ///
 /// The message is submitted as by [`submit`](crate::QueueService::submit). A consumer answers it by
 /// [`Disposition::reply`](crate::Disposition::reply), in one step with the acknowledgement if the backend is atomic. If
@@ -70,8 +71,8 @@ use crate::service::QueueService;
 /// ```
 ///
 /// # Errors
-/// [`RequestError`]: also if the message is rejected, fails for good, or is completed without a reply, and if no reply comes
-/// in time. In the last case the message may be handled all the same.
+/// [`RequestError`]: also if the message is rejected, fails for good, or is completed without a reply, and if no reply
+/// comes in time. After a timeout the message may be handled all the same.
 ///
 /// # Cancel safety
 /// If the future is dropped before it completes, the message may or may not have been submitted, and may be handled; its
@@ -209,8 +210,8 @@ impl<M, R> Request<M, R> {
         self
     }
 
-    /// Resubmits the message if the outcome is unknown, as [`Submit::retry_unknown`] does. If it is then handled twice,
-    /// the first reply is used.
+    /// Resubmits the message if the outcome is unknown, as [`Submit::retry_unknown`] does. If the message is handled
+    /// twice, the first reply is used.
     pub fn retry_unknown(mut self) -> Self {
         self.submit = self.submit.retry_unknown();
         self
@@ -349,9 +350,9 @@ debug_fields!(Request<M, R> { submit, timeout });
 impl QueueService {
     /// Deletes this service's queue for replies, if there is one. Requests that wait get no reply.
     ///
-    /// Call it before a program ends. Otherwise the queue remains until another instance that makes requests, or
-    /// [`sweep_reply_queues`](Self::sweep_reply_queues), finds that its owner is gone. Further requests create another one.
-    /// A failure to delete it is logged.
+    /// Call `delete_reply_queue` before a program ends. A reply queue that is not deleted remains until another
+    /// instance that makes requests, or [`sweep_reply_queues`](Self::sweep_reply_queues), finds that its owner is gone.
+    /// Further requests create another reply queue. A failure to delete the reply queue is logged.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the queue is deleted in the background.
@@ -376,8 +377,8 @@ impl QueueService {
     /// ```
     ///
     /// # Errors
-    /// The backend's error: if the queues cannot be listed, or else the first one of a queue that cannot be read or deleted.
-    /// Such a queue is logged and left alone, and the others are swept all the same.
+    /// The backend's error: if the queues cannot be listed, or else the first error of a queue that cannot be read or
+    /// deleted. A queue that cannot be swept is logged and left alone, and the others are swept all the same.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, some of the queues may have been deleted.

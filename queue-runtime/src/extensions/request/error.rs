@@ -42,17 +42,17 @@ pub(super) const MAX_WAITING: usize = 10_000;
 pub struct RequestError<M> {
     /// The message id, to which a reply would have referred.
     pub id: MessageId,
-    /// The request id. `None` if the one that was given is invalid.
+    /// The request id. `None` if the request id that was given is invalid.
     pub request_id: Option<RequestId>,
     /// The queue that the message was for.
     pub queue: QueueName,
-    /// The message. `None` if it was, or may have been, submitted.
+    /// The message. `None` if the message was, or may have been, submitted.
     pub message: Option<M>,
     /// What is wrong.
     pub kind: RequestErrorKind,
 }
 
-/// Why there is no usable reply. In a [`RequestError`].
+/// Why there is no usable reply. The kind of a [`RequestError`].
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};
@@ -101,7 +101,7 @@ pub enum RequestErrorKind {
     NotAnEvent {
         /// The kind.
         kind: &'static str,
-        /// The form of its bodies.
+        /// The form of the type's bodies.
         wire: Wire,
     },
     /// 10,000 requests of the service wait for replies, which is the maximum. Nothing was submitted.
@@ -124,7 +124,7 @@ pub enum RequestErrorKind {
     #[error(transparent)]
     Submit(SubmitErrorKind),
     /// No reply came in time. The message may still be handled, or have been handled. If the storage did not answer the
-    /// submission in that time, the message may also not have been submitted.
+    /// submission before the timeout, the message may also not have been submitted.
     #[error("no reply within {:?}", rounded(waited))]
     NoReply {
         /// How long the request has waited, including the submission.
@@ -143,7 +143,7 @@ pub enum RequestErrorKind {
         after_colon(error)
     )]
     Failed {
-        /// Why: it is not [`Rejected`](PoisonReason::Rejected).
+        /// The reason, which is not [`Rejected`](PoisonReason::Rejected).
         reason: PoisonReason,
         /// The number of attempts.
         attempts: usize,
@@ -154,8 +154,8 @@ pub enum RequestErrorKind {
     /// The message was completed without a reply.
     #[error("the message was completed without a reply")]
     NotReplied,
-    /// The reply queue was deleted while the request waited: by another instance, because this one had not renewed its
-    /// lease, or by [`delete_reply_queue`](crate::QueueService::delete_reply_queue).
+    /// The reply queue was deleted while the request waited: by another instance, because this instance had not renewed
+    /// its lease, or by [`delete_reply_queue`](crate::QueueService::delete_reply_queue).
     #[error("the reply queue of this instance was deleted")]
     ReplyQueueDeleted,
     /// The reply is of another kind, or does not decode. The message was handled.

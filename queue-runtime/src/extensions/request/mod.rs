@@ -14,11 +14,11 @@
 //! | `queue` | which reply queue this instance has now, its creation, its heartbeats, its deletion; who waits for which reply |
 //! | `server` | the task of a reply queue: receives while a request waits, and ends some time after the last one; which reply queues belong to no living instance |
 //!
-//! A reply queue belongs to the instance that created it, and nobody else creates it again. Its owner writes a new
-//! number into its metadata several times in each lease: a heartbeat. Others delete it only after they have seen the
-//! same number at three checks, each at least half a lease after the one before, on their own monotonic clock: the
-//! machine of both may have been suspended in one of two intervals, and an owner that resumes writes a new number at
-//! once. Neither clocks nor rights on messages are needed.
+//! A reply queue belongs to the instance that created it, and nobody else creates it again. The owner of a reply queue
+//! writes a new number into its metadata several times in each lease: a heartbeat. Other instances delete a reply queue
+//! only after they have seen the same number at three checks, each at least half a lease after the one before, on their
+//! own monotonic clock: the machine of both may have been suspended in one of two intervals, and an owner that resumes
+//! writes a new number at once. The checks need neither clocks that agree nor rights on messages.
 //!
 //! | metadata | value |
 //! |---|---|
@@ -26,15 +26,15 @@
 //! | `replylease` | the lease in milliseconds, at most an hour |
 //!
 //! An instance checks when it creates its reply queue, and then about every ten leases: up to 32 queues, chosen at
-//! random. A queue that cannot be read or deleted is logged and skipped; one whose name or metadata is not that of a
-//! reply queue is never deleted.
+//! random. A queue that cannot be read or deleted is logged and skipped; a queue whose name or metadata is not that of
+//! a reply queue is never deleted.
 //!
 //! | event | effect |
 //! |---|---|
-//! | The owner was stopped for longer than its lease, and its queue was deleted. | Requests that wait end with `ReplyQueueDeleted`; the next one creates another queue. |
-//! | The owner asks, and has not changed the number for half a lease. | It does so first, and so learns whether the queue exists. |
+//! | The owner was stopped for longer than its lease, and its queue was deleted. | Requests that wait end with `ReplyQueueDeleted`; the next request creates another queue. |
+//! | The owner asks, and has not changed the number for half a lease. | A heartbeat comes first, and so the owner learns whether the queue exists. |
 //! | A message ends, with a reply or without, and the queue of its sender does not exist. | The reply is left out: only the owner creates a reply queue, so that none comes back after its owner is gone. |
-//! | The name in `replyto` is not that of a reply queue. | The same, with a warning: no sender can have a handler write to other queues. |
+//! | The name in `replyto` is not that of a reply queue. | The reply is left out, with a warning: no sender can have a handler write to other queues. |
 //!
 //! Whatever deletes a message tells its sender in the same step, unless the handler, or `on_poison`, replies. Retries and
 //! postponements tell nothing, nor does what becomes of the message after that on a poison queue. A reply that nobody

@@ -24,16 +24,18 @@ impl<M> Received<M> {
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
     /// the storage: together with the rows that the transaction writes, or not at all.
     ///
-    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an
-    /// engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and `complete_within` returns the `Result`
+    /// itself. For an engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
     ///
-    /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
-    /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler
-    /// returned. If not, the message is settled as the handler returned; if that is to complete it, the attempt has
-    /// failed. With a result store in the same file, the result is part of the transaction too.
+    /// After `complete_within`, a handler commits its transaction and returns. The listener then finds out whether the
+    /// transaction was committed, even if the commit returned an error. After a commit, the message is completed,
+    /// whatever the handler returned. Without a commit, the message is settled as the handler returned; a handler that
+    /// returns success without a commit has failed. With a result store in the same file, the result is part of the
+    /// transaction too.
     ///
     /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
-    /// message either: keep it short. [`blocking`](crate::blocking) runs a handler where it may wait for the disk.
+    /// message either: keep the transaction short. [`blocking`](crate::blocking) runs a handler on a thread that may
+    /// wait for the disk.
     ///
     /// ```
     /// use std::sync::{Mutex, PoisonError};
@@ -86,25 +88,25 @@ impl<M> Received<M> {
     /// ```
     ///
     /// Pass all follow-ups and the reply to this method. What a handler returns after the commit, by
-    /// [`Disposition::reply`](queue_core::Disposition::reply) or [`then`](queue_core::Disposition::then), is not submitted,
-    /// because a crash before that would lose it; its number is logged as an error.
+    /// [`Disposition::reply`](queue_core::Disposition::reply) or [`then`](queue_core::Disposition::then), is not
+    /// submitted, because a crash after the commit would lose it; the number of such follow-ups is logged as an error.
     ///
     /// # Errors
-    /// Nothing was written by this call, and the transaction can be rolled back or go on. But after a full disk, an I/O
-    /// error or a lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each
-    /// further statement would be committed by itself. This method refuses a transaction that has ended, and cannot tell it
-    /// from one that was begun since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
-    /// [`SettleErrorKind::LeaseLost`]
-    /// if another consumer has received the message, its queue was deleted, or the claim of its key was lost;
-    /// [`SettleErrorKind::Expired`] if the message has expired. [`SettleErrorKind::NotDone`] with
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or
-    /// the message was made by hand, with
-    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file, or to this one
-    /// with another log, its `PRAGMA synchronous` is below what the service promises, or a follow-up can never be stored, with
+    /// Nothing was written by this call, and the transaction can be rolled back or go on. After a full disk, an I/O
+    /// error or a lack of memory, however, SQLite may have rolled back all of the transaction:
+    /// `Connection::is_autocommit` is true then, and each further statement would be committed by itself.
+    /// `complete_within` refuses a transaction that has ended, and cannot tell it from a transaction that was begun
+    /// since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
+    /// [`SettleErrorKind::LeaseLost`] if another consumer has received the message, its queue was deleted, or the claim
+    /// of its key was lost; [`SettleErrorKind::Expired`] if the message has expired. [`SettleErrorKind::NotDone`] with
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or the
+    /// message was made by hand, with [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the
+    /// connection is to another file, or to the queues' file with another log, its `PRAGMA synchronous` is below what
+    /// the service promises, or a follow-up can never be stored, with
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), permanently, if the file has several hard links or the
     /// connection is to a mount of the file without its folder, and with
-    /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
-    /// not written yet and was not begun as `TransactionBehavior::Immediate`.
+    /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction
+    /// has not written yet and was not begun as `TransactionBehavior::Immediate`.
     pub fn complete_within<E, T>(
         &self,
         transaction: T,
@@ -147,8 +149,8 @@ impl<M> Received<M> {
 /// A delivery that was completed within a transaction of the application, before the outcome of the transaction is
 /// known. From [`Delivery::complete_within`].
 ///
-/// The lease is renewed as long as this exists. Dropping it settles nothing: if the transaction was not committed, the
-/// message becomes visible again when the lease ends.
+/// The lease is renewed as long as this exists. Dropping a `Completing` settles nothing: if the transaction was not
+/// committed, the message becomes visible again when the lease ends.
 ///
 /// ```
 /// # use queue_runtime::sqlite::rusqlite::TransactionBehavior;
@@ -246,9 +248,9 @@ impl<M> Delivery<M> {
 }
 
 impl<M> Completing<M> {
-    /// Finds out whether the transaction was committed, and so the message completed. Call it when the transaction has
-    /// ended, also if its commit returned an error: the file has the answer. The storage keeps the record for 24 hours
-    /// of store time.
+    /// Finds out whether the transaction was committed, and so the message completed. Call `confirm` when the
+    /// transaction has ended, also if its commit returned an error: the file has the answer. The storage keeps the
+    /// record for 24 hours of store time.
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::receive::SettleErrorKind::NotDone) if the

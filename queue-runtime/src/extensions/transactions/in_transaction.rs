@@ -80,8 +80,9 @@ where
     })
 }
 
-/// Begins a handler that works in a transaction: with an async function, whose value the transaction gets. Whatever takes long
-/// goes there, such as a request to another service, because a transaction holds up all others that write to the file.
+/// Begins a handler that works in a transaction: with an async function, whose value the transaction gets. Work that
+/// takes long, such as a request to another service, goes into `prepare`, because a transaction holds up all others
+/// that write to the file.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -119,7 +120,7 @@ pub fn prepare<P>(function: P) -> Prepare<P> {
     Prepare { function }
 }
 
-/// What comes before a transaction, from [`prepare`].
+/// The async work before a transaction, from [`prepare`].
 #[derive(Clone, Copy)]
 #[must_use = "it is a handler only with `in_transaction`"]
 pub struct Prepare<P> {
@@ -127,8 +128,8 @@ pub struct Prepare<P> {
 }
 
 impl<P> Prepare<P> {
-    /// Creates the handler, as the function [`in_transaction`] does. The last argument is what was prepared. If that has failed,
-    /// the attempt ends as the error says, without a transaction.
+    /// Creates the handler, as the function [`in_transaction`] does. The last argument is what was prepared. If the
+    /// async work has failed, the attempt ends as the error says, without a transaction.
     pub fn in_transaction<M, Fut, V, E, F, R>(self, function: F) -> InTransaction<M>
     where
         M: Send + Sync + 'static,
@@ -160,19 +161,20 @@ impl<P> Prepare<P> {
 /// committed with them or not at all, also if the process is killed. The transaction is committed if the function
 /// completes the message, and otherwise rolled back.
 ///
-/// A write transaction holds up everything else that writes to the file, renewals of leases included. So the
-/// function is not async; transactions of one service run one at a time, on a thread of the listener; and none begins
+/// A write transaction holds up everything else that writes to the file, renewals of leases included. The function is
+/// therefore not async; transactions of one service run one at a time, on a thread of the listener; and none begins
 /// when less than a quarter of the visibility timeout is left of the message's lease. A transaction that runs for more
 /// than a second is reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its handler timeout,
-/// which begins with the transaction, its statement is interrupted. Work that takes long goes before it: [`prepare`].
+/// which begins with the transaction, its statement is interrupted. Work that takes long goes before the transaction:
+/// [`prepare`].
 ///
 /// Each transaction has a connection of its own, so that no setting, temporary table or attached file of one reaches the next. A
 /// function that ends the transaction, or goes on after SQLite has ended it, completes nothing, also within a transaction or
 /// savepoint of its own; the attempt has failed.
 ///
-/// If the file cannot be written, because its disk is full or another process writes for too long, that is logged, and the message
-/// is postponed: the attempt does not count. The message is also postponed if the function returns such an error of
-/// SQLite or of a submission.
+/// If the file cannot be written, because its disk is full or another process writes for too long, the error is logged,
+/// and the message is postponed: the attempt does not count. The message is also postponed if the function returns an
+/// error of SQLite, or of a submission, because the disk is full or another process writes.
 ///
 /// With [`idempotent`](crate::ListenerBuilder::idempotent), the store must be that of the file:
 /// [`QueueService::results`](crate::QueueService::results).
@@ -202,9 +204,9 @@ impl<M: Send + Sync + 'static> InTransaction<M> {
         }
     }
 
-    /// Sets up each connection before its transaction begins, for an application that needs functions, attached files or settings
-    /// such as `PRAGMA foreign_keys`. The connection is one of [`sqlite::connect`](crate::sqlite::connect). The commit
-    /// hook of the connection cannot be set.
+    /// Sets up each connection before its transaction begins, for an application that needs functions, attached files
+    /// or settings such as `PRAGMA foreign_keys`. The connection is made as by
+    /// [`sqlite::connect`](crate::sqlite::connect). The commit hook of the connection cannot be set.
     ///
     /// ```
     /// # use queue_runtime::{Message, Received, in_transaction};

@@ -58,16 +58,15 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// [`SubmitError`] returns the message. The transaction can go on without it. But after a full disk, an I/O error or a
-    /// lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each further
-    /// statement would be committed by itself.
+    /// [`SubmitError`] returns the message. The transaction can go on without the message. After a full disk, an I/O
+    /// error or a lack of memory, however, SQLite may have rolled back all of the transaction:
+    /// `Connection::is_autocommit` is true then, and each further statement would be committed by itself.
     /// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; [`ErrorKind::InvalidInput`] if the connection
-    /// is to another file, or to this one with another log, or its `PRAGMA synchronous` is below what the service promises;
-    /// [`ErrorKind::Storage`], permanently, if the file has several hard links, or the connection is to a mount of the file
-    /// without its folder;
-    /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone;
-    /// [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read: begin it with
-    /// `TransactionBehavior::Immediate`.
+    /// is to another file, or to the queues' file with another log, or its `PRAGMA synchronous` is below what the
+    /// service promises; [`ErrorKind::Storage`], permanently, if the file has several hard links, or the connection is
+    /// to a mount of the file without its folder; [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose
+    /// owner is gone; [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read:
+    /// begin it with `TransactionBehavior::Immediate`.
     pub fn within<E, T>(self, transaction: T) -> T::Output<Result<Submitted, SubmitError<M>>>
     where
         E: Transactions,
@@ -93,8 +92,8 @@ impl<M> Submit<M> {
     /// Encodes the message for the statement `INSERT INTO queue_outbox (message) VALUES (?1)`, by which other drivers than
     /// `rusqlite` put it into the SQLite file of the queues, in a transaction with the application's own rows.
     ///
-    /// The message is to be put soon: delay and time to live count from now. Consumers find it with their next poll, or
-    /// at once after [`AnyQueue::announce`](crate::AnyQueue::announce).
+    /// The message is to be put soon: delay and time to live count from now. Consumers find the message with their next
+    /// poll, or at once after [`AnyQueue::announce`](crate::AnyQueue::announce).
     ///
     /// ```
     /// use queue_runtime::{Message, QueueService};

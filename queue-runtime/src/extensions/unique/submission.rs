@@ -22,12 +22,13 @@ use crate::kernel::send::{
 const MAX_SCOPE: usize = 256;
 
 impl<M> Submit<M> {
-    /// Submits the message only if none with the same key was submitted to the queue within the last `duration`.
+    /// Submits the message only if no message with the same key was submitted to the queue within the last `duration`.
     ///
     /// The key consists of the message's kind and its key fields; the request id is no part of it, whatever the type's
-    /// [`KeyScope`](crate::message::KeyScope). The duration counts from the first submission, in the storage's time, also if
-    /// that message has a delay, has been completed, or has expired since, or its queue was cleared or deleted. The second submission puts nothing, and
-    /// returns the [receipt](Submitted) of the first, with [`duplicate`](Submitted::duplicate) set.
+    /// [`KeyScope`](crate::message::KeyScope). The duration counts from the first submission, in the storage's time,
+    /// also if the first message has a delay, has been completed, or has expired since, or its queue was cleared or
+    /// deleted. The second submission puts nothing, and returns the [receipt](Submitted) of the first, with
+    /// [`duplicate`](Submitted::duplicate) set.
     ///
     /// | the key is unique | |
     /// |---|---|
@@ -44,7 +45,7 @@ impl<M> Submit<M> {
     ///
     /// Unique submissions also work for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
     /// [`Disposition`](crate::Disposition), [`submit_all`](crate::QueueService::submit_all) and
-    /// [`within`](Self::within) submit unconditionally; the latter refuses a unique submission.
+    /// [`within`](Self::within) submit unconditionally; `within` refuses a unique submission.
     ///
     /// ```
     /// use std::time::Duration;
@@ -86,13 +87,14 @@ impl<M> Submit<M> {
     /// [`unique_for`](Self::unique_for).
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
-    /// [application](crate::Received::complete_within). A message that is put back, such as for a retry, keeps it, and a
-    /// [redrive](crate::service::redrive::Redrive) of a poison message that held it to the end takes it again, unless another message has it
-    /// by then: the poison message stays where it is, as [refused](crate::service::redrive::RedriveOutcome::Refused).
+    /// [application](crate::Received::complete_within). A message that is put back, such as for a retry, keeps its key,
+    /// and a [redrive](crate::service::redrive::Redrive) of a poison message that held its key to the end takes the key
+    /// again, unless another message holds the key by then: the poison message stays where it is, as
+    /// [refused](crate::service::redrive::RedriveOutcome::Refused).
     ///
     /// A submission of [unknown](SubmitError::outcome) outcome is not tried again by itself, because its message may
-    /// have been handled, and its key released, meanwhile: another try would put it a second time. A repetition is up
-    /// to the caller, or to [`retry_unknown`](Self::retry_unknown).
+    /// have been handled, and its key released, since: another try would put the message a second time. A repetition is
+    /// up to the caller, or to [`retry_unknown`](Self::retry_unknown).
     ///
     /// The key does not outlive its message: it is free as soon as the message is removed or has expired, or its queue was
     /// cleared or deleted. The key also ends with the duration of [`unique_for`](Self::unique_for), which is 7 days
@@ -123,8 +125,8 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`unique_for`](Self::unique_for). Also [`ErrorKind::InvalidInput`] for a bare message, which cannot carry
-    /// its key, and together with [`unique_in`](Self::unique_in).
+    /// The errors of [`unique_for`](Self::unique_for). [`ErrorKind::InvalidInput`] also for a bare message, which
+    /// cannot carry its key, and together with [`unique_in`](Self::unique_in).
     pub fn unique_until_settled(mut self) -> Self
     where
         M: KeyedMessage,
@@ -170,9 +172,9 @@ impl<M> Submit<M> {
     /// Releases the key of this message instead of submitting it, so that the next unique submission stores its
     /// message. Returns whether the key was held.
     ///
-    /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key stays
-    /// on its queue, and is handled. If its submission has got no answer yet and is being tried again, that puts it a
-    /// second time, with the same id.
+    /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key
+    /// stays on its queue, and is handled. A submission of that message that has got no answer yet and is being tried
+    /// again puts the message a second time, with the same id.
     ///
     /// ```
     /// use std::time::Duration;
@@ -223,13 +225,14 @@ impl<M> Submit<M> {
         held.map_err(|error| outgoing.failed(message, error))
     }
 
-    /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a result store, which
-    /// all processes that submit it must share. For storages such as Azure.
+    /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a result store, which all
+    /// processes that submit it must share. Storages such as Azure need a result store for unique submissions.
     ///
-    /// The promise is weaker: the message is put first and recorded then. The message may be put again, with another id
-    /// unless [`id`](Self::id) sets it, if the process is killed in between, if the outcome of the put is unknown, or
-    /// if the store fails just then, which is logged. The key is held for the duration, whatever becomes of the
-    /// message. While another process submits the same key, this waits for up to a minute.
+    /// The promise of a store is weaker: the message is put first and recorded afterwards. The message may be put
+    /// again, with another id unless [`id`](Self::id) sets it, if the process is killed between put and record, if the
+    /// outcome of the put is unknown, or if the store fails just then, which is logged. The key is held for the
+    /// duration, whatever becomes of the message. While another process submits the same key, the submission waits for
+    /// up to a minute.
     ///
     /// ```
     /// use std::time::Duration;
@@ -255,10 +258,10 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`unique_for`](Self::unique_for), except for [`ErrorKind::Unsupported`]; also that of the store if it
-    /// is not available, in which case nothing was put, and [`ErrorKind::Timeout`] if another process took too long, or if
-    /// this one did and lost the key. Only the error's [`outcome`](Error::outcome) tells whether a message may have been
-    /// put.
+    /// The errors of [`unique_for`](Self::unique_for), except for [`ErrorKind::Unsupported`]; the error of a store that
+    /// is not available, in which case nothing was put; [`ErrorKind::Timeout`] if another process took too long, or if
+    /// this process did and lost the key. Only the error's [`outcome`](Error::outcome) tells whether a message may have
+    /// been put.
     pub fn unique_in<S>(mut self, store: &S, duration: Duration) -> Self
     where
         M: KeyedMessage,

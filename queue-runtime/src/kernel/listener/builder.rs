@@ -131,19 +131,19 @@ impl<M> ListenerBuilder<M> {
     /// Has the listener tell whether a promise of latency is kept, such as `objective(Objective::p99(Duration::from_secs(30)))`:
     /// 99 of 100 messages are completed within 30 seconds.
     ///
-    /// The time of a message is from its insertion to its completion, by the storage's clock, and to within the time of a
-    /// receive; a delay or retries are part of it. The objective is judged every 10 seconds, over the messages that this
-    /// listener has completed in the last five minutes, those moved to the poison queue, and those in flight that are late
-    /// already. The objective is broken if at least 100 messages ended and too many of them were late, as all poison
-    /// messages are. To recognise a standstill at once, it is also broken if a late message is in flight or was put
-    /// back, and no message was completed in time for as long as the objective allows. The objective is kept again when
-    /// at most half of the allowed messages are late or, with fewer than 100 messages, no message of the last minute.
-    /// Both changes are events: [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
-    /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept).
+    /// The time of a message is from its insertion to its completion, by the storage's clock, and to within the time of
+    /// a receive; a delay or retries are part of it. The objective is judged every 10 seconds, over the messages that
+    /// this listener has completed in the last five minutes, those moved to the poison queue, and those in flight that
+    /// are late already. The objective is broken if at least 100 messages ended and too many of them were late, as all
+    /// poison messages are. To recognise a standstill at once, it is also broken if a late message is in flight or was
+    /// put back, and no message was completed in time for as long as the objective allows. The objective is kept again
+    /// when at most half of the allowed messages are late or, with fewer than 100 messages, no message of the last
+    /// minute. A broken and a kept objective are events: [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken)
+    /// and [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept).
     /// [`ListenerInfo::objective`](super::ListenerInfo::objective) has the figures.
     ///
-    /// Messages that are on the queue are not known. An agent, of the package `queue-agent`, has the number of instances follow
-    /// them.
+    /// Messages that wait on the queue are not known to the objective. An agent, of the package `queue-agent`, has the
+    /// number of instances follow them.
     ///
     /// ```
     /// use std::time::Duration;
@@ -176,8 +176,8 @@ impl<M> ListenerBuilder<M> {
     ///
     /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. The
     /// number includes invisible messages: leased by other consumers, delayed, or waiting for a retry. The listener
-    /// waits for all such messages, however long. A queue that does not exist is created, and empty; a
-    /// [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
+    /// waits for delayed, retried and leased messages, however long. A queue that does not exist is created, and empty;
+    /// a [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
     /// [`QueueMissing`](super::DrainEnd::QueueMissing).
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
@@ -201,9 +201,10 @@ impl<M> ListenerBuilder<M> {
     /// | is in flight elsewhere | is put back, without counting the attempt, until the other's lease ends |
     /// | cannot be looked up: the store is down or slow | waits, and is not handled; the listener reports it, backs off and receives no more than fits in flight |
     ///
-    /// A message that cannot be put back without counting the attempt, such as a bare body, waits in place, as does one
-    /// that would expire. The claim has the length of the visibility timeout, and is renewed as the message's lease is.
-    /// If another may have taken it over, the handler is cancelled and the message handed back.
+    /// A message that cannot be put back without counting the attempt, such as a bare body, waits in place, and so does
+    /// a message that would expire. The claim has the length of the visibility timeout, and is renewed as the message's
+    /// lease is. If another consumer may have taken the claim over, the handler is cancelled and the message handed
+    /// back.
     ///
     /// If the process is killed after the effect of the handler and before its record, the handler runs once more.
     /// What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded. Follow-ups whose record
@@ -245,8 +246,8 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Sets how long the results of an [idempotent](Self::idempotent) listener are kept. After that, a duplicate of a
-    /// message is handled again. The default is 7 days. Has no effect before `idempotent` is called.
+    /// Sets how long the results of an [idempotent](Self::idempotent) listener are kept. After the retention, a
+    /// duplicate of a message is handled again. The default is 7 days. Has no effect before `idempotent` is called.
     pub fn result_retention(mut self, retention: Duration) -> Self {
         self.options.set_result_retention(retention);
         self
@@ -312,24 +313,24 @@ impl<M> fmt::Debug for ListenerBuilder<M> {
 
 /// How much is received and handled at a time.
 impl<M> ListenerBuilder<M> {
-    /// Sets the number of dequeue tasks, which receive concurrently, up to 1,024: a fixed one, such as
-    /// `tasks(4)`, or a range, such as `tasks(1..=16)` or `tasks(0..=16)`. The default is a range from 1 to the number
-    /// of processors, but at least 2 and at most 16.
+    /// Sets the number of dequeue tasks, which receive concurrently, up to 1,024: a fixed number, such as `tasks(4)`,
+    /// or a range, such as `tasks(1..=16)` or `tasks(0..=16)`. The default is a range from 1 to the number of
+    /// processors, but at least 2 and at most 16.
     ///
-    /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
-    /// find the queue empty end. The number of concurrent handlers does not depend on the number of tasks: one task
-    /// alone receives until [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage
-    /// transaction when a receive after idleness fills all the room that it had, and one in 1 to 5 seconds under such
-    /// load.
+    /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and tasks that find
+    /// the queue empty end. The number of concurrent handlers does not depend on the number of tasks: one task alone
+    /// receives until [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage
+    /// transaction when a receive after idleness fills all the room that it had, and another in 1 to 5 seconds under
+    /// such load.
     ///
     /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
     /// [notifier](crate::notify) announces all that are put. The listener receives as soon as a message is announced,
     /// and asks for the number of messages about every 5 minutes, in case a notification was lost. A lost announcement,
     /// or the end of the lease of a crashed consumer, is noticed up to 6 minutes later than by polling.
     ///
-    /// Without such a notifier, or while it has failed, one task polls. The memory backend's and
-    /// [`NatsNotifier`](crate::notify) qualify. SQLite's does not, because its datagrams do not reach processes in
-    /// other network namespaces, such as containers.
+    /// Without a notifier that announces all messages, or while it has failed, one task polls. The memory backend's and
+    /// [`NatsNotifier`](crate::notify) qualify. SQLite's notifier does not announce all, because its datagrams do not
+    /// reach processes in other network namespaces, such as containers.
     pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
         self.options.config.tasks = Some(tasks.into());
         self
@@ -348,9 +349,9 @@ impl<M> ListenerBuilder<M> {
     /// A message that waits for room for a visibility timeout is made visible to other consumers, and the attempt does
     /// not count.
     ///
-    /// The size of a message is known only once it is received, so a receive needs room for the largest message
-    /// that the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a
-    /// poison queue, may be larger; it counts as one of the largest.
+    /// The size of a message is known only once it is received, so a receive needs room for the largest message that
+    /// the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a poison
+    /// queue, may be larger, and counts as one of the largest body.
     pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
         self.options.config.max_bytes_in_flight = Some(bytes);
         self
@@ -366,20 +367,20 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Has messages of one key handled one at a time, such as those of one account: in the order in which they were received,
-    /// until one of them is retried or put back. Messages of other keys go on meanwhile.
+    /// Has messages of one key handled one at a time, such as those of one account: in the order in which they were
+    /// received, until one of them is retried or put back. Messages of other keys do not wait.
     ///
-    /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight. Further ones of
-    /// the key, and those that have waited for the handler timeout, are put back for up to 30 s without counting the attempt;
-    /// bare bodies wait in place. So the order holds as long as no more messages of a key than that are received at a time. A
-    /// message whose payload is stored elsewhere, or compressed, gets its turn when its payload has been read, and one on its
-    /// last chance when that is recorded. The function is
-    /// called when a message is received, by one [task](Self::tasks) at a time, and must be quick. If it panics, that is a failed
-    /// attempt.
+    /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight.
+    /// Further messages of the key, and messages that have waited for the handler timeout, are put back for up to 30 s
+    /// without counting the attempt; bare bodies wait in place. The order therefore holds as long as no more messages
+    /// of a key than fill half of the room are received at a time. A message whose payload is stored elsewhere, or
+    /// compressed, gets its turn when its payload has been read, and a message on its last chance when the last chance
+    /// is recorded. The function is called when a message is received, by one [task](Self::tasks) at a time, and must
+    /// be quick. A panic of the function is a failed attempt.
     ///
     /// The order holds within one listener. A message whose lease was lost while its handler goes on may be handled by
-    /// another one meanwhile. To have it for several processes, run one listener, or let the database decide: a
-    /// transaction that checks the row's version.
+    /// another handler at the same time. To keep the order in several processes, run one listener, or let the database
+    /// decide: a transaction that checks the row's version.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};
@@ -420,7 +421,7 @@ impl<M> ListenerBuilder<M> {
 
     /// Sets the maximum number of messages of one receive. The default, and the limit, is what the backend allows.
     ///
-    /// Smaller batches spread the messages over more consumers; larger ones cost fewer transactions.
+    /// Smaller batches spread the messages over more consumers; larger batches cost fewer transactions.
     pub fn batch(mut self, messages: usize) -> Self {
         self.options.config.batch = Some(messages);
         self
@@ -437,8 +438,8 @@ impl<M> ListenerBuilder<M> {
     /// when it opened continue, and their failures do not count as attempts. The attempts of probes count, except that
     /// a probe never moves its message to the poison queue.
     ///
-    /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
-    /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
+    /// If all messages fail for another reason, the circuit breaker remains open, which the listener reports as events
+    /// and logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
     pub fn circuit_breaker(mut self, failed: f64, attempts: usize) -> Self {
         let config = &mut self.options.config;
         let interval = config.circuit_breaker.map(|breaker| breaker.probe_interval);
@@ -452,9 +453,9 @@ impl<M> ListenerBuilder<M> {
 
     /// Keeps the number of messages in flight while the storage throttles the receives of the listener.
     ///
-    /// By default, throttling halves the number, at most once a second. The number rises again while receives succeed, from zero to
-    /// all in 16 seconds. [`Throttled`](crate::ListenerEventKind::Throttled) and
-    /// [`ThrottledPersistently`](crate::ListenerEventKind::ThrottledPersistently) report it.
+    /// By default, throttling halves the number of messages in flight, at most once a second. The number rises again
+    /// while receives succeed, from zero to all in 16 seconds. [`Throttled`](crate::ListenerEventKind::Throttled) and
+    /// [`ThrottledPersistently`](crate::ListenerEventKind::ThrottledPersistently) report throttling.
     pub fn fixed_concurrency(mut self) -> Self {
         self.options.config.adaptive_concurrency = Some(false);
         self

@@ -22,7 +22,7 @@ use crate::kernel::settings::Paused;
 ///
 /// | observer pattern | here |
 /// |---|---|
-/// | `OnNext` | An [outcome](Self::is_outcome): there is one for each message that was received. |
+/// | `OnNext` | The [outcome](Self::is_outcome) of a message: one event for each message that was received. |
 /// | `OnError` | [`Retried`](ListenerEventKind::Retried), [`Poisoned`](ListenerEventKind::Poisoned), [`NotSettled`](ListenerEventKind::NotSettled) and [`HandlerPanicked`](ListenerEventKind::HandlerPanicked) for one message; [`ReceiveFailed`](ListenerEventKind::ReceiveFailed), [`CircuitOpened`](ListenerEventKind::CircuitOpened) and others for the listener, which goes on. |
 /// | `OnCompleted` | [`Stopped`](ListenerEventKind::Stopped), the last event. |
 ///
@@ -156,15 +156,15 @@ pub enum ListenerEventKind {
         /// The delay before the message becomes visible again.
         after: Duration,
     },
-    /// A message was not settled, or may not have been. Unless it was settled or has expired, it will be
-    /// delivered again.
+    /// A message was not settled, or may not have been. A message that was not settled is delivered again, unless it
+    /// has expired.
     NotSettled {
         /// The message.
         id: MessageId,
         /// The error.
         error: SettleErrorKind,
     },
-    /// A handler panicked. A separate event tells how its message was settled.
+    /// A handler panicked. A separate event tells how the handler's message was settled.
     HandlerPanicked {
         /// The message.
         id: MessageId,
@@ -177,8 +177,8 @@ pub enum ListenerEventKind {
         /// The message.
         id: MessageId,
     },
-    /// A [transaction](crate::in_transaction) has run for a second, and goes on. Nothing else can be written to the file
-    /// meanwhile, renewals of leases included.
+    /// A [transaction](crate::in_transaction) has run for a second, and goes on. During a transaction nothing else can
+    /// be written to the file, renewals of leases included.
     TransactionSlow {
         /// The message.
         id: MessageId,
@@ -197,10 +197,10 @@ pub enum ListenerEventKind {
     /// A receive found messages after a receive that found none, or a missing queue. Published
     /// before the events of the messages.
     WorkDetected,
-    /// The queue does not exist. The listener keeps polling for it.
+    /// The queue does not exist. The listener keeps polling for the queue.
     QueueMissing,
-    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until it is resumed, and
-    /// finishes what is in flight. Published once, until then.
+    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until it is resumed,
+    /// and finishes what is in flight. Published once for each pause.
     QueuePaused(Paused),
     /// The queue is not paused any more. The listener receives messages again, unless its handle has paused it.
     QueueResumed,
@@ -211,8 +211,8 @@ pub enum ListenerEventKind {
         /// The delay before the next receive.
         after: Duration,
     },
-    /// The [result store](super::ListenerBuilder::idempotent) failed. Messages wait, and are not handled before it
-    /// works again.
+    /// The [result store](super::ListenerBuilder::idempotent) failed. Messages wait, and are not handled before the
+    /// result store works again.
     ResultStoreFailed {
         /// The error.
         error: Error,
@@ -227,15 +227,16 @@ pub enum ListenerEventKind {
         /// The delay before the next try.
         after: Duration,
     },
-    /// No thread could be started for a blocking handler. The listener receives no messages until one can.
+    /// No thread could be started for a blocking handler. The listener receives no messages until a thread can be
+    /// started.
     NoThread {
         /// The operating system's error.
         error: Arc<std::io::Error>,
         /// The delay before the retry.
         after: Duration,
     },
-    /// A `tower` layer around the handler, or a service as the handler, failed to become ready. Until it is, the
-    /// listener receives no messages or, if it is that of one type of a router, messages of the type wait.
+    /// A `tower` layer around the handler, or a service as the handler, failed to become ready. Until the layer is
+    /// ready, the listener receives no messages or, for a layer of one type of a router, messages of the type wait.
     NotReady {
         /// The error.
         error: Failure,
@@ -255,7 +256,7 @@ pub enum ListenerEventKind {
     CircuitOpened {
         /// The number of failed attempts.
         failed: usize,
-        /// The number of last attempts that they are of.
+        /// The number of last attempts that the failures are of.
         attempts: usize,
         /// The delay before the first probe.
         probe_after: Duration,
@@ -267,7 +268,7 @@ pub enum ListenerEventKind {
     },
     /// A probe of the circuit breaker succeeded: the listener receives messages again.
     CircuitClosed {
-        /// How long it was open.
+        /// How long the circuit breaker was open.
         open_for: Duration,
     },
     /// The [objective](super::ListenerBuilder::objective) is broken.
@@ -284,9 +285,9 @@ pub enum ListenerEventKind {
     /// than the storage serves: set a [`StorageLimit`](crate::policy::StorageLimit) below what it serves, distribute the messages
     /// over more queues or shards, or receive larger batches. Published once, until the throttling has ended.
     ThrottledPersistently {
-        /// How long it has throttled so far.
+        /// How long the storage has throttled so far.
         lasted: Duration,
-        /// The error of the last receive. It names the queue, and the shard if the queue has several.
+        /// The error of the last receive. The error names the queue, and the shard if the queue has several.
         error: Error,
     },
     /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked.
@@ -296,11 +297,11 @@ pub enum ListenerEventKind {
         /// The panic.
         panic: CaughtPanic,
     },
-    /// A dequeue task panicked, for example in a custom backend. It starts again.
+    /// A dequeue task panicked, for example in a custom backend. The dequeue task starts again.
     TaskPanicked {
         /// The panic.
         panic: CaughtPanic,
-        /// The delay before it starts again.
+        /// The delay before the dequeue task starts again.
         after: Duration,
     },
     /// The task of a message panicked outside its handler, for example in a custom backend. The message was

@@ -21,7 +21,7 @@ use crate::kernel::policy::TaskRange;
 use crate::kernel::settings::InvalidSetting;
 use crate::kernel::stop_on_drop::StopOnDrop;
 
-/// A handle to a listener. Clones are handles to the same one.
+/// A handle to a listener. Clones are handles to the same listener.
 ///
 /// As with a task of Tokio, dropping the handle leaves the listener running: until it is
 /// [shut down](Self::shutdown), alone or with [its service](crate::QueueService::shutdown), or the runtime ends.
@@ -93,10 +93,10 @@ impl ListenerHandle {
         self.listener.info()
     }
 
-    /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The
-    /// answer is also in [`info`](Self::info), until the next one. Each call costs a storage transaction. The
-    /// listener itself asks only where it must: to choose the number of its dequeue tasks, to drain, and to
-    /// stand by.
+    /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The answer
+    /// is also in [`info`](Self::info), until the next answer. Each call costs a storage transaction. The listener
+    /// itself asks for the depth only where it must: to choose the number of its dequeue tasks, to drain, and to stand
+    /// by.
     ///
     /// # Errors
     /// The backend's error.
@@ -210,8 +210,8 @@ impl ListenerHandle {
         DrainReport::new(phase.drain_end(), self.listener.info())
     }
 
-    /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining handlers and hands
-    /// their messages back without counting the attempt, which takes up to 10 seconds.
+    /// Stops receiving and waits for running handlers for up to `grace`. After the grace period, cancels the remaining
+    /// handlers and hands their messages back without counting the attempt, which takes up to 10 seconds.
     ///
     /// # Cancel safety
     /// Dropping the future stops the listener at once, as a call without a grace period does.

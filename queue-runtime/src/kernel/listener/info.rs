@@ -15,7 +15,7 @@ use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::settings::Paused;
 
-/// A snapshot of a listener's figures. Counts of past events are since its start.
+/// A snapshot of a listener's figures. Counts of past events are since the listener's start.
 ///
 /// ```
 /// # use queue_runtime::{Message, Received, testing};
@@ -84,19 +84,19 @@ pub struct ListenerInfo {
     /// Receives that found the queue empty.
     pub empty_receives: usize,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
-    /// first.
+    /// first one ended.
     pub last_success: Option<Timestamp>,
-    /// Why receives fail, and since when. `None` if the last one succeeded, and before the first has ended.
+    /// Why receives fail, and since when. `None` if the last receive succeeded, and before the first has ended.
     /// [`QueueService::health`](crate::QueueService::health) sums this up for all listeners.
     pub failure: Option<ReceiveFailure>,
-    /// The visibility timeout of the last receive. `None` before the first.
+    /// The visibility timeout of the last receive. `None` before the first one ended.
     #[serde(
         serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
     )]
     pub visibility_timeout: Option<Duration>,
-    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
-    /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself.
-    /// `None` before that.
+    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured: by
+    /// [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself. `None` before the first
+    /// measurement.
     pub depth: Option<usize>,
     /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
     /// that uses the queue through the same service.
@@ -109,7 +109,7 @@ pub struct ListenerInfo {
 pub struct ReceiveFailure {
     /// When the first of the failed receives in a row ended, by this machine's clock.
     pub since: Timestamp,
-    /// How long ago that was. Not affected by changes of the clock.
+    /// How long ago the first of the failed receives in a row ended. Changes of the clock do not affect this duration.
     #[serde(
         serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required::serialize"
     )]
@@ -128,7 +128,7 @@ pub struct ReceiveError {
     pub kind: ReceiveErrorKind,
 }
 
-/// Why a receive of a listener failed. In a [`ReceiveError`].
+/// Why a receive of a listener failed. The kind of a [`ReceiveError`].
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveErrorKind {
@@ -175,7 +175,7 @@ pub struct ObjectiveState {
     pub is_broken: bool,
     /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
     pub messages: usize,
-    /// The number of these messages that are late. A message that is moved to the poison queue counts as late.
+    /// The number of late messages among the counted ones. A message that is moved to the poison queue counts as late.
     pub late: usize,
     /// The time since the oldest message in flight was inserted.
     #[serde(
@@ -307,16 +307,16 @@ impl ListenerCounters {
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Health {
-    /// The listeners that have not stopped, in the order in which they were started. Empty once the service is
-    /// [shut down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not among
-    /// them either: a program whose service outlives a runtime checks that those it expects are there.
+    /// The listeners that have not stopped, in the order in which they were started. Empty once the service is [shut
+    /// down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not in the list
+    /// either: a program whose service outlives a runtime checks that the listeners it expects are there.
     pub listeners: Vec<ListenerHealth>,
-    /// Why each call of the storage fails until the process is started again, such as a SQLite file that was deleted or replaced.
-    /// Once known, it remains.
+    /// Why each call of the storage fails until the process is started again, such as a SQLite file that was deleted or
+    /// replaced. Once known, the error remains.
     #[serde(serialize_with = "as_text")]
     pub storage: Option<Error>,
-    /// Why the payloads that are not in their messages cannot be read: messages with such payloads wait. `None` if the last
-    /// one was read, and before the first.
+    /// Why the payloads that are not in their messages cannot be read: messages with such payloads wait. `None` if the
+    /// last payload was read, and before the first.
     #[serde(serialize_with = "as_text")]
     pub payloads: Option<Error>,
     /// The most overdue renewal of a lease, if it is late by more than a quarter of its visibility timeout: the message
@@ -345,10 +345,10 @@ pub struct ListenerHealth {
     /// the listener receives nothing.
     pub queue_paused: Option<Paused>,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
-    /// first. The last receive may be long ago although nothing fails: a listener does not receive while it is paused,
-    /// while as many messages are in flight as may be, or while it waits for a [notifier](crate::notify).
+    /// first one ended. The last receive may be long ago although nothing fails: a listener does not receive while it
+    /// is paused, while as many messages are in flight as may be, or while it waits for a [notifier](crate::notify).
     pub last_success: Option<Timestamp>,
-    /// Why receives fail, and since when. `None` if the last one succeeded, and before the first has ended.
+    /// Why receives fail, and since when. `None` if the last receive succeeded, and before the first has ended.
     pub failure: Option<ReceiveFailure>,
     /// The errors of the queue's [shards](crate::sharded) that have not answered since: their messages wait.
     #[serde(serialize_with = "as_texts")]
@@ -367,8 +367,8 @@ pub struct ListenerHealth {
     pub circuit: Option<CircuitState>,
     /// How the [objective](super::ListenerBuilder::objective) is kept, if there is one.
     pub objective: Option<ObjectiveState>,
-    /// Whether a [notifier](crate::notify) is armed: it promises now that each message that is put is announced. Otherwise
-    /// the listener polls, as always on SQLite and on Azure without NATS.
+    /// Whether a [notifier](crate::notify) is armed: it promises now that each message that is put is announced.
+    /// Without an armed notifier the listener polls, as always on SQLite and on Azure without NATS.
     pub is_armed: bool,
 }
 

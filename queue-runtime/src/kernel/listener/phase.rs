@@ -220,8 +220,8 @@ impl Phase {
 }
 
 /// The end of a listener that runs [until its queue is empty](crate::ListenerBuilder::until_empty), from
-/// [`ListenerHandle::drained`](crate::ListenerHandle::drained). As the result of `main` it becomes the exit status
-/// of the program.
+/// [`ListenerHandle::drained`](crate::ListenerHandle::drained). As the result of `main`, the report becomes the exit
+/// status of the program.
 ///
 /// ```
 /// use queue_runtime::listener::DrainReport;
@@ -285,7 +285,8 @@ pub enum DrainEnd {
     Empty,
     /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
     QueueMissing,
-    /// The queue is [paused](crate::AnyQueue::pause) for everybody. What was in flight is finished. The queue may be empty.
+    /// The queue is [paused](crate::AnyQueue::pause) for everybody. Messages that were in flight are finished. The
+    /// queue may be empty.
     QueuePaused,
     /// The listener was stopped before, or the application's runtime has shut down.
     Stopped,

@@ -25,8 +25,9 @@ use crate::kernel::receive::{
 /// An event of a kind that no handler takes may be for a newer program, as in a rolling deployment. A message of a kind
 /// without a handler is put back without counting an attempt until
 /// [`version_patience`](ListenerBuilder::version_patience) is over, and then moved to the poison queue as
-/// [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves it there at once:
-/// before programs submit a second type to a queue, let all its listeners become routers.
+/// [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves a message of another
+/// kind to the poison queue at once: before programs submit a second type to a queue, let all its listeners become
+/// routers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,7 +72,7 @@ pub type Router = ListenerBuilder<Several>;
 #[derive(Debug, Clone, Copy)]
 pub enum Several {}
 
-/// A handler of a [`Router`] with settings for its type of messages. What it does not set is as the router says.
+/// A handler of a [`Router`] with settings for its type of messages. What a route does not set is as the router says.
 ///
 /// ```
 /// use std::time::Duration;
@@ -136,19 +137,20 @@ impl<M: Message> Route<M> {
     }
 
     /// Limits how many messages of this type are handled at a time, so that a slow type leaves room for the others. The
-    /// default is no limit but that of the listener.
+    /// default is no limit but the limit of the listener.
     ///
-    /// Further messages of this type wait, leased, in half of the listener's room. Messages beyond that room, and those that
-    /// have waited for a visibility timeout, are put back for up to 30 s without counting the attempt. Messages that cannot
-    /// be put back so, such as bare bodies, wait in place, and take room in flight from the other types.
+    /// Further messages of this type wait, leased, in half of the listener's room. Messages beyond half of the room,
+    /// and messages that have waited for a visibility timeout, are put back for up to 30 s without counting the
+    /// attempt. Messages that cannot be put back without counting the attempt, such as bare bodies, wait in place, and
+    /// take room in flight from the other types.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.options.config.max_in_flight = Some(messages);
         self
     }
 
-    /// Limits how many handlers of this type start in a time. Messages wait for it as for
-    /// [`max_in_flight`](Self::max_in_flight). The rate of the [router](ListenerBuilder::rate) limits all types together,
-    /// before messages are received.
+    /// Limits how many handlers of this type start in a time. Messages wait for the rate as for
+    /// [`max_in_flight`](Self::max_in_flight). The rate of the [router](ListenerBuilder::rate) limits all types
+    /// together, before messages are received.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
         self
@@ -164,8 +166,8 @@ impl<M: Message> Route<M> {
         self
     }
 
-    /// Puts a layer around the handler, within those of the router, and around those of earlier calls. Messages wait until it
-    /// is ready. See [`tower`](crate::tower).
+    /// Puts a layer around the handler, within those of the router, and around those of earlier calls. Messages wait
+    /// until the layer is ready. See [`tower`](crate::tower).
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: tower_layer::Layer<crate::kernel::tower::Innermost>,

@@ -31,9 +31,9 @@ impl<M> ListenerBuilder<M> {
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
-    /// listener of this service handles messages of other kinds on the queue and has not stopped, the service was
-    /// shut down, or there is no current Tokio runtime with a timer. Of a [`Router`](super::Router) also if there is no
-    /// handler, or two take the same messages.
+    /// listener of this service handles messages of other kinds on the queue and has not stopped, the service was shut
+    /// down, or there is no current Tokio runtime with a timer. A [`Router`](super::Router) also fails if there is no
+    /// handler, or two handlers take the same messages.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         self.start_in(None)
     }
@@ -308,13 +308,13 @@ fn check(types: &[MessageType]) -> Result<(), StartErrorKind> {
 /// ```
 #[non_exhaustive]
 pub struct StartError {
-    /// The queue. `None` if what is wrong is with the [lanes](crate::listener::Lanes).
+    /// The queue. `None` if the problem is with the [lanes](crate::listener::Lanes).
     pub queue: Option<QueueName>,
     /// What is wrong.
     pub kind: StartErrorKind,
 }
 
-/// Why a listener was not started. In a [`StartError`].
+/// Why a listener was not started. The kind of a [`StartError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartErrorKind {
@@ -330,11 +330,11 @@ pub enum StartErrorKind {
     /// Two handlers of a [`Router`](super::Router) take the same messages.
     #[error("the handlers of `{first}` and `{second}` both take {messages}")]
     TwoHandlers {
-        /// The messages that both take.
+        /// The messages that both handlers take.
         messages: String,
         /// The kind of the handler that was added first.
         first: &'static str,
-        /// The kind of the other one.
+        /// The kind of the handler that was added second.
         second: &'static str,
     },
     /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. Layers fit async

@@ -17,9 +17,9 @@
 //! | case | effect |
 //! |---|---|
 //! | A notification is lost, or nobody sends one: the end of a lease, a program without a notifier. | The idle policy's next poll finds the message. |
-//! | It is false: duplicated, forged, or another consumer was first. | One receive. The consumer then heeds no wake-up for 5 ms, which doubles up to 1 s with each further one that is false. |
+//! | The wake-up is false: duplicated, forged, or another consumer was first. | One receive. The consumer then heeds no wake-up for 5 ms, which doubles up to 1 s with each further false wake-up. |
 //! | A message is not visible yet when it was expected, because the storage's clock is slower. | The idle policy counts empty receives anew, so that its pauses are short again. |
-//! | It arrives during a receive. | The next receive follows at once if this one is empty. |
+//! | The wake-up arrives during a receive. | The next receive follows at once if the running receive is empty. |
 //! | Several consumers in one process wait. | As many are woken, in turn, as can receive the messages at once. |
 //! | The listener is paused, or a receive failed. | Wake-ups are not heeded. |
 

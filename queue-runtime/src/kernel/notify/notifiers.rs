@@ -190,9 +190,10 @@ mod tests {
 
     #[test]
     fn neighbours_of_one_queue_and_time_are_announced_together() {
+        use queue_tests::SECOND;
+
         const ORDERS: QueueName = QueueName::from_static("orders");
         const BILLS: QueueName = QueueName::from_static("bills");
-        const SECOND: Duration = Duration::from_secs(1);
         let backend = MemoryBackend::named("shop", Arc::new(SystemClock::new()));
         let notifiers = Notifiers::new(&backend, Vec::new());
         let recorder = Arc::new(Recorder::default());

@@ -28,7 +28,7 @@ pub enum TransactionKind {
     SetMetadata,
     /// Puts a message.
     Put,
-    /// Receives messages. A receive that fails counts here, too.
+    /// Receives messages. A receive that fails is a `Receive`, too.
     Receive,
     /// Receives messages and finds none.
     EmptyReceive,
@@ -148,7 +148,7 @@ impl TransactionCounts {
         Self::new(|kind| self.of(kind).saturating_sub(earlier.of(kind)))
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of both counts.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self::new(|kind| self.of(kind).saturating_add(other.of(kind)))
@@ -189,7 +189,7 @@ impl fmt::Debug for TransactionCounts {
 
 /// The storage transactions of a service so far, by queue and kind. From [`QueueService::meter`](crate::QueueService::meter).
 ///
-/// The difference of two readings is what happened between them:
+/// The difference of two readings has the transactions between them:
 ///
 /// ```
 /// use queue_runtime::meter::TransactionKind;
@@ -277,7 +277,7 @@ impl MeterReading {
 
     /// Returns the transactions since an earlier reading of the same service.
     ///
-    /// Counting goes on while a service is read, so an operation that runs meanwhile is in one of two successive
+    /// Counting goes on while a service is read, so an operation that runs during a reading is in one of two successive
     /// readings, and never in both.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -4,9 +4,11 @@ use std::time::Duration;
 use queue_core::internal::as_u32;
 use serde::{Deserialize, Serialize};
 
-/// How often something may be done. See [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
+/// How often something may be done, such as the start of a handler. See
+/// [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
 ///
-/// In any period it is done at most as often as the rate says, as often again as the burst says, and once more.
+/// In any period, the limited action is done at most as often as the rate says, as often again as the burst says, and
+/// once more.
 ///
 /// ```
 /// use std::time::Duration;

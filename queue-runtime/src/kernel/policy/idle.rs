@@ -19,10 +19,10 @@ pub struct Idle {
     /// The number of consecutive receives of this task that found the queue empty, from 1.
     pub count: usize,
     /// The approximate number of messages on the queue, with those that are invisible, when it was last measured, which
-    /// may be long ago. `None` if it never was: a listener measures it only to scale, to drain or to stand by, or when
-    /// [asked](crate::ListenerHandle::depth).
+    /// may be long ago. `None` if the depth was never measured: a listener measures it only to scale, to drain or to
+    /// stand by, or when [asked](crate::ListenerHandle::depth).
     pub depth: Option<usize>,
-    /// The number of running dequeue tasks of the listener, with this one.
+    /// The number of running dequeue tasks of the listener, including the one that asks.
     pub active_tasks: usize,
     /// The number of messages that the listener has received and not settled yet.
     pub in_flight: usize,
@@ -46,8 +46,8 @@ impl Idle {
 
 /// A policy for what a dequeue task does after it has found the queue empty: how long it sleeps, and when it ends.
 ///
-/// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). The policy is not asked after a failed receive,
-/// for example from a throttling or unreachable service. A queue that does not exist counts as empty.
+/// Set the policy with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). The policy is not asked after a failed
+/// receive, for example from a throttling or unreachable service. A queue that does not exist counts as empty.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,24 +69,24 @@ impl Idle {
 /// assert_eq!(FastThenSlow.delay(Idle::new(1, 0.5)), Duration::from_millis(20));
 /// ```
 pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
-    /// Returns how long to sleep before the next receive. The listener sleeps for at least one millisecond. From half a
-    /// second, it sleeps up to a quarter of a second longer, so that idle listeners of a service wake together. If this
-    /// panics, it publishes [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and sleeps as by
-    /// default.
+    /// Returns how long to sleep before the next receive. The listener sleeps for at least one millisecond. For a delay
+    /// of half a second or more, the task sleeps up to a quarter of a second longer, so that idle listeners of a
+    /// service wake together. If `delay` panics, the task publishes
+    /// [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and sleeps as by default.
     fn delay(&self, idle: Idle) -> Duration;
 
     /// Returns whether the task ends now, instead of sleeping. Asked only while more than the minimum number of
-    /// [tasks](crate::ListenerBuilder::tasks) run, so the last ones stay. If the minimum is zero, the last task also
-    /// needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends after three
-    /// empty receives in a row. If this panics, it ends as by default.
+    /// [tasks](crate::ListenerBuilder::tasks) run, so the last tasks stay. If the minimum is zero, the last task also
+    /// needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends after three empty
+    /// receives in a row. If `ends` panics, the task ends as by default.
     fn ends(&self, idle: Idle) -> bool {
         idle.count >= EMPTY_BEFORE_END
     }
 
     /// Returns how long no task polls before the listener asks the storage for the number of messages, in case a
-    /// notification was lost. Asked only if the minimum number of [tasks](crate::ListenerBuilder::tasks) is zero and
-    /// a [notifier](crate::notify) announces what is put. `random` is a random number from 0 to 1 for jitter. The
-    /// default is 4 to 6 minutes, and the shortest time is one second. If this panics, the default applies.
+    /// notification was lost. Asked only if the minimum number of [tasks](crate::ListenerBuilder::tasks) is zero and a
+    /// [notifier](crate::notify) announces what is put. `random` is a random number from 0 to 1 for jitter. The default
+    /// is 4 to 6 minutes, and the shortest time is one second. If `safety_poll` panics, the default applies.
     fn safety_poll(&self, random: f64) -> Duration {
         spread(SAFETY_POLL, random)
     }
@@ -100,7 +100,7 @@ const EMPTY_BEFORE_END: usize = 3;
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///
 /// The delay begins with a minimum, to which each empty receive adds a step that doubles each time, up to a cap. The
-/// delay is then multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
+/// resulting delay is multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
 ///
 /// ```
 /// use std::time::Duration;

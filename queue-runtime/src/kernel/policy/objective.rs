@@ -26,7 +26,7 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// This share of messages, above 0 and at most 1, is completed within this time.
+    /// Creates the promise that this share of messages, above 0 and at most 1, is completed within this time.
     #[must_use]
     pub const fn new(share: f64, within: Duration) -> Self {
         Self { share, within }

@@ -17,8 +17,9 @@ use super::backoff::{doubled, scaled};
 /// assert_eq!(policy.delay(3, 0.5), Duration::from_secs(2)); // half of 1 s · 2²
 /// ```
 ///
-/// In a [`ConsumerConfig`](crate::settings::ConsumerConfig), it has the form `{ base = "1s", cap = "10m" }`. With
-/// `jitter = false`, each delay is as long as it may be; if `base` and `cap` are equal too, it is fixed.
+/// In a [`ConsumerConfig`](crate::settings::ConsumerConfig), a retry policy has the form
+/// `{ base = "1s", cap = "10m" }`. With `jitter = false`, each delay is as long as it may be; if `base` and `cap` are
+/// equal too, it is fixed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {

@@ -16,9 +16,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRange {
-    /// The number of tasks that run while the queue is empty. If it is zero, one runs unless a
-    /// [notifier](crate::notify) announces all messages; see
-    /// [`ListenerBuilder::tasks`](crate::ListenerBuilder::tasks).
+    /// The number of tasks that run while the queue is empty. If the minimum is zero, one task runs unless a
+    /// [notifier](crate::notify) announces all messages; see [`ListenerBuilder::tasks`](crate::ListenerBuilder::tasks).
     pub min: usize,
     /// The maximum number of tasks.
     pub max: usize,
@@ -116,14 +115,14 @@ pub struct Load {
     /// The approximate number of messages on the queue, with those that are invisible: leased here or by other
     /// consumers, or delayed.
     pub depth: usize,
-    /// The longest time that a message waited on the queue before its first receive, of those received since
-    /// the policy was last asked. In the storage's time, from when the message was put: it includes the delay
-    /// of a delayed message. `None` if none was received for the first time.
+    /// The longest time that a message waited on the queue before its first receive, of the messages received since the
+    /// policy was last asked. In the storage's time, from when the message was put: it includes the delay of a delayed
+    /// message. `None` if no message was received for the first time.
     pub longest_wait: Option<Duration>,
     /// Whether the storage has throttled a receive since the policy was last asked.
     pub throttled: bool,
-    /// The share of all processors that this process has used since the policy was last asked, from 0 to 1.
-    /// `None` where it cannot be measured, and over times below 100 ms.
+    /// The share of all processors that this process has used since the policy was last asked, from 0 to 1. `None`
+    /// where the load cannot be measured, and over times below 100 ms.
     pub processor_load: Option<f64>,
 }
 
@@ -159,7 +158,7 @@ impl Load {
 /// depth. The policy is not asked while the depth cannot be read. Tasks that find the queue empty end by themselves,
 /// see [`IdlePolicy::ends`](super::IdlePolicy::ends).
 ///
-/// Set it with [`ListenerBuilder::scale`](crate::ListenerBuilder::scale). The default is
+/// Set the policy with [`ListenerBuilder::scale`](crate::ListenerBuilder::scale). The default is
 /// [`DepthRules::default`].
 ///
 /// ```
@@ -183,15 +182,15 @@ impl Load {
 /// assert_eq!(Doubling.tasks(&load), 4);
 /// ```
 pub trait ScalePolicy: fmt::Debug + Send + Sync + 'static {
-    /// Returns the number of tasks that should run. The listener clamps it to the configured range. If this
-    /// panics, the listener publishes [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and keeps the
-    /// number of tasks.
+    /// Returns the number of tasks that should run. The listener clamps the number of tasks to the configured range. If
+    /// the policy panics, the listener publishes [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and keeps
+    /// the number of tasks.
     fn tasks(&self, load: &Load) -> usize;
 }
 
 /// A number of tasks for each depth of the queue: the default [`ScalePolicy`].
 ///
-/// By default 10 tasks below a depth of 100, 50 below 1,000, and 100 above. There are never more tasks than
+/// The default rules are 10 tasks below a depth of 100, 50 below 1,000, and 100 above. There are never more tasks than
 /// messages in the [backlog](Load::backlog), and while the storage throttles none is added.
 ///
 /// ```

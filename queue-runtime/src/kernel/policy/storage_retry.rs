@@ -7,12 +7,12 @@ use super::backoff::Backoff;
 
 /// The retry policy of storage operations: the maximum number of tries, the timeout and the backoff.
 ///
-/// By default an operation is tried up to 8 times, within 30 seconds of its first failure, with pauses that
-/// double from 200 milliseconds up to 10 seconds, of which a random half is taken off at most. If a throttling
-/// service asks for a longer pause, it gets it; if that is over the limit, the error is returned at once. No
-/// pause is shorter than 50 milliseconds.
+/// By default an operation is tried up to 8 times, within 30 seconds of its first failure, with pauses that double from
+/// 200 milliseconds up to 10 seconds, of which a random half is taken off at most. A throttling service that asks for a
+/// longer pause gets it; if the pause is over the limit, the error is returned at once. No pause is shorter than 50
+/// milliseconds.
 ///
-/// What is tried again:
+/// Operations that are tried again:
 ///
 /// | operation | its outcome is *not done* | its outcome is *unknown* |
 /// |---|---|---|
@@ -24,12 +24,12 @@ use super::backoff::Backoff;
 /// | [`pause`](crate::AnyQueue::pause), [`resume`](crate::AnyQueue::resume) | if the error is not permanent | as on the left, after the metadata was read again |
 /// | [`clear`](crate::AnyQueue::clear) | if the error is not permanent | as on the left |
 ///
-/// Set it for a service with [`ServiceBuilder::storage_retry`](crate::service::ServiceBuilder::storage_retry), and for
-/// one operation with methods of the same name, where there are some. A try may take as long as the storage's own time limit,
-/// which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. The policy does not apply
-/// to leases, whose renewals and settlements are tried again while the lease may last, nor to listeners, which never
-/// give up. The delay between two attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On a Tokio
-/// runtime without a timer, nothing is tried again, because each repeat follows a pause.
+/// Set the retries of a service with [`ServiceBuilder::storage_retry`](crate::service::ServiceBuilder::storage_retry),
+/// and of one operation with its method of the same name, if it has one. A try may take as long as the storage's own
+/// time limit, which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. The policy does
+/// not apply to leases, whose renewals and settlements are tried again while the lease may last, nor to listeners,
+/// which never give up. The delay between two attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On
+/// a Tokio runtime without a timer, nothing is tried again, because each repeat follows a pause.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,15 +78,15 @@ impl StorageRetry {
         Self::default().with_max_tries(1)
     }
 
-    /// Sets the maximum number of tries, including the first one. Zero means one.
+    /// Sets the maximum number of tries, including the first one. Zero means one try.
     #[must_use]
     pub fn with_max_tries(mut self, tries: usize) -> Self {
         self.max_tries = NonZeroUsize::new(tries).unwrap_or(NonZeroUsize::MIN);
         self
     }
 
-    /// Sets the timeout: how long after its first failure an operation is retried. A try that has started by then is
-    /// not interrupted.
+    /// Sets the timeout: how long after its first failure an operation is retried. A try that has started before the
+    /// timeout is not interrupted.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -100,18 +100,18 @@ impl StorageRetry {
         self
     }
 
-    /// Also retries submissions of unknown outcome, which may store a message twice under the same id.
+    /// Retries submissions of unknown outcome, too, which may store a message twice under the same id.
     ///
-    /// Such retries are safe for consumers that deduplicate by id or key. The copies of a bare body, which does not
-    /// contain an id, cannot be recognised.
+    /// Retries of unknown outcome are safe for consumers that deduplicate by id or key. The copies of a bare body,
+    /// which does not contain an id, cannot be recognised.
     #[must_use]
     pub fn with_unknown(mut self) -> Self {
         self.unknown = true;
         self
     }
 
-    /// Returns the pause before the next try after `failures` consecutive failures, of which the last carried
-    /// this advice, or `None` if there is none. `random` is from 0 to 1.
+    /// Returns the pause before the next try after `failures` consecutive failures, of which the last carried this
+    /// advice, or `None` if the operation is not tried again. `random` is from 0 to 1.
     #[must_use]
     pub fn pause(&self, failures: usize, retry: RetryAdvice, random: f64) -> Option<Duration> {
         let again = retry != RetryAdvice::Permanent && failures < self.max_tries.get();

@@ -262,9 +262,9 @@ macro_rules! consumer_setters {
             self
         }
 
-        /// Sets how long the messages of a [pack](crate::send::SubmitAll::packed) that was received may wait here and be
-        /// handled, until those that are left are taken out of it and become messages of their own. The default is ten
-        /// visibility timeouts. The setting applies to all consumers of the queue in this service.
+        /// Sets how long the messages of a [pack](crate::send::SubmitAll::packed) that was received may wait here and
+        /// be handled, until the messages that are left are taken out of the pack and become messages of their own. The
+        /// default is ten visibility timeouts. The setting applies to all consumers of the queue in this service.
         pub fn max_pack_hold(mut self, hold: std::time::Duration) -> Self {
             self.options.config.max_pack_hold = Some(hold);
             self
@@ -282,8 +282,8 @@ macro_rules! consumer_setters {
             Ok(self)
         }
 
-        /// Creates the queue if it does not exist, instead of waiting for it or failing. The default for a type's own
-        /// queue, but not for one that was [named](crate::QueueService::queue_named).
+        /// Creates the queue if it does not exist, instead of waiting for it or failing. Creating the queue is the
+        /// default for a type's own queue, but not for a queue that was [named](crate::QueueService::queue_named).
         pub fn create_queue(mut self) -> Self {
             self.options.missing_queue = $crate::kernel::receive::MissingQueue::Create;
             self
@@ -312,10 +312,10 @@ macro_rules! type_setters {
         /// Decides what to do about a failed attempt by the type of its error, which is searched in the error's
         /// [source](std::error::Error::source) chain, outermost first. [`OnError`](crate::receive::OnError) has an example.
         ///
-        /// Call it once for each type; the first type that is found decides, in a route before those of its router. An
-        /// error of another type is retried according to the [retry policy](Self::retry). What a handler asks for
-        /// itself, by [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and
-        /// timeouts.
+        /// Call `classify` once for each type of error; the first type that is found decides, and the classifiers of a
+        /// route come before those of its router. An error of another type is retried according to the [retry
+        /// policy](Self::retry). An outcome that a handler asks for itself, by
+        /// [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and timeouts.
         pub fn classify<E: std::error::Error + 'static>(
             mut self,
             decide: impl Fn(&E) -> $crate::receive::OnError + Send + Sync + 'static,
@@ -331,10 +331,10 @@ macro_rules! type_setters {
             self
         }
 
-        /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
-        /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react
-        /// to the failure. See [`Poisoned`](crate::receive::Poisoned). If it cannot be stored, an error is logged and
-        /// the message is moved without it.
+        /// Sets a callback for messages that are moved to the poison queue. The follow-up that the callback returns is
+        /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react to the
+        /// failure. See [`Poisoned`](crate::receive::Poisoned). If the follow-up cannot be stored, an error is logged
+        /// and the message is moved without it.
         ///
         /// The callback must not block.
         pub fn on_poison(
@@ -353,9 +353,9 @@ macro_rules! type_setters {
 
         /// Sends the text of the error with which a request fails for good to the instance that waits for the reply, in
         /// [`RequestErrorKind::Rejected`](crate::request::RequestErrorKind::Rejected) or
-        /// [`Failed`](crate::request::RequestErrorKind::Failed). Whoever may put messages on the queue can read it then: up
-        /// to 8 KiB of the error and its causes. By default, the instance learns only that the message was rejected or
-        /// has failed.
+        /// [`Failed`](crate::request::RequestErrorKind::Failed). Whoever may put messages on the queue can then read
+        /// the text of the error: up to 8 KiB of the error and its causes. By default, the instance that sent the
+        /// request learns only that the message was rejected or has failed.
         pub fn reply_errors(mut self) -> Self {
             self.options.reply_errors = true;
             self

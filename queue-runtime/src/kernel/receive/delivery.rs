@@ -117,7 +117,7 @@ impl<M> Delivery<M> {
     /// Returns the span of handling and settling the message, named `process`. The span continues the sender's trace,
     /// and ends when the delivery is settled or dropped.
     ///
-    /// A listener runs its handler in this span. Code that handles a delivery enters it itself:
+    /// A listener runs its handler in this span. Code that handles a delivery enters the span itself:
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -151,8 +151,8 @@ impl<M> Delivery<M> {
     /// [`SettleError`] returns the delivery.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the message may or may not have been settled, and may be
-    /// delivered again. This applies to all methods that settle.
+    /// If the future is dropped before it completes, the message may or may not have been settled, and may be delivered
+    /// again. The outcome of a dropped future is unknown for all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
         let disposition = Disposition::complete();
         let completed = pin!(self.carry_out(&disposition)).await;
@@ -163,7 +163,7 @@ impl<M> Delivery<M> {
     /// Completes the message and replies to it, as [`Disposition::reply`] does.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn reply<R: Message>(self, reply: &R) -> Result<Settled, SettleError<M>> {
         self.settle(Disposition::reply(reply)).await
     }
@@ -172,7 +172,7 @@ impl<M> Delivery<M> {
     /// queue if this was the last attempt.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn retry(
         self,
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -184,7 +184,7 @@ impl<M> Delivery<M> {
     /// was the last attempt.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn retry_after(
         self,
         delay: Duration,
@@ -196,7 +196,7 @@ impl<M> Delivery<M> {
     /// Moves the message to the poison queue without a retry.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn reject(
         self,
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -207,7 +207,7 @@ impl<M> Delivery<M> {
     /// Settles the message as a listener does if its handler returns `disposition`.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn settle(
         self,
         disposition: impl IntoDisposition,
@@ -275,7 +275,7 @@ impl<M> Delivery<M> {
     /// message to let others go first.
     ///
     /// # Errors
-    /// The same as of [`complete`](Self::complete).
+    /// The error of [`complete`](Self::complete).
     pub async fn release(self) -> Result<(), SettleError<M>> {
         let released = self.end_as(End::Released, &[]).await;
         self.record(&released);
@@ -359,14 +359,14 @@ pub struct CompleteAllError<M> {
     pub completed: usize,
     /// The messages that are not known to be completed, in the order in which they were given. There is at least one.
     pub failed: Vec<SettleError<M>>,
-    /// What is wrong with the first of them.
+    /// What is wrong with the first message that was not completed.
     pub kind: SettleErrorKind,
 }
 
 impl<M> Delivery<M> {
     /// Completes several messages, such as those of one [`accept_many`](crate::QueueService::accept_many). The messages
     /// are settled side by side: a storage with transactions commits once for all, and another storage gets all
-    /// requests at the same time. Each has an outcome of its own: a lease that was lost costs only its message.
+    /// requests at the same time. Each message has an outcome of its own: a lease that was lost costs only its message.
     ///
     /// ```
     /// use queue_runtime::{Delivery, Message, testing};

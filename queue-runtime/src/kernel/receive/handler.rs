@@ -66,7 +66,7 @@ use crate::kernel::context::Context;
     note = "a handler is an `async fn(Received<{M}>) -> impl IntoDisposition` whose future is `Send`"
 )]
 pub trait Handler<M>: Send + Sync + 'static {
-    /// What a call returns. It decides how the message is settled.
+    /// What a call returns. The output decides how the message is settled.
     type Output: IntoDisposition;
 
     /// Handles one message.
@@ -86,7 +86,8 @@ pub trait Handler<M>: Send + Sync + 'static {
     }
 }
 
-/// What an async function returns. It is any future; the compiler tells of this trait what it cannot tell of `Future`.
+/// What an async function returns. Every future is a `HandlerFuture`; the trait exists for the compiler's errors, which
+/// say what a handler must return.
 #[diagnostic::on_unimplemented(
     message = "a handler is an `async fn`, or a closure that returns a future; this one returns `{Self}`",
     label = "not async",
@@ -143,9 +144,8 @@ pub fn blocking<F>(function: F) -> Blocking<F> {
 /// a message only after it has reserved a thread for it. Calls run in the context of the Tokio runtime that
 /// the listener was started on, so they can use [`tokio::runtime::Handle::current`].
 ///
-/// A call cannot be interrupted. If it exceeds the handler timeout, its message is settled as timed out, and
-/// the call counts against `max_in_flight` until it returns. A long call should therefore check
-/// [`Received::is_cancelled`]:
+/// A call cannot be interrupted. If a call exceeds the handler timeout, its message is settled as timed out, and the
+/// call counts against `max_in_flight` until it returns. A long call should therefore check [`Received::is_cancelled`]:
 ///
 /// ```
 /// use std::time::Duration;
@@ -262,7 +262,7 @@ where
 /// `fn(S, Received<M>) -> impl IntoDisposition`. See
 /// [`QueueService::listener_with`](crate::QueueService::listener_with).
 ///
-/// For a type of your own that has the state, implement [`Handler`](crate::Handler) instead.
+/// A type of your own that has the state can implement [`Handler`](crate::Handler) instead.
 ///
 /// ```
 /// use std::sync::Arc;

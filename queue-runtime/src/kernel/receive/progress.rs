@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, Rewriter};
 
-/// The largest checkpoint, in bytes, as it is written into the message. With the rest of the accounting it fits
-/// into the space that `submit` reserves.
+/// The largest checkpoint, in bytes, as it is written into the message. With the rest of the accounting, a checkpoint
+/// fits into the space that `submit` reserves.
 pub const MAX_CHECKPOINT: usize = 1024;
 
 /// The last checkpoint of a message.
@@ -154,7 +154,7 @@ pub struct CheckpointError {
     pub kind: CheckpointErrorKind,
 }
 
-/// Why a checkpoint was not written. In a [`CheckpointError`].
+/// Why a checkpoint was not written. The kind of a [`CheckpointError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointErrorKind {
@@ -172,7 +172,7 @@ pub enum CheckpointErrorKind {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The message has no room for the checkpoint. A message that was submitted by this library always has.
+    /// The message has no room for the checkpoint. A message that was submitted by this library always has room.
     #[error("with the {size} bytes of the checkpoint, the message would exceed {limit} bytes")]
     NoRoom {
         /// The size of the checkpoint in bytes.

@@ -94,7 +94,7 @@ impl<M: Message> Received<M> {
     /// Returns the idempotency key, which is equal for repeated deliveries and submissions of the same work.
     ///
     /// The idempotency key is the key that the sender wrote, or else the key of the message's key fields. For a type
-    /// without key fields it is the message id.
+    /// without key fields, the key is the message id.
     #[must_use]
     pub fn idempotency_key(&self) -> IdempotencyKey {
         match &self.envelope.subject {
@@ -173,8 +173,8 @@ impl<M> Received<M> {
 
     /// Returns when the message was put on its queue.
     ///
-    /// The time is the storage's, as that of [`expires_at`](Self::expires_at). The storage's time may be minutes from
-    /// this machine's clock, so compare it with other times of the storage only.
+    /// The insertion time is the storage's, as the time of [`expires_at`](Self::expires_at). The storage's time may be
+    /// minutes from this machine's clock, so compare it with other times of the storage only.
     #[must_use]
     pub fn inserted_at(&self) -> Timestamp {
         self.meta.inserted_at
@@ -209,10 +209,10 @@ impl<M> Received<M> {
     }
 
     /// Saves a checkpoint: writes `state` into the message, with the update that renews its lease. The next attempt
-    /// reads it by [`progress`](Self::progress), also after a crash or a redrive.
+    /// reads the checkpoint by [`progress`](Self::progress), also after a crash or a redrive.
     ///
-    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::receive::MAX_CHECKPOINT) bytes with the escapes that
-    /// it needs inside the message. Each call replaces the state before it, and costs one storage operation.
+    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::receive::MAX_CHECKPOINT) bytes with the escapes
+    /// that it needs inside the message. Each checkpoint replaces the one before, and costs one storage operation.
     ///
     /// ```
     /// use queue_runtime::{Failure, Message, Received, testing};
@@ -247,9 +247,9 @@ impl<M> Received<M> {
     /// ```
     ///
     /// # Errors
-    /// [`CheckpointError`] if the state is too large, cannot be encoded or is not read back as what it is, the message is a
-    /// bare body, the lease is lost, or the storage fails. In the last case the checkpoint may or may not have been written;
-    /// it is written again if the message is put back.
+    /// [`CheckpointError`] if the state is too large, cannot be encoded or is not read back as what it is, the message
+    /// is a bare body, the lease is lost, or the storage fails. If the storage fails, the checkpoint may or may not
+    /// have been written, and is written again if the message is put back.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the checkpoint may or may not be written.
@@ -266,7 +266,7 @@ impl<M> Received<M> {
     }
 
     /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one.
-    /// Returns `None` if there is none.
+    /// Returns `None` without a checkpoint.
     ///
     /// # Errors
     /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
@@ -277,7 +277,8 @@ impl<M> Received<M> {
     /// Completes when the handler should stop: the handler timeout is over, the lease is lost, or the listener
     /// is aborting.
     ///
-    /// An async handler is dropped at its next `await` then; this method is for work in other tasks.
+    /// An async handler whose message is cancelled is dropped at its next `await`; `cancelled` is for work in other
+    /// tasks.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -6,7 +6,7 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
 /// An error of submitting a message. The error returns the message.
 ///
-/// If the outcome [is unknown](Self::outcome), the message may have been submitted. Submitting it again with
+/// If the outcome [is unknown](Self::outcome), the message may have been submitted. Submitting the message again with
 /// the same id is safe for consumers that deduplicate by id or key.
 ///
 /// ```
@@ -48,7 +48,7 @@ pub struct SubmitError<M> {
     pub kind: SubmitErrorKind,
 }
 
-/// Why messages were not submitted. In a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
+/// Why messages were not submitted. The kind of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};
@@ -132,8 +132,8 @@ queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id
 
 /// An error of submitting several messages. The error returns the messages that were not submitted.
 ///
-/// If the outcome [is unknown](Self::outcome), any of [`rest`](Self::rest) may have been submitted.
-/// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
+/// If the outcome [is unknown](Self::outcome), any of [`rest`](Self::rest) may have been submitted. Submitting the rest
+/// again with the same ids is safe for consumers that deduplicate by id or key.
 ///
 /// ```
 /// # use queue_runtime::{Message, testing::{self, Fault}};
@@ -167,8 +167,8 @@ queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id
 pub struct SubmitAllError<M> {
     /// The messages that were certainly submitted, in the order in which they were given.
     pub submitted: Vec<Submitted>,
-    /// The other messages, in the order in which they were given. The ids are `None` if no message was sent
-    /// to the storage.
+    /// The messages that were not certainly submitted, in the order in which they were given. The ids are `None` if no
+    /// message was sent to the storage.
     pub rest: Vec<(Option<MessageId>, M)>,
     /// What is wrong.
     pub kind: SubmitErrorKind,

@@ -25,7 +25,7 @@ use crate::kernel::observe::{self, current_trace, record_id};
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::repeat::Repeats;
 
-/// A pending submission. Configure it, then `.await` it.
+/// A pending submission. Configure the submission, then `.await` it.
 ///
 /// The future completes once the message is stored. The queue is created if it does not exist. A put that
 /// certainly failed, for example because the service was throttling, is tried again according to the [`StorageRetry`]
@@ -134,8 +134,8 @@ pub struct Submitted {
     /// When the message becomes visible.
     pub visible_at: Timestamp,
     /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this submission stored
-    /// nothing. Id, request and time are those of the earlier message. If the key is unique for a time, that message
-    /// may have been handled, cleared or expired since; if it is unique [until it is
+    /// nothing. The id, the request and the time of a duplicate are those of the earlier message. If the key is unique
+    /// for a time, that message may have been handled, cleared or expired since; if it is unique [until it is
     /// settled](Submit::unique_until_settled), the message is stored.
     pub duplicate: bool,
 }
@@ -195,11 +195,11 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Sets the queue. The default is that of the type, or that of the [`Queue`](crate::Queue) which this was created
-    /// from.
+    /// Sets the queue. The default is the type's queue, or the [`Queue`](crate::Queue) from which the submission was
+    /// created.
     ///
-    /// Whether the queue's consumers handle the message's kind is not checked: they may run elsewhere, and one of another
-    /// kind moves the message to its poison queue.
+    /// Whether the queue's consumers handle the message's kind is not checked: consumers may run elsewhere, and a
+    /// consumer of another kind moves the message to its poison queue.
     ///
     /// ```
     /// use queue_runtime::{Message, QueueName, testing};

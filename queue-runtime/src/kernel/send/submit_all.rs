@@ -21,10 +21,10 @@ use crate::kernel::observe;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::repeat::Repeats;
 
-/// A pending submission of several messages. Configure it, then `.await` it.
+/// A pending submission of several messages. Configure the call, then `.await` it.
 ///
-/// Puts that certainly failed are tried again as for [`Submit`]. If the backend is not atomic, those before them are
-/// not repeated.
+/// Puts that certainly failed are tried again as for [`Submit`]. If the backend is not atomic, messages that were
+/// already stored are not repeated.
 ///
 /// ```
 /// use queue_runtime::{Message, testing};
@@ -46,9 +46,9 @@ use crate::kernel::repeat::Repeats;
 /// ```
 ///
 /// # Errors
-/// [`SubmitAllError`] tells which messages were submitted: more messages than one operation of the backend
-/// can put ([`Capabilities::max_apply`](crate::backend::Capabilities::max_apply)) are submitted in several. If
-/// the backend is atomic, all or none of each of these are.
+/// [`SubmitAllError`] tells which messages were submitted: more messages than one operation of the backend can put
+/// ([`Capabilities::max_apply`](crate::backend::Capabilities::max_apply)) are submitted in several. If the backend is
+/// atomic, all or none of the messages of one operation are submitted.
 ///
 /// # Cancel safety
 /// If the future is dropped before it completes, any of the messages may have been submitted.
@@ -90,7 +90,7 @@ impl<M> SubmitAll<M> {
         Ok(self.each(|submission| submission.on(queue.clone())))
     }
 
-    /// Sets the request id of all the messages. By default each has a different one.
+    /// Sets the request id of all the messages. By default each message has a request id of its own.
     pub fn request_id(self, id: impl Into<String>) -> Self {
         let id = id.into();
         self.each(|submission| submission.request_id(id.as_str()))
@@ -128,10 +128,10 @@ impl<M> SubmitAll<M> {
     /// one receive and one delete for all of them. Consumers handle and settle each message by itself. Messages of a
     /// type that declares `#[message(packed)]` are packed anyway.
     ///
-    /// What is not packed is submitted as it is otherwise: messages of a type with a [threshold of one
-    /// attempt](crate::message::MessageType::poison_threshold), whose message could otherwise be handled twice; a message whose
-    /// payload is stored [elsewhere](crate::payloads); and a last one that is left over. The messages of a pack have been
-    /// submitted all or none.
+    /// Some messages are not packed, but submitted one by one: messages of a type with a [threshold of one
+    /// attempt](crate::message::MessageType::poison_threshold), whose message could otherwise be handled twice; a
+    /// message whose payload is stored [elsewhere](crate::payloads); and a last message that is left over. The messages
+    /// of a pack have been submitted all or none.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};
@@ -169,9 +169,9 @@ impl<M> SubmitAll<M> {
     /// Calls a function with the number of messages that are certainly submitted so far, whenever an operation of the
     /// backend has submitted some.
     ///
-    /// Messages are submitted in the order in which they were given: these are the first ones. Packed messages on
-    /// [shards](crate::sharded) are submitted shard by shard. The function runs within
-    /// the submission, so it should return soon. If it panics, so does the submission.
+    /// Messages are submitted in the order in which they were given: the submitted ones are the first. Packed messages
+    /// on [shards](crate::sharded) are submitted shard by shard. The function runs within the submission, so it should
+    /// return soon. If the function panics, so does the submission.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};

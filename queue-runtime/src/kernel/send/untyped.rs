@@ -58,7 +58,7 @@ impl UntypedMessage {
         self
     }
 
-    /// Sets how long the message is kept. By default it never expires.
+    /// Sets how long the message is kept. By default the message never expires.
     pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = Some(time_to_live);
         self

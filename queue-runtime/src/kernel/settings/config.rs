@@ -42,9 +42,9 @@ config! {
     /// format that serde reads.
     ///
     /// Each field is named after the method of [`ListenerBuilder`](crate::ListenerBuilder) that it stands for; an
-    /// [`Accept`](crate::receive::Accept) uses those that it has methods for. A field that is missing leaves the setting as it
-    /// is; an unknown field is an error. Values are checked when the consumer starts. Durations are texts like `"30s"`
-    /// or `"1m 30s"`.
+    /// [`Accept`](crate::receive::Accept) uses the fields that it has methods for. A field that is missing leaves the
+    /// setting as it is; an unknown field is an error. Values are checked when the consumer starts. Durations are texts
+    /// like `"30s"` or `"1m 30s"`.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};

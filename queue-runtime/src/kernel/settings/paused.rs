@@ -8,11 +8,12 @@ use queue_core::backend::Metadata;
 use queue_core::{QueueName, Timestamp};
 use tokio::sync::watch;
 
-/// The name of the queue metadata that pauses every listener of the queue, in every process. The value is the time since
-/// when, as in RFC 3339. Any other value pauses the queue too. See [`AnyQueue::pause`](crate::AnyQueue::pause).
+/// The name of the queue metadata that pauses every listener of the queue, in every process. The value is the time
+/// since when, as in RFC 3339. A value that is not a time pauses the queue too. See
+/// [`AnyQueue::pause`](crate::AnyQueue::pause).
 pub const PAUSED: &str = "paused";
 /// The name of the queue metadata for the reason of a [pause](PAUSED), as
-/// [`Metadata::insert_text`](crate::backend::Metadata::insert_text) writes it. Without one, it says nothing.
+/// [`Metadata::insert_text`](crate::backend::Metadata::insert_text) writes it. Without a reason, the mark says nothing.
 pub const PAUSED_REASON: &str = "pausedreason";
 
 /// The mark of a paused queue, from [`paused`] and [`AnyQueue::paused`](crate::AnyQueue::paused).

@@ -182,10 +182,10 @@ fn chain(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Poisoned<M> {
-    /// The message. `None` if its body does not decode, or if three attempts to move it ended without a record:
-    /// decoding it may be what crashes the process.
+    /// The message. `None` if the message's body does not decode, or if three attempts to move the message ended
+    /// without a record: decoding may be what crashes the process.
     pub message: Option<M>,
-    /// The envelope. For a body that is not an event, it is derived from the metadata that the storage
+    /// The envelope. For a body that is not an event, the envelope is derived from the metadata that the storage
     /// reports.
     pub envelope: Arc<Envelope>,
     /// The reason for the move, the error, and the number of attempts.

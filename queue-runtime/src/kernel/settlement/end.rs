@@ -184,7 +184,7 @@ pub enum Settled {
     Poisoned(PoisonReason),
 }
 
-/// Why a message was not settled, or may not have been. In a [`SettleError`](crate::receive::SettleError).
+/// Why a message was not settled, or may not have been. The kind of a [`SettleError`](crate::receive::SettleError).
 ///
 /// ```
 /// # use queue_runtime::testing::{self, Fault};
@@ -218,19 +218,19 @@ pub enum Settled {
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleErrorKind {
-    /// The lease has ended, and another consumer may have received the message. This consumer changed nothing.
-    /// If the backend is not atomic, follow-ups may have been submitted.
+    /// The lease has ended, and another consumer may have received the message. The settlement changed nothing. If the
+    /// backend is not atomic, follow-ups may have been submitted.
     #[error("the lease was lost")]
     LeaseLost(#[source] Error),
-    /// The message has expired. This consumer changed nothing. If the backend is not atomic, follow-ups may
-    /// have been submitted.
+    /// The message has expired. The settlement changed nothing. If the backend is not atomic, follow-ups may have been
+    /// submitted.
     #[error("the message expired")]
     Expired(#[source] Error),
     /// The settlement may or may not have been carried out.
     #[error("the outcome is unknown")]
     Unknown(#[source] Error),
-    /// This consumer changed nothing. The message becomes visible again when its lease ends. If the backend is
-    /// not atomic, follow-ups may have been submitted.
+    /// The settlement changed nothing. The message becomes visible again when its lease ends. If the backend is not
+    /// atomic, follow-ups may have been submitted.
     #[error("the message was not settled")]
     NotDone(#[source] Error),
 }

@@ -7,18 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use queue_core::backend::Backend as _;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::receive::Settled;
-use queue_runtime::{Delivery, Message, QueueService};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{Delivery, QueueService};
+use queue_tests::orders::ShopOrder;
 
 use crate::azure::responder::{Reply, Responder, answer, builder, queue, with};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(kind = "order", queue = "orders")]
-struct Order {
-    number: u32,
-}
 
 /// The replies of a service whose clock differs by `skew`: a message that was put a minute
 /// ago, is leased for 30 s, and expires in five minutes.
@@ -29,8 +23,7 @@ fn with_order(skew: SignedDuration) -> Responder {
         date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
     };
     let (inserted, expires, visible) = (date(-60), date(300), date(30));
-    let event =
-        r#"{"specversion":"1.0","id":"1","source":"/shop","type":"order","data":{"number":7}}"#;
+    let event = r#"{"specversion":"1.0","id":"1","source":"/shop","type":"shop.order","data":{"number":7}}"#;
     let list = format!(
         "<QueueMessagesList><QueueMessage><MessageId>a-1</MessageId>\
          <InsertionTime>{inserted}</InsertionTime><ExpirationTime>{expires}</ExpirationTime>\
@@ -73,7 +66,7 @@ fn a_receive_tells_the_time_of_the_service() {
 
 async fn settle(
     responder: &Responder,
-    retry: impl AsyncFnOnce(Delivery<Order>) -> Settled,
+    retry: impl AsyncFnOnce(Delivery<ShopOrder>) -> Settled,
 ) -> (Settled, Vec<String>) {
     let opened = builder(&responder.with_key()).deadline(PATIENCE).open();
     let backend = opened.await.expect("opens");
@@ -81,7 +74,7 @@ async fn settle(
         .connect()
         .await;
     let service = service.expect("connects");
-    let delivery = service.accept::<Order>().await.expect("no error");
+    let delivery = service.accept::<ShopOrder>().await.expect("no error");
     let settled = retry(delivery.expect("a message")).await;
     let methods = responder.requests().into_iter();
     let method = |request: String| request.split(' ').next().map(str::to_owned);

@@ -1,7 +1,6 @@
 //! The Azure backend against a fake server on loopback whose replies the tests choose.
 
 mod expiry;
-mod idle;
 mod requests;
 mod responder;
 mod secrets;

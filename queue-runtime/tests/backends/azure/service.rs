@@ -9,16 +9,11 @@ use queue_runtime::error::Outcome;
 use queue_runtime::policy::StorageRetry;
 use queue_runtime::{Delivery, Disposition, ErrorKind, Message, QueueService};
 use queue_tests::http;
+use queue_tests::orders::BareOrder;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::azure::responder::{Reply, Responder, answer, foreign_answer, with};
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(wire = "bare", queue = "orders")]
-struct Order {
-    number: u32,
-}
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "invoices")]
@@ -82,8 +77,11 @@ fn run<T>(responder: &Responder, test: impl AsyncFnOnce(QueueService) -> T) -> T
     })
 }
 
-async fn accept(service: &QueueService, lease: Duration) -> Delivery<Order> {
-    let accepted = service.accept::<Order>().visibility_timeout(lease).await;
+async fn accept(service: &QueueService, lease: Duration) -> Delivery<BareOrder> {
+    let accepted = service
+        .accept::<BareOrder>()
+        .visibility_timeout(lease)
+        .await;
     accepted.expect("accepted").expect("an order")
 }
 
@@ -271,7 +269,7 @@ fn a_queue_is_cleared_by_several_requests() {
         })
     });
     run(&responder, async |service| {
-        let orders = service.queue::<Order>().any();
+        let orders = service.queue::<BareOrder>().any();
         orders.clear().await.expect("cleared");
     });
     assert_eq!(responder.count("DELETE "), 4);

@@ -8,11 +8,13 @@ use queue_runtime::backend::Backend;
 use queue_runtime::clock::Clock;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{QueueName, QueueService, Received};
+use queue_tests::SECOND;
 use queue_tests::azure_stub::AzureStub;
+use queue_tests::orders::ShopOrder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::azure::throttled::{self, LIMIT, Order, SECOND, open, stub};
+use crate::azure::throttled::{self, LIMIT, open, stub};
 
 async fn connect(stubs: &[AzureStub], shards: u32, clock: &Arc<dyn Clock>) -> QueueService {
     let mut accounts: Vec<Arc<dyn Backend>> = Vec::new();
@@ -35,14 +37,14 @@ async fn carry(shards: u32, orders: u32) -> Duration {
         let service = service.clone();
         submitting.spawn(async move {
             for number in 0..orders / TASKS {
-                let submitted = service.submit(Order { number }).await;
+                let submitted = service.submit(ShopOrder { number }).await;
                 submitted.expect("nothing is throttled");
             }
         });
     }
     let done = Arc::new(AtomicU32::new(0));
     let handled = Arc::clone(&done);
-    let listener = service.listener(move |_: Received<Order>| {
+    let listener = service.listener(move |_: Received<ShopOrder>| {
         handled.fetch_add(1, Ordering::Relaxed);
         async {}
     });
@@ -77,7 +79,7 @@ async fn with_an_account_stopped_the_others_go_on_and_nothing_is_lost() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let mut stubs = ["zero", "one", "two", "three"].map(|account| stub(account, &clock));
     let service = connect(&stubs, 4, &clock).await;
-    let orders = |numbers: std::ops::Range<u32>| numbers.map(|number| Order { number });
+    let orders = |numbers: std::ops::Range<u32>| numbers.map(|number| ShopOrder { number });
     service
         .submit_all(orders(0..ORDERS))
         .await
@@ -88,11 +90,11 @@ async fn with_an_account_stopped_the_others_go_on_and_nothing_is_lost() {
     assert!(on_last > 0);
 
     stubs[3].stop().await;
-    let listener = service.listener(async |_: Received<Order>| ());
+    let listener = service.listener(async |_: Received<ShopOrder>| ());
     let listener = listener.start().expect("starts");
     for number in 0..20 {
         service
-            .submit(Order { number })
+            .submit(ShopOrder { number })
             .await
             .expect("another shard takes it");
     }

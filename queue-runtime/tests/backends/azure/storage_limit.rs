@@ -8,11 +8,13 @@ use queue_runtime::error::Outcome;
 use queue_runtime::policy::{StorageLimit, StorageRetry};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueName, QueueService, Received};
+use queue_tests::SECOND;
 use queue_tests::azure_stub::AzureStub;
+use queue_tests::orders::ShopOrder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::azure::throttled::{self, ALLOWED, LIMIT, Order, SECOND, open, stub};
+use crate::azure::throttled::{self, ALLOWED, LIMIT, open, stub};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 
@@ -33,7 +35,7 @@ fn submit(service: &QueueService, tasks: u32, each: u32) -> Vec<JoinHandle<u32>>
         tokio::spawn(async move {
             let mut submitted = 0;
             for number in 0..each {
-                match service.submit(Order { number }).await {
+                match service.submit(ShopOrder { number }).await {
                     Ok(_) => submitted += 1,
                     Err(failed) => assert_eq!(failed.outcome(), Outcome::NotDone, "{failed}"),
                 }
@@ -61,7 +63,7 @@ async fn without_a_limit_the_service_throttles() {
     assert!(load.throttled > 0, "{load:?}");
     assert_eq!(submitted as usize, load.requests - load.throttled - 1);
     let failed = service
-        .submit(Order { number: 7 })
+        .submit(ShopOrder { number: 7 })
         .storage_retry(StorageRetry::never());
     let problem = failed.await.expect_err("the second is not over").kind;
     let queue_runtime::send::SubmitErrorKind::Storage(error) = problem else {
@@ -76,7 +78,7 @@ async fn below_the_limit_nothing_is_throttled_and_nine_tenths_of_it_are_used() {
     let service = connect(&stub, &clock, LIMIT).await;
     let began = Instant::now();
     let submitting = submit(&service, 20, 40);
-    let listener = service.listener(async |_: Received<Order>| ());
+    let listener = service.listener(async |_: Received<ShopOrder>| ());
     let listener = listener.start().expect("starts");
     assert_eq!(sum(submitting).await, 20 * 40);
     let took = began.elapsed().as_secs_f64();
@@ -97,10 +99,10 @@ async fn no_lease_is_lost_below_the_limit() {
 
     let (stub, clock) = start("leases");
     let service = connect(&stub, &clock, LIMIT).await;
-    let orders = (0..MESSAGES).map(|number| Order { number });
+    let orders = (0..MESSAGES).map(|number| ShopOrder { number });
     service.submit_all(orders).await.expect("submitted");
     let listener = service
-        .listener(async |_: Received<Order>| sleep(5 * LEASE).await)
+        .listener(async |_: Received<ShopOrder>| sleep(5 * LEASE).await)
         .max_in_flight(MESSAGES as usize)
         .visibility_timeout(LEASE);
     let mut events = listener.events();
@@ -135,16 +137,16 @@ async fn a_stopped_account_refuses_connections_until_it_is_started_again() {
     let (mut stub, clock) = start("stopped");
     let service = connect(&stub, &clock, LIMIT).await;
     service
-        .submit(Order { number: 1 })
+        .submit(ShopOrder { number: 1 })
         .await
         .expect("submitted");
     stub.stop().await;
     service
-        .submit(Order { number: 2 })
+        .submit(ShopOrder { number: 2 })
         .await
         .expect_err("it is stopped");
     stub.start_again().expect("its port is free");
-    let accepted = service.accept::<Order>().await.expect("received");
+    let accepted = service.accept::<ShopOrder>().await.expect("received");
     let accepted = accepted.expect("the order before the stop");
     assert_eq!(accepted.number, 1);
     accepted.complete().await.expect("completed");

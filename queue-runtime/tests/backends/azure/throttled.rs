@@ -17,18 +17,10 @@ use queue_runtime::backend::{AzureBackend, MemoryBackend};
 use queue_runtime::clock::Clock;
 use queue_runtime::policy::{StorageLimit, StorageRetry};
 use queue_runtime::service::ServiceBuilder;
-use queue_runtime::{Message, MessageId, QueueName, QueueService, Result};
+use queue_runtime::{MessageId, QueueName, QueueService, Result};
 use queue_tests::azure_stub::AzureStub;
-use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
-#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "orders")]
-pub(crate) struct Order {
-    pub(crate) number: u32,
-}
-
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// The requests a second that the stub allows on a queue, and a setting below it.
 pub(crate) const ALLOWED: usize = 100;
 pub(crate) const LIMIT: StorageLimit = StorageLimit::new().per_queue(90);

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::clock::Clock;
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::policy::StorageRetry;
-use queue_runtime::{Message, QueueService};
-use serde::{Deserialize, Serialize};
+use queue_runtime::policy::{StorageLimit, StorageRetry};
+use queue_runtime::testing::TokioClock;
+use queue_runtime::{QueueService, Received};
+use queue_tests::SECOND;
+use queue_tests::orders::ShopOrder;
+use tokio::time::sleep;
 
 use crate::azure::responder::{Reply, Responder, answer, with};
+use crate::azure::throttled::{self, open, stub};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders")]
-struct Order {
-    number: u32,
-}
 
 /// The reply to each request: puts of messages find the service busy, and the second list fails.
 fn reply(request: &str, lists: &AtomicUsize) -> String {
@@ -51,9 +50,11 @@ fn each_request_counts_and_only_once() {
         let connected = service.storage_retry(StorageRetry::never()).connect().await;
         let service = connected.expect("connected");
         let policy = StorageRetry::default().with_max_tries(3);
-        let submit = service.submit(Order { number: 7 }).storage_retry(policy);
+        let submit = service
+            .submit(ShopOrder { number: 7 })
+            .storage_retry(policy);
         submit.await.expect_err("the service is busy");
-        let none = service.accept::<Order>().await.expect("an answer");
+        let none = service.accept::<ShopOrder>().await.expect("an answer");
         assert!(none.is_none());
         let orders = service.any_queue("orders").expect("a name");
         orders.create().await.expect("created");
@@ -64,7 +65,7 @@ fn each_request_counts_and_only_once() {
         service.queues().await.expect_err("the service fails");
         // Refused before it is sent: a week is the longest.
         let delay = Duration::from_secs(700_000);
-        let late = service.submit(Order { number: 7 }).delay(delay);
+        let late = service.submit(ShopOrder { number: 7 }).delay(delay);
         late.await.expect_err("refused");
 
         let read = service.meter();
@@ -87,10 +88,35 @@ fn what_finds_no_connection_does_not_count() {
         let service = QueueService::with_backend(Arc::new(backend));
         let connected = service.storage_retry(StorageRetry::never()).connect().await;
         let service = connected.expect("connected");
-        let submit = service.submit(Order { number: 7 });
+        let submit = service.submit(ShopOrder { number: 7 });
         submit.await.expect_err("nobody listens");
         service.queues().await.expect_err("nobody listens");
         let total = service.meter().total();
         assert_eq!(total.total(), 0, "{total}");
     });
+}
+
+/// What an idle listener costs on Azure in a day.
+#[tokio::test(start_paused = true)]
+async fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
+    const DAY: u64 = 24 * 3600;
+
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let stub = stub("idle", &clock);
+    let azure = Arc::new(open(&stub, &clock).await);
+    let service = QueueService::with_backend(azure);
+    let service = throttled::connect(service, &clock, StorageLimit::new()).await;
+    let listener = service.listener(async |_: Received<ShopOrder>| ());
+    let listener = listener.start().expect("starts");
+    // The pauses have grown by then.
+    sleep(120 * SECOND).await;
+    let before = service.meter();
+    sleep(DAY as u32 * SECOND).await;
+    let used = service.meter().since(&before).total();
+    let receives = used.of(TransactionKind::EmptyReceive);
+    assert_eq!(used.total(), receives, "{used}");
+    // 30 s times 0.8 to 1.2, extended to the next quarter of a second: 2,870 on average.
+    assert!((2_750..=2_950).contains(&receives), "{used}");
+    println!("idle for a day: {used}");
+    listener.shutdown(60 * SECOND).await;
 }

@@ -14,13 +14,12 @@ use queue_core::backend::{
 use queue_core::idempotency::WorkKey;
 use queue_runtime::backend::{AttachmentPart, SqliteBackend};
 use queue_runtime::sqlite;
+use queue_tests::HOUR;
 use rusqlite::Connection;
 
 use crate::sqlite::damaged_file::count;
 use crate::sqlite::place::{LEASE, PATIENCE, Place};
 use crate::threads;
-
-const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Three parts.
 const SIZE: usize = 5 * 512 * 1024;

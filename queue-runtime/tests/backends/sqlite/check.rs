@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::ErrorKind;
@@ -13,14 +12,13 @@ use queue_core::backend::{
 use queue_core::idempotency::{ClaimOutcome, Owner, ResultStore, WorkKey};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::sqlite::{CheckReport, FileCheck, ProblemKind, SqliteBuilder};
+use queue_tests::DAY;
 use rusqlite::Connection;
 
 use crate::sqlite::damaged_file::{PAGE, count, drain, pages};
 use crate::sqlite::inconsistent_file::PLANTED;
 use crate::sqlite::place::{LEASE, Place};
 use crate::threads;
-
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Two parts.
 const LARGE: usize = 3 * 512 * 1024;

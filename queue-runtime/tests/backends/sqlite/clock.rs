@@ -106,16 +106,10 @@ fn processes_of_a_machine_share_one_store_time() {
     let path = directory.path().join("queue.db");
     let this = || Command::new(std::env::current_exe().expect("a program"));
     let in_another_time_namespace = || {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--time", "--boottime", "864000", "--"]);
+        let mut unshare = queue_tests::in_namespaces(&["--time", "--boottime", "864000", "--"])?;
         unshare.arg(std::env::current_exe().expect("a program"));
-        unshare
+        Some(unshare)
     };
-    let mut probe = Command::new("unshare");
-    let probed = probe
-        .args(["--time", "--boottime", "1", "--", "true"])
-        .output();
-    let namespaces = probed.is_ok_and(|output| output.status.success());
 
     threads::block_on(async {
         // The wall clock of the process that creates the file is wrong, too.
@@ -131,8 +125,8 @@ fn processes_of_a_machine_share_one_store_time() {
             let elsewhere = run(this(), &path, ahead);
             let after = look(&poller).await;
             assert!(before <= elsewhere && elsewhere <= after, "{ahead} s ahead");
-            if namespaces {
-                let elsewhere = run(in_another_time_namespace(), &path, ahead);
+            if let Some(program) = in_another_time_namespace() {
+                let elsewhere = run(program, &path, ahead);
                 let last = look(&holder).await;
                 assert!(after <= elsewhere && elsewhere <= last, "{ahead} s ahead");
             }

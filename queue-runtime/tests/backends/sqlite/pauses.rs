@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::clock::{Clock, ManualClock, SystemClock};
-use queue_runtime::{ListenerEvent, ListenerEventKind, Message, QueueService, Received};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{ListenerEvent, ListenerEventKind, QueueService, Received};
+use queue_tests::orders::ShopOrder;
 use tempfile::TempDir;
 use tokio::sync::broadcast::Receiver;
 
@@ -16,12 +16,6 @@ const LAG: Duration = Duration::from_secs(5);
 
 /// Long enough for the slowest machine; only a hang meets it.
 const GUARD: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders", kind = "order")]
-struct Order {
-    number: u32,
-}
 
 /// Connects to the file by a connection of its own. The waits of the service, other than those of SQLite, are by its clock.
 async fn connect(path: &Path, clock: Arc<dyn Clock>) -> (QueueService, Arc<SqliteBackend>) {
@@ -62,9 +56,10 @@ async fn a_queue_that_another_service_pauses_is_not_received_from_until_it_resum
     let clock = ManualClock::new();
     let (worker, worker_file) = connect(&path, Arc::new(clock.clone())).await;
     let (office, office_file) = connect(&path, Arc::new(SystemClock::new())).await;
-    let orders = office.queue::<Order>();
+    let orders = office.queue::<ShopOrder>();
     orders.any().create().await.expect("created");
-    let listener = worker.listener(async |order: Received<Order>| assert_eq!(order.attempt(), 1));
+    let listener =
+        worker.listener(async |order: Received<ShopOrder>| assert_eq!(order.attempt(), 1));
     let mut events = listener.events();
     let listener = listener.start().expect("starts");
     let is_idle = |kind: &_| matches!(kind, ListenerEventKind::QueueEmpty { .. });
@@ -74,7 +69,10 @@ async fn a_queue_that_another_service_pauses_is_not_received_from_until_it_resum
     clock.advance(LAG);
     let mark = orders.any().pause(Some("stocktaking")).await;
     let mark = mark.expect("paused");
-    orders.submit(Order { number: 7 }).await.expect("submitted");
+    orders
+        .submit(ShopOrder { number: 7 })
+        .await
+        .expect("submitted");
     let told = |kind: &_| matches!(kind, ListenerEventKind::QueuePaused(_));
     let told = next(&mut events, &clock, told).await;
     assert!(

@@ -1,20 +1,17 @@
 //! Listing what is recorded in a SQLite file: beside damage, and beside those who write.
 
-use std::time::Duration;
-
 use queue_core::backend::{Backend, Swap};
 use queue_core::idempotency::{
     ClaimOutcome, Forgotten, Owner, RecordState, Recorded, ResultStore, WorkKey,
 };
 use queue_core::{ErrorKind, QueueName};
 use queue_runtime::backend::SqliteBackend;
+use queue_tests::DAY;
 use rusqlite::TransactionBehavior;
 
 use crate::sqlite::damaged_file::pages;
 use crate::sqlite::place::{LEASE, Place};
 use crate::threads;
-
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Records this value under each key, by a swap.
 async fn record(backend: &SqliteBackend, keys: &[WorkKey], value: &[u8]) {

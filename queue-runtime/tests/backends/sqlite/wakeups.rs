@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::clock::SystemClock;
 use queue_runtime::policy::{Idle, IdlePolicy};
-use queue_runtime::{ListenerHandle, Message, QueueService, Received};
+use queue_runtime::{ListenerHandle, QueueService, Received};
+use queue_tests::orders::ShopOrder;
 use rusqlite::Connection;
-use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 const TEST: &str = "sqlite::wakeups::a_process_that_waits_is_woken_by_another";
@@ -26,12 +26,6 @@ const FILE: &str = "QUEUE_TEST_WAKEUPS";
 
 /// Long enough for the slowest machine; only a lost wake-up meets it.
 const GUARD: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders", kind = "order")]
-struct Order {
-    number: u32,
-}
 
 #[derive(Debug)]
 struct Hourly;
@@ -96,7 +90,7 @@ async fn connect(path: &Path) -> (QueueService, Arc<SqliteBackend>) {
 }
 
 fn listen(service: &QueueService, handled: impl Fn(u32) + Send + Sync + 'static) -> ListenerHandle {
-    let listener = service.listener(move |order: Received<Order>| {
+    let listener = service.listener(move |order: Received<ShopOrder>| {
         handled(order.number);
         async {}
     });
@@ -133,11 +127,11 @@ async fn a_process_that_waits_is_woken_by_another() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("queue.db");
     let (service, _backend) = connect(&path).await;
-    let queue = service.queue::<Order>();
+    let queue = service.queue::<ShopOrder>();
     queue.any().create().await.expect("created");
 
     let submit = async |waiting: &Waiting, number| {
-        queue.submit(Order { number }).await.expect("submitted");
+        queue.submit(ShopOrder { number }).await.expect("submitted");
         waiting.expect(number);
     };
     let first = Waiting::start(&path);
@@ -159,7 +153,7 @@ async fn a_process_that_waits_is_woken_by_another() {
     for number in 20..40 {
         submit(&second, number).await;
     }
-    let orders = [40, 41, 42].map(|number| Order { number });
+    let orders = [40, 41, 42].map(|number| ShopOrder { number });
     queue.submit_all(orders).await.expect("submitted");
     let mut handled = [40, 41, 42].map(|_| second.handled.recv_timeout(GUARD).ok());
     handled.sort();
@@ -175,7 +169,11 @@ async fn services_of_one_process_wake_each_other_and_withdraw_when_they_are_clos
     let path = directory.path().join("queue.db");
     let (web, web_backend) = connect(&path).await;
     let (worker, worker_backend) = connect(&path).await;
-    web.queue::<Order>().any().create().await.expect("created");
+    web.queue::<ShopOrder>()
+        .any()
+        .create()
+        .await
+        .expect("created");
     registered(&path, 0);
     let (sender, handled) = mpsc::channel();
     let listener = listen(&worker, move |number| {
@@ -183,10 +181,13 @@ async fn services_of_one_process_wake_each_other_and_withdraw_when_they_are_clos
     });
     registered(&path, 1);
     for number in 0..5 {
-        web.submit(Order { number }).await.expect("submitted");
+        web.submit(ShopOrder { number }).await.expect("submitted");
         assert_eq!(handled.recv_timeout(GUARD), Ok(number));
         let number = number + 100;
-        worker.submit(Order { number }).await.expect("submitted");
+        worker
+            .submit(ShopOrder { number })
+            .await
+            .expect("submitted");
         assert_eq!(handled.recv_timeout(GUARD), Ok(number));
     }
     listener.shutdown(GUARD).await;

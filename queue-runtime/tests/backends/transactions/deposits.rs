@@ -11,8 +11,6 @@ use tokio::sync::broadcast::Receiver;
 
 use crate::transactions::bank::{Deposit, GUARD, add, notice};
 
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
-
 /// Adds to the balance, and sends a notice.
 pub(crate) fn deposit(tx: &Transaction<'_>, deposit: &Received<Deposit>) -> Disposition {
     add(tx, deposit.amount);

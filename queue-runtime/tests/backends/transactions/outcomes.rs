@@ -216,7 +216,7 @@ async fn the_end_of_a_transaction_is_not_waited_for_longer_than_the_lease_lasts(
 
 #[tokio::test]
 async fn without_a_record_the_outcome_is_unknown_after_half_a_day() {
-    const HOUR: Duration = Duration::from_secs(60 * 60);
+    use queue_tests::HOUR;
 
     let mut bank = Bank::open().await;
     for (hours, expected) in [(11, "NotDone(NotCommitted)"), (13, "Unknown(Timeout)")] {

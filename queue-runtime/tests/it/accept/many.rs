@@ -1,7 +1,6 @@
 //! Accepting several messages at a time, and as a stream.
 
 use std::future::IntoFuture as _;
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use queue_runtime::envelope::PoisonReason;
@@ -9,24 +8,19 @@ use queue_runtime::error::Operation;
 use queue_runtime::receive::{AcceptError, AcceptErrorKind, Messages, SettleErrorKind};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{Delivery, ErrorKind, Message, QueueName, QueueService};
+use queue_tests::SECOND;
+use queue_tests::orders::{Order, order};
 
 use serde::{Deserialize, Serialize};
 
 use crate::support::jobs::{Job, Mood};
-use crate::support::orders::{Order, order};
-use crate::support::{count, guarded, poison};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{count, guarded, numbers, poison};
 
 async fn with_orders(numbers: std::ops::Range<u32>) -> QueueService {
     let service = testing::service().await;
     let submitted = service.submit_all(numbers.map(order)).await;
     submitted.expect("submitted");
     service.into()
-}
-
-fn numbers(deliveries: &[Delivery<Order>]) -> Vec<u32> {
-    deliveries.iter().map(|one| one.number).collect()
 }
 
 #[tokio::test(start_paused = true)]

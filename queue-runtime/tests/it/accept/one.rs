@@ -12,10 +12,10 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::receive::{AcceptError, AcceptErrorKind, SettleErrorKind, Settled};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{Disposition, ErrorKind, Message, QueueService, RetryPolicy};
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 
-use crate::support::orders::{Order, order};
 use crate::support::{accepted, count, guarded, memory, poison};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]

@@ -9,14 +9,13 @@ use queue_runtime::service::ExportedMessage;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{AnyQueue, Delivery, ErrorKind, MessageId, QueueService, RequestId};
-use queue_tests::incompressible;
+use queue_tests::orders::{Order, order};
+use queue_tests::{HOUR, incompressible};
 use serde_json::{Value, json};
 
-use crate::support::orders::{Order, order};
 use crate::support::{accepted, count, memory};
 
 const LEASE: Duration = Duration::from_secs(30);
-const HOUR: Duration = Duration::from_secs(3600);
 
 async fn sqlite(folder: &tempfile::TempDir) -> QueueService {
     let path = folder.path().join("queues.db");
@@ -98,6 +97,13 @@ async fn of_all_kinds(service: &QueueService) -> AnyQueue {
     poison
 }
 
+/// Submits the orders 1 to 3.
+async fn with_three(service: &QueueService) -> AnyQueue {
+    let orders = (1..=3).map(order);
+    service.submit_all(orders).await.expect("submitted");
+    service.any_queue("orders").expect("a name")
+}
+
 #[tokio::test]
 async fn copies_are_the_same_bytes_on_another_storage() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -170,11 +176,7 @@ async fn what_is_left_of_a_delay_and_of_a_life_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn what_is_taken_is_deleted_once_it_is_kept_and_not_before() {
     let service = testing::service().await;
-    service
-        .submit_all((1..=3).map(order))
-        .await
-        .expect("submitted");
-    let queue = service.any_queue("orders").expect("a name");
+    let queue = with_three(&service).await;
     let taken = queue.take(2, LEASE).await.expect("taken");
     assert_eq!(
         (taken.messages.len(), count(&service, "orders").await),
@@ -319,11 +321,7 @@ async fn a_line_that_no_export_holds_is_refused_and_those_before_it_are_imported
 #[tokio::test(start_paused = true)]
 async fn puts_that_fail_are_repeated_and_those_that_cannot_be_are_counted() {
     let (service, faults) = testing::service_with_faults().await;
-    service
-        .submit_all((1..=3).map(order))
-        .await
-        .expect("submitted");
-    let queue = service.any_queue("orders").expect("a name");
+    let queue = with_three(&service).await;
     let page = queue.export(None, 10).await.expect("copied");
     let copies = created(&service, "copies").await;
     faults.fail_next(2, Operation::Apply, Fault::Refused(ErrorKind::Throttled));
@@ -341,11 +339,7 @@ async fn puts_that_fail_are_repeated_and_those_that_cannot_be_are_counted() {
 #[tokio::test(start_paused = true)]
 async fn puts_that_may_be_done_are_not_repeated() {
     let (service, faults) = testing::service_with_faults().await;
-    service
-        .submit_all((1..=3).map(order))
-        .await
-        .expect("submitted");
-    let queue = service.any_queue("orders").expect("a name");
+    let queue = with_three(&service).await;
     let page = queue.export(None, 10).await.expect("copied");
     let copies = created(&service, "copies").await;
     faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
@@ -358,15 +352,11 @@ async fn puts_that_may_be_done_are_not_repeated() {
 async fn a_damaged_message_is_left_and_hides_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = sqlite(&folder).await;
-    service
-        .submit_all((1..=3).map(order))
-        .await
-        .expect("submitted");
+    let queue = with_three(&service).await;
     let file = rusqlite::Connection::open(folder.path().join("queues.db"));
     let file = file.expect("opened");
     let damage = "UPDATE queue_messages SET body = x'00' WHERE seq = 2";
     assert_eq!(file.execute(damage, []).expect("damaged"), 1);
-    let queue = service.any_queue("orders").expect("a name");
     let page = queue.export(None, 10).await.expect("copied");
     assert_eq!((page.messages.len(), page.left.len()), (2, 1));
     let taken = queue.take(10, LEASE).await.expect("taken");

@@ -12,9 +12,9 @@ use queue_runtime::service::{ExportFile, Taken};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{AnyQueue, ErrorKind, QueueService};
 use queue_tests::incompressible;
+use queue_tests::orders::order;
 
 use crate::support::count;
-use crate::support::orders::order;
 use crate::support::remote::Remote;
 
 const LEASE: Duration = Duration::from_secs(300);

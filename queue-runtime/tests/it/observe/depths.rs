@@ -9,19 +9,29 @@ use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{ErrorKind, Failure, ListenerHandle, QueueService, Received};
+use queue_tests::orders::ShopOrder;
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::sleep;
 
-use crate::observe::Order;
-use crate::observe::scrape::Scrape;
+use crate::observe::fixture::Scrape;
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 const DEPTH: &str = r#"queue_depth{messaging_destination_name="orders"}"#;
 const POISON: &str = r#"queue_poison_depth{messaging_destination_name="orders"}"#;
 
+async fn sampling_every(interval: Duration) -> QueueService {
+    let clock = Arc::new(TokioClock::new());
+    let memory = Arc::new(MemoryBackend::new(clock.clone()));
+    let service = QueueService::with_backend(memory)
+        .clock(clock)
+        .on_current_runtime();
+    let service = service.depth_metrics(interval).connect().await;
+    service.expect("connects")
+}
+
 /// Starts a listener that rejects orders.
 fn listen(service: &QueueService) -> ListenerHandle {
-    let listener = service.listener(async |_: Received<Order>| Err::<(), _>(Failure::reject("no")));
+    let listener =
+        service.listener(async |_: Received<ShopOrder>| Err::<(), _>(Failure::reject("no")));
     listener.start().expect("starts")
 }
 
@@ -30,7 +40,7 @@ async fn stop(listener: ListenerHandle) {
 }
 
 async fn submit(service: &QueueService, delay: Duration) {
-    let orders = (0..3).map(|number| Order { number });
+    let orders = (0..3).map(|number| ShopOrder { number });
     let submitted = service.submit_all(orders).delay(delay).await;
     submitted.expect("submitted");
 }
@@ -67,13 +77,7 @@ async fn the_depths_of_a_queue_and_its_poison_queue_are_sampled() {
 #[tokio::test(start_paused = true)]
 async fn one_listener_of_a_service_samples_for_all_of_a_queue() {
     let scrape = Scrape::start();
-    let clock = Arc::new(TokioClock::new());
-    let memory = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::with_backend(memory)
-        .clock(clock)
-        .on_current_runtime();
-    let service = service.depth_metrics(10 * MINUTE).connect();
-    let service = service.await.expect("connects");
+    let service = sampling_every(10 * MINUTE).await;
     let listeners = [listen(&service), listen(&service), listen(&service)];
     sleep(MINUTE).await;
     let before = service.meter();
@@ -104,13 +108,7 @@ async fn one_listener_of_a_service_samples_for_all_of_a_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_depth_that_is_not_sampled_is_no_metric() {
     let scrape = Scrape::start();
-    let clock = Arc::new(TokioClock::new());
-    let memory = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::with_backend(memory)
-        .clock(clock)
-        .on_current_runtime();
-    let service = service.depth_metrics(24 * 60 * MINUTE).connect();
-    let service = service.await.expect("connects");
+    let service = sampling_every(24 * 60 * MINUTE).await;
     let listener = listen(&service);
     submit(&service, 3600 * SECOND).await;
     assert_eq!(listener.depth().await.expect("read"), 3);

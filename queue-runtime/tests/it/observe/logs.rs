@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use queue_runtime::{Failure, Received, testing};
 use queue_tests::Written;
+use queue_tests::orders::ShopOrder;
 use tracing::span::{Attributes, Id};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::{EnvFilter, fmt};
-
-use crate::observe::Order;
 
 const PAGE: &str = include_str!("../../../../docs/observability.md");
 const FILTER: &str = "info,queue_runtime::spans=off";
@@ -37,13 +36,13 @@ async fn log_lines_are_short_with_the_filter_of_the_page() {
         .with(short.with_filter(EnvFilter::new(FILTER)));
     let _default = tracing::subscriber::set_default(subscriber);
     let service = testing::service().await;
-    let listener = service.listener(async |order: Received<Order>| {
+    let listener = service.listener(async |order: Received<ShopOrder>| {
         tracing::info!(number = order.number, "packed");
         Err::<(), _>(Failure::reject("no address"))
     });
     let listener = listener.start().expect("starts");
     service
-        .submit(Order { number: 7 })
+        .submit(ShopOrder { number: 7 })
         .await
         .expect("submitted");
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -1,18 +1,15 @@
-use std::time::Duration;
-
 use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{Disposition, Failure, ListenerHandle, QueueService, Received, RetryPolicy};
+use queue_tests::SECOND;
+use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
-use crate::observe::scrape::Scrape;
-use crate::observe::{Bill, Order};
+use crate::observe::fixture::{Bill, Scrape};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-async fn handle(order: Received<Order>) -> Result<Disposition, Failure> {
+async fn handle(order: Received<ShopOrder>) -> Result<Disposition, Failure> {
     sleep(2 * SECOND).await;
     match order.number {
         1 => Err("fails".into()),
@@ -35,7 +32,7 @@ async fn messages_are_counted_and_timed_by_queue() {
     let scrape = Scrape::start();
     let (service, _, listener) = start().await;
     sleep(SECOND).await;
-    let orders = [0, 1, 2, 4].map(|number| Order { number });
+    let orders = [0, 1, 2, 4].map(|number| ShopOrder { number });
     // The delay is part of the lag.
     service
         .submit_all(orders)
@@ -109,12 +106,12 @@ async fn accepted_messages_are_counted_too() {
     let scrape = Scrape::start();
     let service = testing::service().await;
     service
-        .submit_all([Order { number: 7 }, Order { number: 8 }])
+        .submit_all([ShopOrder { number: 7 }, ShopOrder { number: 8 }])
         .await
         .expect("submitted");
     let accept = async || {
         service
-            .accept::<Order>()
+            .accept::<ShopOrder>()
             .await
             .expect("accepted")
             .expect("an order")
@@ -136,7 +133,7 @@ async fn the_lag_is_measured_by_the_storages_clock_alone() {
     let (service, faults, listener) = start().await;
     faults.set_clock_behind(3600 * SECOND);
     service
-        .submit(Order { number: 7 })
+        .submit(ShopOrder { number: 7 })
         .await
         .expect("submitted");
     sleep(60 * SECOND).await;
@@ -209,7 +206,7 @@ async fn messages_of_a_router_are_counted_by_kind() {
     let scrape = Scrape::start();
     let service = testing::service().await;
     let queue = queue_runtime::QueueName::from_static("orders");
-    let orders = (0..3).map(|number| Order { number });
+    let orders = (0..3).map(|number| ShopOrder { number });
     service.submit_all(orders).await.expect("submitted");
     let bills = (0..2).map(|order| Bill { order });
     let submitted = service
@@ -223,7 +220,7 @@ async fn messages_of_a_router_are_counted_by_kind() {
     let router = service
         .router("orders")
         .expect("a name")
-        .handle(async |_: Received<Order>| ())
+        .handle(async |_: Received<ShopOrder>| ())
         .handle(async |_: Received<Bill>| Disposition::reject("no"));
     let listener = router.start().expect("starts");
     sleep(SECOND / 2).await;

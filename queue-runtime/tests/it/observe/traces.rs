@@ -15,13 +15,14 @@ use queue_runtime::{
     testing,
 };
 use queue_tests::is_alone;
+use queue_tests::orders::ShopOrder;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::observe::{Bill, Order};
+use crate::observe::fixture::Bill;
 
 const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -103,14 +104,14 @@ async fn sender_consumer_and_follow_up_are_in_one_trace() {
     }
     record();
     let service = testing::service().await;
-    let submit = service.submit(Order { number: 7 });
+    let submit = service.submit(ShopOrder { number: 7 });
     let submitted = async { submit.await }
         .instrument(tracing::info_span!("checkout"))
         .await
         .expect("submitted");
 
     let (done, mut ended) = unbounded_channel();
-    let bill = async move |order: Received<Order>| {
+    let bill = async move |order: Received<ShopOrder>| {
         tracing::info_span!("pack").in_scope(|| {});
         Disposition::complete().then(&Bill {
             order: order.number,

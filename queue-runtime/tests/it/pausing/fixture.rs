@@ -15,13 +15,12 @@ use queue_runtime::{
     AnyQueue, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, QueueService,
     Received,
 };
+use queue_tests::SECOND;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
 
 use crate::support::NEVER;
 use crate::support::jobs::{Job, submit_jobs};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Within which a pause is obeyed, of storage where reading the metadata costs little.
 pub(crate) const LAG: Duration = Duration::from_secs(5);

@@ -1,20 +1,16 @@
 //! Listeners of a queue that is paused for everybody: in outages, while they start or end, and of every kind.
 
-use std::time::Duration;
-
 use queue_runtime::error::Operation;
 use queue_runtime::listener::{DrainEnd, Route};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{Batch, ErrorKind, ListenerHandle, QueueService, Received, batch, blocking};
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::{sleep, timeout};
 
 use crate::pausing::fixture::{LAG, Pair, REASON, listen, start, told};
 use crate::support::jobs::{Job, completed};
-use crate::support::shards::{Order, World};
+use crate::support::shards::{CustomerOrder, World};
 use crate::support::{NEVER, events, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn what_was_read_last_holds_while_the_metadata_cannot_be_read() {
@@ -185,14 +181,14 @@ async fn every_kind_of_listener_obeys() {
 async fn a_queue_with_shards_is_paused_as_a_whole() {
     let world = World::new(2);
     let (worker, office) = (world.service(4).await, world.service(4).await);
-    let orders = office.queue::<Order>();
+    let orders = office.queue::<CustomerOrder>();
     orders.any().create().await.expect("created");
-    let listener = worker.listener(async |_: Received<Order>| ());
+    let listener = worker.listener(async |_: Received<CustomerOrder>| ());
     let listener = listener.start().expect("starts");
     sleep(MINUTE).await;
     let mark = orders.any().pause(REASON).await.expect("paused");
     let submit = |number| {
-        orders.submit(Order {
+        orders.submit(CustomerOrder {
             customer: number,
             number,
         })

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::internal::forward_backend;
@@ -12,14 +11,12 @@ use queue_runtime::policy::{ExponentialIdle, TaskRange};
 use queue_runtime::settings::{PAUSED, PAUSED_REASON, POISON_THRESHOLD, paused};
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueName, Result};
+use queue_tests::{MINUTE, SECOND};
 use tokio::time::{Instant, sleep};
 
 use crate::pausing::fixture::{LAG, Pair, REASON, connect, listen, start, told};
 use crate::support::jobs::{Job, submit_jobs};
 use crate::support::{count, events, stop};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn metadata(entries: &[(&str, &str)]) -> Metadata {
     let mut metadata = Metadata::new();

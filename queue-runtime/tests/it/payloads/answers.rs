@@ -14,9 +14,10 @@ use queue_runtime::policy::StorageRetry;
 use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Error, ErrorKind, QueueName, QueueService, Result};
+use queue_tests::HOUR;
 
 use crate::payloads::life::{Life, Mortal};
-use crate::payloads::support::{Film, HOUR, World, accepted, film};
+use crate::payloads::support::{Film, World, accepted, film};
 
 /// What becomes of an answer.
 #[derive(Debug, Clone, Copy)]

@@ -13,9 +13,10 @@ use queue_runtime::policy::StorageRetry;
 use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, QueueService};
+use queue_tests::{DAY, HOUR};
 
 use crate::payloads::life::{Life, Mortal};
-use crate::payloads::support::{DAY, Film, HOUR, accepted, film};
+use crate::payloads::support::{Film, accepted, film};
 
 async fn service(folder: &Path) -> QueueService {
     let clock = Arc::new(TokioClock::new());

@@ -14,10 +14,13 @@ use queue_runtime::policy::StorageRetry;
 use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::wire::Body;
-use queue_runtime::{Error, ErrorKind, ListenerEventKind, QueueService, Received, Result};
+use queue_runtime::{
+    Error, ErrorKind, ListenerEventKind, ListenerHandle, QueueService, Received, Result,
+};
+use queue_tests::HOUR;
 
 use crate::payloads::life::{Life, Mortal};
-use crate::payloads::support::{Film, HOUR, accepted, film};
+use crate::payloads::support::{Film, accepted, film};
 
 /// A store that is unreachable while `is_down`, and answers no read while `hangs`.
 #[derive(Debug, Default)]
@@ -86,6 +89,28 @@ async fn service_on(store: &Arc<Flaky>) -> (QueueService, Arc<MemoryBackend>) {
     (service.connect().await.expect("connects"), memory)
 }
 
+/// A service with a film.
+async fn with_film() -> (Arc<Flaky>, QueueService) {
+    let store = Arc::new(Flaky::default());
+    let service = service(&store).await;
+    service.submit(film("film")).await.expect("submitted");
+    (store, service)
+}
+
+/// Starts a listener, and waits until it has missed the data of a message.
+async fn without_data(service: &QueueService) -> ListenerHandle {
+    let listener = service.listener(async |film: Received<Film>| assert_eq!(film.attempt(), 1));
+    let mut events = listener.events();
+    let listener = listener.until_empty().start().expect("starts");
+    loop {
+        let event = events.recv().await.expect("it runs").kind;
+        if matches!(event, ListenerEventKind::DataUnavailable { .. }) {
+            break;
+        }
+    }
+    listener
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_whose_payload_cannot_be_stored_is_not_submitted() {
     let store = Arc::new(Flaky::default());
@@ -110,22 +135,12 @@ async fn a_message_whose_payload_cannot_be_stored_is_not_submitted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_cannot_be_fetched_costs_no_attempt() {
-    let store = Arc::new(Flaky::default());
-    let service = service(&store).await;
-    service.submit(film("film")).await.expect("submitted");
+    let (store, service) = with_film().await;
     store.is_down.store(true, SeqCst);
     let error = service.accept::<Film>().await.expect_err("an outage");
     assert!(matches!(error.kind, AcceptErrorKind::Data(_)), "{error}");
 
-    let listener = service.listener(async |film: Received<Film>| assert_eq!(film.attempt(), 1));
-    let mut events = listener.events();
-    let listener = listener.until_empty().start().expect("starts");
-    loop {
-        let event = events.recv().await.expect("it runs").kind;
-        if matches!(event, ListenerEventKind::DataUnavailable { .. }) {
-            break;
-        }
-    }
+    let listener = without_data(&service).await;
     let health = service.health();
     assert!(!health.is_healthy(), "{health}");
     let told = health.to_string();
@@ -173,19 +188,9 @@ async fn a_store_that_is_down_stops_the_handling_and_costs_no_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_is_unavailable() {
-    let store = Arc::new(Flaky::default());
-    let service = service(&store).await;
-    service.submit(film("film")).await.expect("submitted");
+    let (store, service) = with_film().await;
     store.hangs.store(true, SeqCst);
-    let listener = service.listener(async |film: Received<Film>| assert_eq!(film.attempt(), 1));
-    let mut events = listener.events();
-    let listener = listener.until_empty().start().expect("starts");
-    loop {
-        let event = events.recv().await.expect("it runs").kind;
-        if matches!(event, ListenerEventKind::DataUnavailable { .. }) {
-            break;
-        }
-    }
+    let listener = without_data(&service).await;
     store.hangs.store(false, SeqCst);
     let report = listener.drained().await;
     assert_eq!((report.info.completed, report.info.retried), (1, 0));
@@ -200,9 +205,7 @@ async fn hanging(store: &Flaky, reads: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_stops_does_not_wait_for_the_data() {
-    let store = Arc::new(Flaky::default());
-    let service = service(&store).await;
-    service.submit(film("film")).await.expect("submitted");
+    let (store, service) = with_film().await;
     store.hangs.store(true, SeqCst);
     let reads = store.reads.load(SeqCst);
     let listener = service.listener(async |_: Received<Film>| {});
@@ -242,9 +245,7 @@ async fn a_message_on_its_last_chance_is_marked_before_its_data_is_fetched() {
 /// Without its mark a message is not deleted: its copies could not tell that it is done.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_cannot_be_marked_is_not_deleted() {
-    let store = Arc::new(Flaky::default());
-    let service = service(&store).await;
-    service.submit(film("film")).await.expect("submitted");
+    let (store, service) = with_film().await;
     let delivery = accepted::<Film>(&service).await;
     store.is_down.store(true, SeqCst);
     delivery.complete().await.expect_err("no store");

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use queue_runtime::backend::{Backend as _, MemoryBackend};
 use queue_runtime::payloads::MemoryPayloads;
 use queue_runtime::{Message, QueueName, QueueService};
+use queue_tests::{DAY, HOUR};
 use serde::{Deserialize, Serialize};
 
 use crate::payloads::life::Life;
 use crate::payloads::support::{
-    DAY, Film, HOUR, World, accepted, film, goes_through_all, long_film, objects,
+    Film, World, accepted, film, goes_through, goes_through_all, objects,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -33,13 +34,7 @@ async fn a_large_message_goes_through_all_with_a_folder_beside_sqlite() {
     let service = QueueService::builder(&url).payloads(store.clone());
     let service = service.connect().await.expect("connects");
     goes_through_all(&service, 5 * MIB).await;
-    service
-        .submit(long_film(63 * MIB))
-        .await
-        .expect("submitted");
-    let delivery = accepted::<Film>(&service).await;
-    assert_eq!(delivery.frames.len(), 63 * MIB);
-    delivery.complete().await.expect("completed");
+    goes_through(&service, 63 * MIB).await;
     assert_eq!(objects(&*store, "data/").await, Vec::<String>::new());
 }
 

@@ -8,7 +8,7 @@ use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
 use queue_runtime::policy::StorageRetry;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Delivery, Disposition, Message, QueueService, Received, RetryPolicy};
-use queue_tests::incompressible;
+use queue_tests::{DAY, HOUR, incompressible};
 use serde::{Deserialize, Serialize};
 
 use crate::payloads::life::{Life, Mortal, MortalStore};
@@ -42,6 +42,15 @@ pub(crate) fn long_film(length: usize) -> Film {
         frames: incompressible(length),
         ..film("long")
     }
+}
+
+/// Submits, accepts and completes a film of this length.
+pub(crate) async fn goes_through(service: &QueueService, length: usize) {
+    let submitted = service.submit(long_film(length)).await;
+    submitted.expect("submitted");
+    let delivery = accepted::<Film>(service).await;
+    assert_eq!(delivery.frames.len(), length);
+    delivery.complete().await.expect("completed");
 }
 
 /// Goes through everything that a message goes through: a retry, the poison queue, a redrive, a follow-up, a request and
@@ -194,6 +203,3 @@ pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> 
     let accepted = service.accept::<M>().wait(Duration::from_secs(60)).await;
     accepted.expect("received").expect("there is a message")
 }
-
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);

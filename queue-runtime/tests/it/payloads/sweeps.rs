@@ -10,9 +10,10 @@ use queue_runtime::backend::{Backend as _, Created};
 use queue_runtime::error::Operation;
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore, Sweep, SweepReason};
 use queue_runtime::{Error, ErrorKind, QueueName, QueueService, Result};
+use queue_tests::{DAY, HOUR};
 
 use crate::payloads::life::Life;
-use crate::payloads::support::{DAY, Film, HOUR, World, accepted, film};
+use crate::payloads::support::{Film, World, accepted, film};
 
 const FILMS: QueueName = QueueName::from_static("films");
 const POISON: QueueName = QueueName::from_static("films-poison");

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
 use queue_runtime::service::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::{AnyQueue, ErrorKind, Message, QueueName};
+use queue_tests::orders::Order;
 use serde::{Deserialize, Serialize};
 
 use crate::redrive::fixture::{poison, poison_event, storages};
 use crate::support::count;
-use crate::support::orders::Order;
 use crate::support::storage::Storage;
 
 #[derive(Debug, Serialize, Deserialize, Message)]

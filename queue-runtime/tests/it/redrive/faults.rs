@@ -1,21 +1,20 @@
 //! Redrives on storage that fails for a while: what was certainly not done is repeated, and nothing else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_runtime::envelope::Envelope;
 use queue_runtime::envelope::PoisonRecord;
 use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{ErrorKind, QueueService};
+use queue_tests::SECOND;
+use queue_tests::orders::{Order, order};
 use tokio::time::{Instant, sleep};
 
 use crate::support::count;
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::storage::Storage;
 
-const SECOND: Duration = Duration::from_secs(1);
 const UNREACHABLE: Fault = Fault::Refused(ErrorKind::Unreachable);
 
 /// Four orders on the poison queue, of which a redrive with the filter [`is_even`] leaves two.

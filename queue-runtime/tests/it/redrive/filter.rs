@@ -10,11 +10,11 @@ use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{ErrorKind, QueueName, QueueService, Received};
+use queue_tests::orders::{Order, order};
 use tokio::sync::Notify;
 use tokio::time::{advance, sleep};
 
 use crate::redrive::fixture::poison_event;
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::storage::Storage;
 use crate::support::{count, guarded, stop};

@@ -12,16 +12,14 @@ use queue_runtime::service::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::RAW_KIND;
 use queue_runtime::{AnyQueue, ErrorKind, QueueName, QueueService, Received};
+use queue_tests::orders::{Order, order};
+use queue_tests::{HOUR, SECOND};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::redrive::fixture::{poison, poison_event, storages};
 use crate::support::count;
-use crate::support::orders::{Order, order};
 use crate::support::remote::Remote;
 use crate::support::storage::Storage;
-
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Moves so many orders to the poison queue, each with its number as the error.
 async fn poisoned(service: &QueueService, orders: u32) {

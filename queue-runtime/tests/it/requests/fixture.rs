@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::request::{Reply, RequestError};
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{Disposition, ListenerHandle, Message, QueueName, QueueService, Received};
+use queue_runtime::{
+    Delivery, Disposition, ListenerHandle, Message, QueueName, QueueService, Received,
+};
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
@@ -27,7 +30,6 @@ pub(crate) struct Refusal {
 }
 
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// Answers with twice the number.
 pub(crate) fn answering(service: &QueueService) -> ListenerHandle {
@@ -66,4 +68,20 @@ pub(crate) async fn instance(storage: &Arc<dyn Backend>) -> QueueService {
 
 pub(crate) fn shared() -> Arc<dyn Backend> {
     Arc::new(MemoryBackend::new(Arc::new(TokioClock::new())))
+}
+
+/// Puts and accepts a question whose reply a foreign program wants elsewhere.
+pub(crate) async fn question_for(
+    reply_to: &str,
+    storage: &Arc<dyn Backend>,
+    service: &QueueService,
+) -> Delivery<Question> {
+    let event = format!(
+        r#"{{"specversion":"1.0","id":"x","source":"s","type":"question","replyto":"{reply_to}","data":{{"number":1}}}}"#
+    );
+    let queue = QueueName::from_static("questions");
+    let put = storage.put(&queue, NewMessage::new(event)).await;
+    put.expect("put");
+    let question = service.accept().await.expect("no error");
+    question.expect("put")
 }

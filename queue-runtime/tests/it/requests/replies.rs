@@ -14,11 +14,12 @@ use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, Message, QueueName, QueueService, Received, wire::Body,
 };
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::requests::fixture::{
-    Answer, LEASE, MINUTE, Question, Refusal, answering, ask, instance, reply_queues, shared,
+    Answer, LEASE, Question, Refusal, answering, ask, instance, question_for, reply_queues, shared,
 };
 use crate::support::storage::Storage;
 use crate::support::{count, stop};
@@ -292,15 +293,8 @@ async fn replies_go_to_reply_queues_only() {
         "../x",
         "https://example.com/inbox",
     ] {
-        let event = format!(
-            r#"{{"specversion":"1.0","id":"x","source":"s","type":"question","replyto":"{reply_to}","data":{{"number":1}}}}"#
-        );
-        storage
-            .put(&queue, NewMessage::new(event))
-            .await
-            .expect("put");
-        let question = service.accept::<Question>().await.expect("no error");
-        let settled = question.expect("put").reply(&Answer { number: 2 }).await;
+        let question = question_for(reply_to, &storage, &service).await;
+        let settled = question.reply(&Answer { number: 2 }).await;
         settled.expect("completed");
     }
     let queues = service.queues().await.expect("lists");

@@ -9,10 +9,11 @@ use queue_runtime::request::RequestErrorKind;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{Disposition, ErrorKind, QueueName, QueueService};
+use queue_tests::MINUTE;
 use tokio::time::{Instant, advance, sleep};
 
 use crate::requests::fixture::{
-    Answer, LEASE, MINUTE, Question, Refusal, answering, ask, instance, reply_queues, shared,
+    Answer, LEASE, Question, Refusal, answering, ask, instance, reply_queues, shared,
 };
 use crate::support::storage::Storage;
 use crate::support::{count, guarded, stop};
@@ -217,6 +218,16 @@ async fn one_task_receives_for_all_requests_and_only_while_one_waits() {
     assert_eq!(later, calls, "its task has ended");
 }
 
+/// Waits until a background task has deleted all reply queues.
+async fn until_deleted(service: &QueueService) {
+    let deleted = async {
+        while !reply_queues(service).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded(deleted).await.expect("in the background");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_reply_queue_is_deleted_when_asked_and_with_the_service() {
     let storage = shared();
@@ -229,12 +240,7 @@ async fn the_reply_queue_is_deleted_when_asked_and_with_the_service() {
     service.delete_reply_queue().await;
     ask(&service, 2).await.expect("a reply, on another queue");
     drop(service);
-    let deleted = async {
-        while !reply_queues(&other).await.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    guarded(deleted).await.expect("in the background");
+    until_deleted(&other).await;
     stop(listener).await;
 }
 
@@ -250,12 +256,7 @@ async fn the_background_thread_deletes_the_reply_queue_of_a_service_that_is_drop
     ask(&service, 1).await.expect("a reply");
     assert_eq!(reply_queues(&other).await.len(), 1);
     drop(service);
-    let deleted = async {
-        while !reply_queues(&other).await.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    guarded(deleted).await.expect("in the background");
+    until_deleted(&other).await;
     stop(listener).await;
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::backend::Backend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;
 use queue_runtime::receive::Poisoned;
@@ -14,11 +14,12 @@ use queue_runtime::{
     Received,
     wire::{Body, Event},
 };
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::requests::fixture::{
-    Answer, MINUTE, Question, Refusal, ask, instance, reply_queues, shared,
+    Answer, Question, Refusal, ask, instance, question_for, reply_queues, shared,
 };
 use crate::support::storage::Storage;
 use crate::support::{count, stop};
@@ -311,15 +312,8 @@ async fn nothing_is_told_to_other_queues_than_those_for_replies() {
     let gone = QueueName::random_reply_queue();
     for reply_to in ["answers", "../x", gone.as_str()] {
         for disposition in [Disposition::complete(), Disposition::reject("no")] {
-            let event = format!(
-                r#"{{"specversion":"1.0","id":"x","source":"s","type":"question","replyto":"{reply_to}","data":{{"number":1}}}}"#
-            );
-            storage
-                .put(&queue, NewMessage::new(event))
-                .await
-                .expect("put");
-            let question = service.accept::<Question>().await.expect("no error");
-            let settled = question.expect("put").settle(disposition).await;
+            let question = question_for(reply_to, &storage, &service).await;
+            let settled = question.settle(disposition).await;
             settled.expect("settled");
         }
     }

@@ -9,11 +9,10 @@ use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::recurring::{Missed, every};
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{ErrorKind, QueueService, Timestamp};
+use queue_tests::{HOUR, MINUTE, SECOND};
 use tokio::time::sleep;
 
-use crate::schedules::fixture::{
-    HOUR, MINUTE, SECOND, Tick, at, connect, expected, memory, schedule, ticks, until,
-};
+use crate::schedules::fixture::{Tick, at, connect, expected, memory, schedule, ticks, until};
 use crate::support::log::Log;
 use crate::support::storage::Storage;
 

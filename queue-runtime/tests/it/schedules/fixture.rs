@@ -7,12 +7,9 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::recurring::{Missed, ScheduleHandle, every};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Message, QueueService, Timestamp};
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
-
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "ticks")]

@@ -7,10 +7,9 @@ use queue_runtime::idempotency::WorkKey;
 use queue_runtime::recurring::{Missed, RecordedSchedule, every};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, QueueName, QueueService};
+use queue_tests::{HOUR, MINUTE};
 
-use crate::schedules::fixture::{
-    HOUR, MINUTE, Tick, at, connect, expected, memory, schedule, ticks, until,
-};
+use crate::schedules::fixture::{Tick, at, connect, expected, memory, schedule, ticks, until};
 use crate::support::storage::Storage;
 
 async fn recorded(service: &QueueService, max: usize) -> Vec<RecordedSchedule> {

@@ -9,14 +9,11 @@ use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::recurring::{Missed, ScheduleError, ScheduleErrorKind, every};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{ErrorKind, QueueName, QueueService, testing};
+use queue_tests::{DAY, HOUR, MINUTE, SECOND};
 use tokio::time::sleep;
 
-use crate::schedules::fixture::{
-    HOUR, MINUTE, SECOND, Tick, at, connect, expected, memory, schedule, ticks, until,
-};
+use crate::schedules::fixture::{Tick, at, connect, expected, memory, schedule, ticks, until};
 use crate::support::storage::Storage;
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[tokio::test(start_paused = true)]
 async fn two_services_submit_each_tick_of_a_day_once() {

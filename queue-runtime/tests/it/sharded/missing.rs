@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage};
 use queue_runtime::error::RetryAdvice;
@@ -11,12 +10,11 @@ use queue_runtime::service::ConnectErrorKind;
 use queue_runtime::sharded::{ShardedBackend, Shards};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, MessageId, QueueName, QueueService, Received};
+use queue_tests::SECOND;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::support::shards::{Order, QUEUE, World};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::shards::{CustomerOrder, QUEUE, World};
 
 async fn backend(world: &World) -> ShardedBackend {
     let accounts = world.accounts.iter().map(|account| {
@@ -147,7 +145,7 @@ async fn a_new_service_is_unhealthy_as_long_as_a_shard_is_missing() {
     queue.create().await.expect("created");
     lose(&world, 1).await;
     let service = world.service(4).await;
-    let handler = async |_: Received<Order>| {};
+    let handler = async |_: Received<CustomerOrder>| {};
     service.listener(handler).start().expect("starts");
     // Longer than the longest pause of a shard that fails.
     sleep(60 * SECOND).await;

@@ -13,7 +13,7 @@ use queue_runtime::{ErrorKind, QueueName, QueueService, Received};
 use tokio::time::sleep;
 
 use crate::schedules::fixture::{expected, memory, schedule, ticks, until};
-use crate::support::shards::{Order, World, drain, once, orders};
+use crate::support::shards::{CustomerOrder, World, drain, once, orders};
 
 /// A program with its own way to each account, so that it can be killed.
 struct Program {
@@ -68,10 +68,12 @@ impl Seen {
 
     fn consume(&self, program: &Program) {
         let seen = self.clone();
-        let listener = program.service.listener(move |order: Received<Order>| {
-            seen.0.lock().expect("held").1.insert(order.number);
-            async {}
-        });
+        let listener = program
+            .service
+            .listener(move |order: Received<CustomerOrder>| {
+                seen.0.lock().expect("held").1.insert(order.number);
+                async {}
+            });
         listener.start().expect("starts");
     }
 
@@ -81,7 +83,11 @@ impl Seen {
             loop {
                 let number = numbers.fetch_add(1, Ordering::Relaxed);
                 let customer = number % 50;
-                if service.submit(Order { customer, number }).await.is_ok() {
+                if service
+                    .submit(CustomerOrder { customer, number })
+                    .await
+                    .is_ok()
+                {
                     seen.acknowledged(number);
                 }
                 sleep(Duration::from_millis(100)).await;
@@ -191,7 +197,7 @@ async fn a_put_to_a_shard_that_was_deleted_is_placed_again() {
         .await
         .expect("placed again");
     stopped
-        .submit(Order {
+        .submit(CustomerOrder {
             customer: 3,
             number: 100,
         })
@@ -303,7 +309,7 @@ async fn nothing_is_lost_by_a_resize_under_kills_with_a_producer_stopped_for_min
     for number in late.clone() {
         let (seen, service) = (seen.clone(), stopped.service.clone());
         tokio::spawn(async move {
-            let order = Order {
+            let order = CustomerOrder {
                 customer: number,
                 number,
             };
@@ -382,7 +388,7 @@ async fn a_key_is_submitted_once_while_the_number_of_shards_changes() {
     let world = World::new(1);
     let (one, other) = (world.service(4).await, world.service(4).await);
     let shards = one.shards().expect("it has shards");
-    let order = |customer| Order {
+    let order = |customer| CustomerOrder {
         customer,
         number: 0,
     };

@@ -15,7 +15,7 @@ use queue_runtime::{Disposition, ErrorKind, Message, QueueService, Received, Ret
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::support::shards::{Order, QUEUE, World, drain, orders};
+use crate::support::shards::{CustomerOrder, QUEUE, World, drain, orders};
 
 /// It has no key.
 #[derive(Debug, Serialize, Deserialize, Message)]
@@ -36,10 +36,12 @@ async fn a_program_needs_no_change() {
     assert_eq!(properties.approximate_count, 200);
 
     let listener = service
-        .listener(async |order: Received<Order>| match order.number % 10 {
-            0 => Disposition::retry("never"),
-            _ => Disposition::complete(),
-        })
+        .listener(
+            async |order: Received<CustomerOrder>| match order.number % 10 {
+                0 => Disposition::retry("never"),
+                _ => Disposition::complete(),
+            },
+        )
         .retry(RetryPolicy::fixed(Duration::from_secs(1)));
     let info = listener
         .until_empty()
@@ -87,7 +89,9 @@ async fn messages_of_one_key_share_a_shard_and_packs_are_of_one_shard() {
                 .on_current_runtime();
             let alone = alone.connect().await.expect("connects");
             for name in account.list_queues("orders-s").await.expect("listed") {
-                let queue = alone.queue_named::<Order>(name.as_str()).expect("a name");
+                let queue = alone
+                    .queue_named::<CustomerOrder>(name.as_str())
+                    .expect("a name");
                 while let Some(order) = queue.accept().await.expect("accepts") {
                     shards.entry(order.customer).or_default().insert(number);
                     order.complete().await.expect("completed");
@@ -112,7 +116,7 @@ async fn results_of_a_packed_submission_are_in_the_order_given() {
     assert!(messages <= 8, "one pack a shard: {messages}");
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let handled = Arc::clone(&seen);
-    let listener = service.listener(move |order: Received<Order>| {
+    let listener = service.listener(move |order: Received<CustomerOrder>| {
         let id = order.envelope().id.clone();
         handled.lock().expect("held").insert(order.number, id);
         async {}
@@ -138,7 +142,7 @@ async fn a_shard_that_is_down_holds_up_no_other() {
     down.fail_every(Operation::Receive, Fault::Refused(ErrorKind::Unreachable));
     let handled = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&handled);
-    let listener = service.listener(move |order: Received<Order>| {
+    let listener = service.listener(move |order: Received<CustomerOrder>| {
         seen.lock().expect("held").insert(order.number);
         async {}
     });
@@ -169,7 +173,7 @@ async fn a_queue_is_empty_only_if_all_shards_have_answered() {
     }
     let mut numbers = BTreeSet::new();
     loop {
-        match service.accept::<Order>().await {
+        match service.accept::<CustomerOrder>().await {
             Ok(Some(order)) => {
                 assert!(numbers.insert(order.number), "twice: {}", order.number);
                 order.complete().await.expect("completed");

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::{Message, Received};
+use queue_tests::SECOND;
 use serde::{Deserialize, Serialize};
-
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "bank", kind = "deposit")]

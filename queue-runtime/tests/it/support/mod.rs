@@ -4,21 +4,23 @@ pub(crate) mod accounts;
 pub(crate) mod flaky_results;
 pub(crate) mod jobs;
 pub(crate) mod log;
-pub(crate) mod orders;
 pub(crate) mod remote;
 pub(crate) mod shards;
 pub(crate) mod storage;
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonRecord;
+use queue_runtime::testing::{self, TestService};
 use queue_runtime::wire::Body;
 use queue_runtime::{
     Delivery, ListenerEvent, ListenerEventKind, ListenerHandle, Message, QueueService,
 };
+use queue_tests::orders::{Order, order};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -133,6 +135,18 @@ pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRe
 pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> {
     let accepted = service.accept().await.expect("no error");
     accepted.expect("a message")
+}
+
+/// A service with the orders of these numbers.
+pub(crate) async fn with_orders(numbers: Range<u32>) -> TestService {
+    let service = testing::service().await;
+    let submitted = service.submit_all(numbers.map(order)).await;
+    submitted.expect("submitted");
+    service
+}
+
+pub(crate) fn numbers(deliveries: &[Delivery<Order>]) -> Vec<u32> {
+    deliveries.iter().map(|one| one.number).collect()
 }
 
 pub(crate) async fn count(service: &QueueService, queue: &str) -> usize {

@@ -19,7 +19,7 @@ use tokio::time::timeout;
     poison_threshold = 3,
     key_scope = "global"
 )]
-pub(crate) struct Order {
+pub(crate) struct CustomerOrder {
     #[message(key)]
     pub(crate) customer: u32,
     pub(crate) number: u32,
@@ -68,8 +68,8 @@ impl World {
     }
 }
 
-pub(crate) fn orders(numbers: std::ops::Range<u32>) -> impl Iterator<Item = Order> {
-    numbers.map(|number| Order {
+pub(crate) fn orders(numbers: std::ops::Range<u32>) -> impl Iterator<Item = CustomerOrder> {
+    numbers.map(|number| CustomerOrder {
         customer: number % 50,
         number,
     })
@@ -79,7 +79,7 @@ pub(crate) fn orders(numbers: std::ops::Range<u32>) -> impl Iterator<Item = Orde
 pub(crate) async fn drain(service: &QueueService) -> BTreeMap<u32, u32> {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let handled = Arc::clone(&seen);
-    let listener = service.listener(move |order: Received<Order>| {
+    let listener = service.listener(move |order: Received<CustomerOrder>| {
         *handled
             .lock()
             .expect("held")

@@ -6,14 +6,13 @@ use queue_runtime::clock::Clock;
 use queue_runtime::error::Operation;
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{Message, Timestamp};
+use queue_tests::HOUR;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 struct Ping {
     number: u32,
 }
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
 async fn both_clocks_follow_paused_time() {

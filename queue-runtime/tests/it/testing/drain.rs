@@ -6,6 +6,7 @@ use queue_runtime::error::Operation;
 use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, drain};
 use queue_runtime::{Disposition, ErrorKind, Failure, FollowUp, Message, Received, RetryPolicy};
+use queue_tests::MINUTE;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
@@ -18,8 +19,6 @@ struct Slice {
     #[message(key)]
     number: u32,
 }
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 async fn cut(job: Received<Cut>) -> Disposition {
     let slices = (1..=job.slices).map(|number| Slice { number });

@@ -6,8 +6,9 @@ use queue_core::backend::{Backend, NewMessage, Op, PutReceipt, ReceivedMessage};
 use queue_runtime::error::{Operation, Outcome, RetryAdvice};
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{Error, ErrorKind};
+use queue_tests::MINUTE;
 
-use crate::testing::support::{MINUTE, count, injector, put, queue, receive};
+use crate::testing::support::{count, injector, put, queue, receive};
 
 /// Asserts how a put on the queue failed.
 #[track_caller]

@@ -12,7 +12,7 @@ use queue_runtime::{Disposition, Failure, Message, Received, Submitted, backend:
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-struct Order {
+struct BasketOrder {
     #[message(key)]
     number: u32,
     #[serde(skip)]
@@ -31,8 +31,8 @@ struct Reading {
     degrees: i32,
 }
 
-fn order(number: u32) -> Order {
-    Order {
+fn order(number: u32) -> BasketOrder {
+    BasketOrder {
         number,
         basket: None,
     }
@@ -44,7 +44,7 @@ fn note(text: &str) -> Note {
     }
 }
 
-fn stamp(order: Received<Order>) -> Result<Disposition, Failure> {
+fn stamp(order: Received<BasketOrder>) -> Result<Disposition, Failure> {
     if order.is_cancelled() {
         return Err(Failure::postpone(Duration::from_secs(1), "told to stop"));
     }
@@ -64,7 +64,7 @@ fn a_blocking_handler_is_tested_without_a_runtime() {
 #[tokio::test(start_paused = true)]
 async fn a_message_made_by_hand_is_as_one_that_was_received() {
     let service = testing::service().await;
-    let sent = Order {
+    let sent = BasketOrder {
         number: 7,
         basket: Some("is not on the wire"),
     };
@@ -75,7 +75,7 @@ async fn a_message_made_by_hand_is_as_one_that_was_received() {
         .client_id("shop");
     submit.await.expect("submitted");
     let real = service
-        .accept::<Order>()
+        .accept::<BasketOrder>()
         .await
         .expect("no error")
         .expect("an order");
@@ -167,7 +167,7 @@ async fn what_its_type_reads_otherwise_is_refused_by_a_service_of_tests() {
         .expect("nothing is lost");
 
     service.submit(order(7)).await.expect("submitted");
-    let order = service.accept::<Order>().await.expect("no error");
+    let order = service.accept::<BasketOrder>().await.expect("no error");
     let order = order.expect("just submitted");
     let refused = order.settle(Disposition::complete().then(&renamed())).await;
     refused.expect("it is rejected");
@@ -202,7 +202,7 @@ async fn what_was_submitted_is_returned_by_type_with_how() {
         .await
         .expect("submitted");
     let abroad = service
-        .queue_named::<Order>("orders-abroad")
+        .queue_named::<BasketOrder>("orders-abroad")
         .expect("a name");
     abroad
         .submit_all([order(9), order(10)])
@@ -227,7 +227,7 @@ async fn what_was_submitted_is_returned_by_type_with_how() {
         TimeToLive::After(Duration::from_secs(3600))
     );
 
-    let orders = service.submitted::<Order>();
+    let orders = service.submitted::<BasketOrder>();
     assert_eq!(orders, [order(8), order(9), order(10)]);
     let queues: Vec<_> = orders.iter().map(|order| order.queue().as_str()).collect();
     assert_eq!(queues, ["order", "orders-abroad", "orders-abroad"]);
@@ -250,7 +250,7 @@ async fn what_was_handled_stays_and_what_was_moved_is_no_submission() {
     service.submit(order(2)).await.expect("submitted");
     let accept = async || {
         service
-            .accept::<Order>()
+            .accept::<BasketOrder>()
             .await
             .expect("no error")
             .expect("an order")
@@ -266,7 +266,7 @@ async fn what_was_handled_stays_and_what_was_moved_is_no_submission() {
     let poison = service.any_queue("order-poison").expect("a name");
     assert_eq!(poison.redrive().run().await.expect("redriven").redriven, 1);
 
-    assert_eq!(service.submitted::<Order>(), [order(1), order(2)]);
+    assert_eq!(service.submitted::<BasketOrder>(), [order(1), order(2)]);
     assert_eq!(service.submitted::<Note>(), [note("handled")]);
 }
 
@@ -287,7 +287,7 @@ async fn only_what_was_stored_counts_whatever_the_answer() {
 
     // The put of a step whose delete fails is undone.
     let order = service
-        .accept::<Order>()
+        .accept::<BasketOrder>()
         .await
         .expect("no error")
         .expect("an order");

@@ -5,9 +5,10 @@ use std::time::Duration;
 use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::testing::Fault;
+use queue_tests::MINUTE;
 use tokio::time::{Instant, timeout};
 
-use crate::testing::support::{MINUTE, count, injector, queue};
+use crate::testing::support::{count, injector, queue};
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_is_paused_time() {

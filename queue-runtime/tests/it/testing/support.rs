@@ -1,14 +1,12 @@
 //! A queue whose storage fails as it is told.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata, NewMessage, ReceivedMessage};
 use queue_runtime::QueueName;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{FaultInjector, TokioClock};
-
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+use queue_tests::MINUTE;
 
 pub(crate) fn queue() -> QueueName {
     "orders".parse().expect("a name")

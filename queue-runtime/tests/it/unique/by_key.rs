@@ -10,15 +10,15 @@ use queue_runtime::policy::StorageRetry;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{ErrorKind, Message, QueueName, QueueService, Received};
+use queue_tests::HOUR;
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::advance;
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{accepted, count};
 
-const HOUR: Duration = Duration::from_secs(3600);
 const ELSEWHERE: QueueName = QueueName::from_static("orders-elsewhere");
 
 /// The kind of the storage's error.

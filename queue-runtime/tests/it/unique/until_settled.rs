@@ -14,15 +14,15 @@ use queue_runtime::service::redrive::RedriveOutcome;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::wire::encode;
 use queue_runtime::{Disposition, Message, MessageId, QueueName, QueueService, Submitted};
+use queue_tests::DAY;
+use queue_tests::orders::{Order, order};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::time::advance;
 
-use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
 use crate::support::{accepted, count};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
 const ORDERS: QueueName = QueueName::from_static("orders");
 
 struct Place {

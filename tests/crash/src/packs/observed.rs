@@ -16,7 +16,7 @@ use queue_core::{QueueName, Result};
 
 use super::Marks;
 use crate::ledger::{Entry, Event, Lease, Ledger, moment};
-use crate::messages::{Order, Receipt};
+use crate::messages::{CrashOrder, Receipt};
 use crate::sabotage::{Bug, Point};
 
 /// A backend whose use of packs is recorded.
@@ -230,7 +230,7 @@ fn contents(body: &Bytes) -> Option<Contents> {
 
 fn name(body: &Bytes) -> Option<String> {
     let body = Body::read(body, usize::MAX);
-    let order = body.decode::<Order>().map(|order| order.name);
+    let order = body.decode::<CrashOrder>().map(|order| order.name);
     let receipt = || body.decode::<Receipt>().map(|receipt| receipt.name);
     order.or_else(|_| receipt()).ok()
 }

@@ -5,14 +5,14 @@ use queue_runtime::{Delivery, Disposition, RetryPolicy};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};
-use crate::messages::{Named, Order, Receipt};
+use crate::messages::{CrashOrder, Named, Receipt};
 
 const WAIT: Duration = Duration::from_millis(50);
 
 /// Accepts orders and receipts in turn.
 pub(super) async fn run(desk: &Desk) {
     while !desk.is_stopping() {
-        one::<Order>(desk).await;
+        one::<CrashOrder>(desk).await;
         one::<Receipt>(desk).await;
     }
 }
@@ -20,7 +20,7 @@ pub(super) async fn run(desk: &Desk) {
 /// Accepts up to four orders and receipts at a time, and completes together what is to be completed without a follow-up.
 pub(super) async fn run_many(desk: &Desk) {
     while !desk.is_stopping() {
-        many::<Order>(desk).await;
+        many::<CrashOrder>(desk).await;
         many::<Receipt>(desk).await;
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use queue_runtime::Received;
 
 use super::Desk;
-use crate::messages::Order;
+use crate::messages::CrashOrder;
 use crate::usage::Usage;
 
 /// The bytes of payloads that may be in flight.
@@ -14,7 +14,7 @@ const WORK: Duration = Duration::from_millis(20);
 
 /// Handles the orders of a queue, which are large, and prints what that has used at most.
 pub(super) async fn run(desk: &Desk) {
-    let listener = desk.service.listener(async |order: Received<Order>| {
+    let listener = desk.service.listener(async |order: Received<CrashOrder>| {
         tokio::time::sleep(WORK).await;
         assert!(!order.padding.is_empty());
     });

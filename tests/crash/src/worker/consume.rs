@@ -4,7 +4,7 @@ use queue_runtime::Disposition;
 
 use super::{Desk, work};
 use crate::ledger::Event;
-use crate::messages::{Named as _, Order};
+use crate::messages::{CrashOrder, Named as _};
 
 /// Orders that are completed.
 const ORDERS: usize = 60;
@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(600);
 pub(super) async fn run(desk: &Desk) {
     for _ in 0..ORDERS {
         // Never lost, on the slowest machine either.
-        let accept = desk.service.accept::<Order>().visibility_timeout(WAIT);
+        let accept = desk.service.accept::<CrashOrder>().visibility_timeout(WAIT);
         let accepted = accept.wait(WAIT).create_queue().await;
         let delivery = accepted.expect("the storage works").expect("an order");
         let (name, lease) = (delivery.name().to_owned(), work::lease(&delivery));

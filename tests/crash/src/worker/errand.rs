@@ -7,7 +7,7 @@ use queue_runtime::{Disposition, Error};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};
-use crate::messages::{Class, Named as _, Order};
+use crate::messages::{Class, CrashOrder, Named as _};
 
 /// Printed, with the error, when the storage has failed.
 pub const FAILED: &str = "failed";
@@ -38,7 +38,7 @@ async fn submit(desk: &Desk, at: usize, class: Class) {
         let name = format!("{}.{at}.{attempt}-{}", desk.number, class.letter());
         desk.ledger
             .write(Event::Submitting, &name, Lease::default());
-        match desk.service.submit(Order::named(&name)).await {
+        match desk.service.submit(CrashOrder::named(&name)).await {
             Ok(_) => return desk.ledger.write(Event::Submitted, &name, Lease::default()),
             Err(error) => match error.kind {
                 SubmitErrorKind::Storage(error) => report(&error),
@@ -51,7 +51,10 @@ async fn submit(desk: &Desk, at: usize, class: Class) {
 
 async fn settle(desk: &Desk) {
     for _ in 0..ATTEMPTS {
-        let accept = desk.service.accept::<Order>().visibility_timeout(LEASE);
+        let accept = desk
+            .service
+            .accept::<CrashOrder>()
+            .visibility_timeout(LEASE);
         let delivery = match accept.await {
             Ok(delivery) => delivery,
             Err(AcceptError {

@@ -1,6 +1,6 @@
 use super::Desk;
 use crate::ledger::{Event, Lease};
-use crate::messages::{Class, Order};
+use crate::messages::{Class, CrashOrder};
 
 /// Orders that are submitted.
 const ORDERS: usize = 80;
@@ -19,7 +19,7 @@ pub(super) async fn run(desk: &Desk) {
         let padding = "x".repeat(SIZE);
         desk.ledger
             .write(Event::Submitting, &name, Lease::default());
-        let order = Order {
+        let order = CrashOrder {
             name: name.clone(),
             padding,
         };

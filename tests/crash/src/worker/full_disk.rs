@@ -12,7 +12,7 @@ use queue_runtime::policy::StorageRetry;
 use queue_runtime::send::SubmitErrorKind;
 use queue_runtime::{Delivery, ErrorKind, QueueService};
 
-use crate::messages::{Named as _, Order};
+use crate::messages::{CrashOrder, Named as _};
 use crate::plan;
 
 /// What puts leave free, less than the disk has: a part of it becomes too little for one message.
@@ -98,8 +98,8 @@ async fn connect(file: &Path) -> QueueService {
     service.await.expect("connecting opens nothing")
 }
 
-async fn accept(service: &QueueService, completed: usize) -> Option<Delivery<Order>> {
-    let accept = service.accept::<Order>().visibility_timeout(LEASE);
+async fn accept(service: &QueueService, completed: usize) -> Option<Delivery<CrashOrder>> {
+    let accept = service.accept::<CrashOrder>().visibility_timeout(LEASE);
     let accepted = accept.storage_retry(StorageRetry::never()).await;
     accepted.unwrap_or_else(|error| panic!("after {completed} orders: {error}"))
 }
@@ -109,7 +109,7 @@ async fn submit(
     waiting: &mut BTreeSet<String>,
 ) -> Result<(), SubmitErrorKind> {
     let from = waiting.len();
-    let order = |number| Order {
+    let order = |number| CrashOrder {
         name: format!("{number}-p"),
         padding: "x".repeat(SIZE),
     };

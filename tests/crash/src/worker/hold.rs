@@ -5,7 +5,7 @@ use queue_runtime::Disposition;
 use queue_runtime::receive::SettleErrorKind;
 
 use super::Desk;
-use crate::messages::Order;
+use crate::messages::CrashOrder;
 
 /// Printed once the message is held.
 pub const HELD: &str = "held";
@@ -46,7 +46,7 @@ impl fmt::Display for Settle {
 pub(super) async fn run(desk: &Desk, settle: Settle) {
     // Without `wait`: a consumer that waits registers for wake-ups, and a process that is stopped while it commits
     // holds the lock of the file.
-    let accepted = desk.service.accept::<Order>().await;
+    let accepted = desk.service.accept::<CrashOrder>().await;
     let delivery = accepted.expect("the storage works").expect("an order");
     println!("{HELD}");
     let mut input = desk.input.clone();
@@ -57,7 +57,7 @@ pub(super) async fn run(desk: &Desk, settle: Settle) {
     );
     let disposition = match settle {
         Settle::Complete => Disposition::complete(),
-        Settle::FollowUp => Disposition::complete().then(&Order::named("follow-up")),
+        Settle::FollowUp => Disposition::complete().then(&CrashOrder::named("follow-up")),
         Settle::Retry => Disposition::retry_after(Duration::ZERO, "told to"),
         Settle::Reject => Disposition::reject("told to"),
     };

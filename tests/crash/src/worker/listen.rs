@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::keys::{self, Keys};
 use super::{Desk, packs, work};
 use crate::ledger::{Event, Lease};
-use crate::messages::{LEASE, Named, Order, Receipt};
+use crate::messages::{CrashOrder, LEASE, Named, Receipt};
 
 /// Longer than any handler, on the slowest machine too.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ pub(super) enum Style {
 /// Runs listeners for orders and receipts, and shuts them down at the end of the input. Then reports what they have
 /// used.
 pub(super) async fn run(desk: Arc<Desk>, style: Style) {
-    let (orders, noting_orders) = start(&desk, desk.service.queue::<Order>(), style);
+    let (orders, noting_orders) = start(&desk, desk.service.queue::<CrashOrder>(), style);
     let (receipts, noting_receipts) = start(&desk, desk.service.queue::<Receipt>(), style);
     desk.stopping().await;
     tokio::join!(orders.shutdown(GRACE), receipts.shutdown(GRACE));

@@ -114,7 +114,7 @@ pub enum Role {
     /// Replies to requests.
     Answer,
     /// Orders transfers between accounts.
-    Order,
+    CrashOrder,
     /// Handles transfers and their receipts.
     Transfer,
     /// Does the work of keys once, with results kept here.
@@ -274,7 +274,7 @@ pub async fn run(arguments: Arguments) {
         Role::Redrive => redrive::run(&desk).await,
         Role::Ask(seconds) => ask::run(desk, Duration::from_secs(seconds)).await,
         Role::Answer => answer::run(desk).await,
-        Role::Order => transfer::order(&desk).await,
+        Role::CrashOrder => transfer::order(&desk).await,
         Role::Transfer => transfer::handle(&desk, &arguments.file, arguments.bug).await,
         Role::Once(kept) => {
             let log = arguments.ledger.with_extension("claims");
@@ -407,7 +407,7 @@ impl fmt::Display for Role {
             Self::Redrive => f.write_str("redrive"),
             Self::Ask(seconds) => write!(f, "ask-{seconds}"),
             Self::Answer => f.write_str("answer"),
-            Self::Order => f.write_str("order"),
+            Self::CrashOrder => f.write_str("order"),
             Self::Transfer => f.write_str("transfer"),
             Self::Fill => f.write_str("fill"),
             Self::Consume => f.write_str("consume"),
@@ -459,7 +459,7 @@ impl FromStr for Role {
             Self::Keys,
             Self::Redrive,
             Self::Answer,
-            Self::Order,
+            Self::CrashOrder,
             Self::Transfer,
             Self::Fill,
             Self::Consume,

@@ -7,7 +7,7 @@ use queue_runtime::{Disposition, Failure, FollowUp, Received};
 
 use super::{Desk, work};
 use crate::ledger::{Event, Lease};
-use crate::messages::{Class, LEASE, Named, Order};
+use crate::messages::{Class, CrashOrder, LEASE, Named};
 
 /// More messages than this in the queue, packs counted as one, let a producer pause.
 const BACKLOG: usize = 12;
@@ -23,7 +23,7 @@ pub const DEADLY: &str = "deadly";
 
 /// Submits orders of all classes in packs.
 pub(super) async fn produce(desk: &Desk) {
-    let queue = desk.service.queue::<Order>();
+    let queue = desk.service.queue::<CrashOrder>();
     for round in 0.. {
         let expires = round % 8 == 5;
         let order = |at: usize| {
@@ -33,7 +33,7 @@ pub(super) async fn produce(desk: &Desk) {
                 _ => Class::Plain,
             };
             let number = desk.number;
-            Order::named(format!("{number}-{round}-{at}-{}", class.letter()))
+            CrashOrder::named(format!("{number}-{round}-{at}-{}", class.letter()))
         };
         submit(desk, (0..ORDERS).map(order).collect(), expires).await;
         while !desk.is_stopping() {
@@ -50,7 +50,7 @@ pub(super) async fn produce(desk: &Desk) {
     }
 }
 
-async fn submit(desk: &Desk, orders: Vec<Order>, expires: bool) {
+async fn submit(desk: &Desk, orders: Vec<CrashOrder>, expires: bool) {
     let names: Vec<_> = orders.iter().map(|order| order.name.clone()).collect();
     let note = |event| {
         for name in &names {

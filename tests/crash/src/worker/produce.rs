@@ -5,7 +5,7 @@ use queue_tests::incompressible;
 
 use super::Desk;
 use crate::ledger::{Event, Lease};
-use crate::messages::{Class, Order};
+use crate::messages::{Class, CrashOrder};
 
 /// More messages than this in the queue let a producer pause.
 const BACKLOG: usize = 300;
@@ -18,7 +18,7 @@ const LARGE: usize = 3 * 512 * 1024;
 
 /// Submits orders of all classes, of which some are large.
 pub(super) async fn run(desk: &Desk) {
-    let queue = desk.service.queue::<Order>();
+    let queue = desk.service.queue::<CrashOrder>();
     for round in 0.. {
         let class = match round % 8 {
             0 => Class::Receipted,
@@ -27,7 +27,7 @@ pub(super) async fn run(desk: &Desk) {
         };
         let size = if round % 8 == 7 { BATCH } else { 1 };
         let name = |at| format!("{}-{round}-{at}-{}", desk.number, class.letter());
-        let mut orders: Vec<_> = (0..size).map(|at| Order::named(name(at))).collect();
+        let mut orders: Vec<_> = (0..size).map(|at| CrashOrder::named(name(at))).collect();
         if round % 8 == 3 {
             orders[0].padding = incompressible(LARGE);
         }
@@ -46,7 +46,7 @@ pub(super) async fn run(desk: &Desk) {
     }
 }
 
-async fn submit(desk: &Desk, orders: Vec<Order>, class: Class) {
+async fn submit(desk: &Desk, orders: Vec<CrashOrder>, class: Class) {
     let names: Vec<_> = orders.iter().map(|order| order.name.clone()).collect();
     let note = |event| {
         for name in &names {

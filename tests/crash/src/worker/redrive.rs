@@ -5,14 +5,14 @@ use queue_runtime::service::redrive::RedriveOutcome;
 
 use super::Desk;
 use crate::ledger::PROGRESS;
-use crate::messages::{Order, Receipt};
+use crate::messages::{CrashOrder, Receipt};
 
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Redrives the poison queues again and again.
 pub(super) async fn run(desk: &Desk) {
     let queues = [
-        desk.service.queue::<Order>().any().name().to_string(),
+        desk.service.queue::<CrashOrder>().any().name().to_string(),
         desk.service.queue::<Receipt>().any().name().to_string(),
     ];
     while !desk.is_stopping() {

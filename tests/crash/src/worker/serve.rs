@@ -7,7 +7,7 @@ use queue_runtime::Received;
 
 use super::{Desk, work};
 use crate::ledger::Event;
-use crate::messages::Order;
+use crate::messages::CrashOrder;
 
 /// Shorter than the longest handler.
 const GRACE: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ pub(super) async fn run(desk: Arc<Desk>) {
     println!("{stopped}");
 }
 
-async fn handle(desk: Arc<Desk>, order: Received<Order>) {
+async fn handle(desk: Arc<Desk>, order: Received<CrashOrder>) {
     let lease = work::lease(&order);
     desk.ledger.write(Event::Started, &order.name, lease);
     let pause = 3 * u64::from(desk.dice());

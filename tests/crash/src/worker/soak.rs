@@ -7,7 +7,7 @@ use queue_runtime::policy::StorageRetry;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueService, Received, RetryPolicy};
 
-use crate::messages::Order;
+use crate::messages::CrashOrder;
 use crate::usage::Usage;
 
 /// Orders of each round.
@@ -56,7 +56,7 @@ async fn round(faults: FaultInjector) {
         faults.fail_sometimes(probability, operation, fault);
     }
     let listener = service
-        .listener(async |order: Received<Order>| match order.attempt() {
+        .listener(async |order: Received<CrashOrder>| match order.attempt() {
             // One in three fails at first, in one of the ways in which a handler can.
             1 if order.name.ends_with('0') => Err("no stock".to_owned()),
             1 if order.name.ends_with('3') => panic!("no stock"),
@@ -69,11 +69,11 @@ async fn round(faults: FaultInjector) {
     let mut events = listener.events();
     let listener = listener.start().expect("the settings are valid");
     for number in 0..ORDERS {
-        let submit = || service.submit(Order::named(format!("{number}")));
+        let submit = || service.submit(CrashOrder::named(format!("{number}")));
         // Unknown after an answer that was lost: a duplicate.
         while submit().await.is_err() {}
     }
-    let orders = service.queue::<Order>().any();
+    let orders = service.queue::<CrashOrder>().any();
     loop {
         while let Ok(event) = events.try_recv() {
             if let ListenerEventKind::Poisoned { reason, .. } = event.kind {

@@ -10,7 +10,7 @@ use queue_core::backend::Backend;
 use queue_core::envelope::PoisonReason;
 use queue_core::{Clock, ManualClock, Operation};
 use queue_crash::cancel::drop_after;
-use queue_crash::messages::{Order, Receipt};
+use queue_crash::messages::{CrashOrder, Receipt};
 use queue_crash::sabotage::{Bug, Sabotaged};
 use queue_runtime::backend::{MemoryBackend, SqliteBackend};
 use queue_runtime::request::RequestErrorKind;
@@ -182,13 +182,13 @@ impl Stage {
 
     async fn submit(&self) {
         self.service
-            .submit(Order::named("the-order"))
+            .submit(CrashOrder::named("the-order"))
             .await
             .expect("submit");
     }
 
-    async fn delivery(&self) -> Delivery<Order> {
-        let accepted = self.service.accept::<Order>().await.expect("accept");
+    async fn delivery(&self) -> Delivery<CrashOrder> {
+        let accepted = self.service.accept::<CrashOrder>().await.expect("accept");
         accepted.expect("an order")
     }
 }
@@ -235,7 +235,7 @@ async fn submit(storage: Storage) {
         stage.disturb(storage);
         let submit = stage
             .service
-            .submit(Order::named("the-order"))
+            .submit(CrashOrder::named("the-order"))
             .id("the-order");
         let completed = drop_after(polls, submit.into_future()).await;
         stage.settle_down().await;
@@ -256,7 +256,7 @@ async fn submit_all(storage: Storage) {
     at_each_await(async |polls| {
         let stage = Stage::new(storage).await;
         stage.disturb(storage);
-        let orders = (0..5).map(|number| Order::named(number.to_string()));
+        let orders = (0..5).map(|number| CrashOrder::named(number.to_string()));
         let submit = stage.service.submit_all(orders);
         let completed = drop_after(polls, submit.into_future()).await;
         stage.settle_down().await;
@@ -294,7 +294,7 @@ async fn dropped_accepts(storage: Storage, attempts: usize) {
         }
         for round in 0..2 * THRESHOLD {
             stage.disturb(storage);
-            let accept = stage.service.accept::<Order>();
+            let accept = stage.service.accept::<CrashOrder>();
             let completed = drop_after(polls, accept.into_future()).await;
             stage.settle_down().await;
             assert_eq!(stage.counts().await, ORDER, "{storage:?}, {polls}, {round}");
@@ -405,7 +405,7 @@ async fn request(storage: Storage) {
     at_each_await(async |polls| {
         let stage = Stage::new(storage).await;
         stage.disturb(storage);
-        let request = stage.service.request(Order::named("the-order"));
+        let request = stage.service.request(CrashOrder::named("the-order"));
         let request = request.reply::<Receipt>().timeout(MANY_WAITS);
         let completed = drop_after(polls, request.into_future()).await;
         stage.settle_down().await;

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use queue_core::backend::Backend;
-use queue_crash::messages::Order;
+use queue_crash::messages::CrashOrder;
 use queue_crash::plan;
 use queue_crash::process::{GUARD, Process};
 use queue_crash::usage::Usage;
@@ -48,7 +48,7 @@ fn fill(folder: &Path, orders: usize, size: usize) {
         let service = connect(folder).await;
         let padding = "x".repeat(size);
         for numbers in (0..orders).collect::<Vec<_>>().chunks(1000) {
-            let order = |number: &usize| Order {
+            let order = |number: &usize| CrashOrder {
                 name: format!("{number}-p"),
                 padding: padding.clone(),
             };
@@ -114,7 +114,7 @@ fn the_log_stays_short_while_many_large_messages_are_put() {
     let log = folder.path().join(format!("{FILE}-wal"));
     let longest = Runtime::new().expect("a runtime").block_on(async {
         let producer = connect(folder.path()).await;
-        let queue = producer.queue::<Order>().any();
+        let queue = producer.queue::<CrashOrder>().any();
         queue.create().await.expect("created");
         let (left, stop) = (
             Arc::new(AtomicUsize::new(messages)),
@@ -132,7 +132,7 @@ fn the_log_stays_short_while_many_large_messages_are_put() {
                 let take = || left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
                 while take().is_ok() {
                     let (name, padding) = ("large-p".to_owned(), "x".repeat(SIZE));
-                    let submitted = producer.submit(Order { name, padding }).await;
+                    let submitted = producer.submit(CrashOrder { name, padding }).await;
                     submitted.expect("submitted");
                     longest = longest.max(fs::metadata(&log).expect("a log").len());
                 }
@@ -231,7 +231,7 @@ fn large_payloads_take_no_more_memory_than_they_may() {
         let service = connect(folder.path()).await;
         let padding = incompressible(SIZE);
         for number in 0..orders {
-            let order = Order {
+            let order = CrashOrder {
                 name: format!("{number}-p"),
                 // None shares a beginning with another one.
                 padding: format!("{}{}", &padding[number..], number),

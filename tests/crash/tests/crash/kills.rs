@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use queue_crash::campaign::{Campaign, Payloads};
-use queue_crash::history::Violation;
+use queue_crash::history::{Figures, Violation};
 use queue_crash::plan;
 use queue_crash::sabotage::{Bug, Point};
 use queue_crash::worker::Role;
@@ -25,21 +25,25 @@ const ROLES: &[Role] = &[
     Role::Redrive,
 ];
 
-#[test]
-fn nothing_is_lost_when_processes_are_killed_and_stopped() {
-    let campaign = Campaign {
+/// A campaign in which nobody is killed yet.
+fn campaign() -> Campaign<'static> {
+    Campaign {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: ROLES,
         between: BETWEEN,
-        kills: plan::times(60),
-        stops: plan::times(8),
-        ends: plan::times(8),
+        kills: 0,
+        stops: 0,
+        ends: 0,
         aborts: &[],
         alone_after: None,
         bug: None,
         payloads: Payloads::InFile,
-    };
+    }
+}
+
+/// Checks that a campaign loses nothing.
+fn loses_nothing(campaign: &Campaign<'_>) -> Figures {
     let figures = campaign
         .run()
         .unwrap_or_else(|violations| panic!("{violations:#?}"));
@@ -47,6 +51,18 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
         "{} kills, {} stops: {figures}",
         campaign.kills, campaign.stops
     );
+    figures
+}
+
+#[test]
+fn nothing_is_lost_when_processes_are_killed_and_stopped() {
+    let campaign = Campaign {
+        kills: plan::times(60),
+        stops: plan::times(8),
+        ends: plan::times(8),
+        ..campaign()
+    };
+    let figures = loses_nothing(&campaign);
     let Campaign { kills, .. } = campaign;
     assert!(figures.acknowledged > 2 * kills, "{figures}");
     assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
@@ -56,8 +72,6 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
 #[test]
 fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_stopped() {
     let campaign = Campaign {
-        program: Path::new(PROGRAM),
-        seed: plan::seed(),
         roles: &[
             Role::Produce,
             Role::Produce,
@@ -67,22 +81,12 @@ fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_sto
             Role::AcceptMany,
             Role::Redrive,
         ],
-        between: BETWEEN,
         kills: plan::times(30),
         stops: plan::times(4),
         ends: plan::times(4),
-        aborts: &[],
-        alone_after: None,
-        bug: None,
-        payloads: Payloads::InFile,
+        ..campaign()
     };
-    let figures = campaign
-        .run()
-        .unwrap_or_else(|violations| panic!("{violations:#?}"));
-    println!(
-        "{} kills, {} stops: {figures}",
-        campaign.kills, campaign.stops
-    );
+    let figures = loses_nothing(&campaign);
     assert!(figures.acknowledged > campaign.kills, "{figures}");
     assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
 }
@@ -94,7 +98,6 @@ const OF_KEYS: usize = 1_000;
 /// many wait for their turn.
 fn of_keys(seed: u64, bug: Option<Bug>) -> Campaign<'static> {
     Campaign {
-        program: Path::new(PROGRAM),
         seed,
         roles: &[
             Role::Produce,
@@ -103,14 +106,12 @@ fn of_keys(seed: u64, bug: Option<Bug>) -> Campaign<'static> {
             Role::Keys,
             Role::Redrive,
         ],
-        between: BETWEEN,
         kills: 20,
         stops: 4,
         ends: 2,
-        aborts: &[],
         alone_after: Some(400),
         bug,
-        payloads: Payloads::InFile,
+        ..campaign()
     }
 }
 
@@ -119,10 +120,7 @@ fn of_keys(seed: u64, bug: Option<Bug>) -> Campaign<'static> {
 fn messages_of_a_key_are_handled_one_at_a_time_when_processes_are_killed_and_stopped() {
     let (mut seed, mut completed) = (plan::seed(), 0);
     while completed < plan::times(OF_KEYS) {
-        let figures = of_keys(seed, None)
-            .run()
-            .unwrap_or_else(|violations| panic!("{violations:#?}"));
-        println!("{figures}");
+        let figures = loses_nothing(&of_keys(seed, None));
         assert!(figures.recovered > 0 && figures.completed > 0, "{figures}");
         completed += figures.completed;
         seed = seed.wrapping_add(1);
@@ -133,46 +131,24 @@ fn messages_of_a_key_are_handled_one_at_a_time_when_processes_are_killed_and_sto
 #[test]
 fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
     let campaign = Campaign {
-        program: Path::new(PROGRAM),
-        seed: plan::seed(),
-        roles: ROLES,
-        between: BETWEEN,
         kills: plan::times(50),
         stops: plan::times(4),
         ends: plan::times(4),
-        aborts: &[],
-        alone_after: None,
-        bug: None,
         payloads: Payloads::InFolder,
+        ..campaign()
     };
-    let figures = campaign
-        .run()
-        .unwrap_or_else(|violations| panic!("{violations:#?}"));
-    println!(
-        "{} kills, {} stops: {figures}",
-        campaign.kills, campaign.stops
-    );
+    let figures = loses_nothing(&campaign);
     assert!(figures.acknowledged > campaign.kills, "{figures}");
 }
 
 /// Processes abort at each named point, while others work. Then some are killed, too.
 fn abort_at(aborts: &[(Point, Role)]) {
     let campaign = Campaign {
-        program: Path::new(PROGRAM),
-        seed: plan::seed(),
-        roles: ROLES,
-        between: BETWEEN,
         kills: 2,
-        stops: 0,
-        ends: 0,
         aborts,
-        alone_after: None,
-        bug: None,
-        payloads: Payloads::InFile,
+        ..campaign()
     };
-    let figures = campaign
-        .run()
-        .unwrap_or_else(|violations| panic!("{violations:#?}"));
+    let figures = loses_nothing(&campaign);
     for (point, role) in aborts {
         println!("aborted: {role} {point:?}");
     }
@@ -201,17 +177,10 @@ fn the_named_points_are_all_covered() {
 /// Checks that campaigns with a planted bug lose messages.
 fn loses(bug: Bug) {
     let campaign = Campaign {
-        program: Path::new(PROGRAM),
-        seed: plan::seed(),
         roles: &[Role::Produce, Role::Accept, Role::Listen],
-        between: BETWEEN,
         kills: 24,
-        stops: 0,
-        ends: 0,
-        aborts: &[],
-        alone_after: None,
         bug: Some(bug),
-        payloads: Payloads::InFile,
+        ..campaign()
     };
     campaign.detects(|violation| matches!(violation, Violation::Lost(_)));
 }

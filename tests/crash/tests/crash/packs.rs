@@ -8,7 +8,7 @@ use queue_crash::campaign::{Campaign, Payloads};
 use queue_crash::crew::Crew;
 use queue_crash::history::{Figures, Violation};
 use queue_crash::ledger::{self, Event};
-use queue_crash::messages::Order;
+use queue_crash::messages::CrashOrder;
 use queue_crash::packs::{Marks, explain};
 use queue_crash::plan;
 use queue_crash::sabotage::Bug;
@@ -145,7 +145,7 @@ async fn deadly(marks: Marks) {
         13 => format!("{DEADLY}-{at}-p"),
         _ => format!("{at}-p"),
     };
-    let orders = (0..count).map(|at| Order::named(name(at)));
+    let orders = (0..count).map(|at| CrashOrder::named(name(at)));
     let submitted = service.submit_all(orders).packed().await;
     submitted.expect("submitted");
     // Once in its pack, then by itself, and a last time before it is poison.
@@ -181,13 +181,13 @@ async fn deadly(marks: Marks) {
     }
     let causes = explain(&ledgers, &aborted, marks);
     let causes = causes.unwrap_or_else(|violations| panic!("{violations:#?}"));
-    let poison = service.queue::<Order>().poison().expect("a name");
+    let poison = service.queue::<CrashOrder>().poison().expect("a name");
     let page = poison.browse(None, 100).await.expect("browsed");
     assert_eq!(page.messages.len(), deadly);
     for message in &page.messages {
         let record = message.body.poison().expect("it was moved there");
         assert_eq!(record.reason, PoisonReason::Crashed, "{record:?}");
-        let order: Order = message.body.decode().expect("an order");
+        let order: CrashOrder = message.body.decode().expect("an order");
         assert!(order.name.starts_with(DEADLY), "{}", order.name);
         let runs: usize = runs.remove(&order.name).expect("it ran");
         assert!((2..=most).contains(&runs), "{runs}");
@@ -202,7 +202,7 @@ async fn deadly(marks: Marks) {
 }
 
 async fn depth(service: &QueueService) -> usize {
-    let properties = service.queue::<Order>().any().properties().await;
+    let properties = service.queue::<CrashOrder>().any().properties().await;
     let properties = properties.expect("the queue exists");
     properties.approximate_count
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use queue_crash::history::{Figures, History, Promise};
 use queue_crash::ledger::{self, Event, Lease, Ledger};
-use queue_crash::messages::{Class, LONG_LEASE, Order};
+use queue_crash::messages::{Class, CrashOrder, LONG_LEASE};
 use queue_crash::plan;
 use queue_crash::process::{GUARD, Process};
 use queue_crash::worker::{Arguments, Role, Stopped, open};
@@ -60,7 +60,7 @@ impl Run {
             self.submitted += 1;
             self.ledger
                 .write(Event::Submitting, &name, Lease::default());
-            let submitted = self.service.submit(Order::named(&*name)).await;
+            let submitted = self.service.submit(CrashOrder::named(&*name)).await;
             submitted.expect("the storage works");
             self.ledger.write(Event::Submitted, &name, Lease::default());
         }
@@ -102,7 +102,7 @@ impl Run {
     async fn complete_what_is_left(&self) {
         let accept = || {
             self.service
-                .accept::<Order>()
+                .accept::<CrashOrder>()
                 .visibility_timeout(LONG_LEASE)
         };
         while let Some(order) = accept().await.expect("the storage works") {
@@ -115,7 +115,7 @@ impl Run {
             );
             self.complete(order).await;
         }
-        let orders = self.service.queue::<Order>().any();
+        let orders = self.service.queue::<CrashOrder>().any();
         let left = orders.properties().await.expect("the queue exists");
         assert_eq!(
             left.approximate_count, 0,
@@ -123,7 +123,7 @@ impl Run {
         );
     }
 
-    async fn complete(&self, order: Delivery<Order>) {
+    async fn complete(&self, order: Delivery<CrashOrder>) {
         let lease = Lease {
             inserted: order.inserted_at().as_microsecond(),
             dequeued: order.dequeue_count(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use queue_crash::messages::{LEASE, LONG_LEASE, Order};
+use queue_crash::messages::{CrashOrder, LEASE, LONG_LEASE};
 use queue_crash::plan;
 use queue_crash::process::{GUARD, Process};
 use queue_crash::sabotage::Bug;
@@ -34,7 +34,10 @@ impl Held {
         let file = folder.path().join("queues.db");
         let url = format!("sqlite:{}", file.display());
         let service = QueueService::connect(&url).await.expect("the file opens");
-        service.submit(Order::named(NAME)).await.expect("submit");
+        service
+            .submit(CrashOrder::named(NAME))
+            .await
+            .expect("submit");
         let arguments = Arguments {
             role: Role::Hold(settle),
             file,
@@ -65,7 +68,7 @@ async fn stale_settlement(settle: Settle, bug: Option<Bug>) -> String {
     holder.stop();
 
     let accept = |lease| {
-        let accept = service.accept::<Order>();
+        let accept = service.accept::<CrashOrder>();
         accept.visibility_timeout(lease).wait(GUARD)
     };
     let second = accept(LEASE)
@@ -135,7 +138,9 @@ async fn a_message_of_a_killed_process_is_received_once_its_lease_has_ended() {
         let held = Held::start(Settle::Complete, None).await;
         let service = held.service.clone();
         let waiting = tokio::spawn(async move {
-            let accept = service.accept::<Order>().visibility_timeout(LONG_LEASE);
+            let accept = service
+                .accept::<CrashOrder>()
+                .visibility_timeout(LONG_LEASE);
             let accepted = accept.wait(GUARD).await;
             (accepted.expect("accept").expect("an order"), Instant::now())
         });
@@ -144,7 +149,7 @@ async fn a_message_of_a_killed_process_is_received_once_its_lease_has_ended() {
         let killed = Instant::now();
         let complaints = held.holder.kill();
         assert_eq!(complaints, "");
-        let queue = held.service.queue::<Order>().any();
+        let queue = held.service.queue::<CrashOrder>().any();
         let page = queue.browse(None, 1).await.expect("browse");
         if page.messages[0].dequeue_count > 1 {
             // The machine has stood still for a lease.

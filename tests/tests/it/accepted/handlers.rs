@@ -3,17 +3,12 @@
 
 use std::error::Error;
 
-use queue_runtime::{Disposition, Failure, Handler, Message, QueueService, Received};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{Disposition, Failure, Handler, QueueService, Received};
+use queue_tests::orders::ShopOrder;
 
-#[derive(Debug, Serialize, Deserialize, Message)]
-struct Order {
-    number: u32,
-}
+async fn unit(_order: Received<ShopOrder>) {}
 
-async fn unit(_order: Received<Order>) {}
-
-async fn fallible(order: Received<Order>) -> Result<(), Failure> {
+async fn fallible(order: Received<ShopOrder>) -> Result<(), Failure> {
     if order.number == 0 {
         return Err(Failure::reject("there is no order 0"));
     }
@@ -21,16 +16,16 @@ async fn fallible(order: Received<Order>) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn boxed(_order: Received<Order>) -> Result<Disposition, Box<dyn Error + Send + Sync>> {
+async fn boxed(_order: Received<ShopOrder>) -> Result<Disposition, Box<dyn Error + Send + Sync>> {
     Ok(Disposition::complete())
 }
 
 struct Counting;
 
-impl Handler<Order> for Counting {
+impl Handler<ShopOrder> for Counting {
     type Output = Result<(), std::fmt::Error>;
 
-    async fn call(&self, order: Received<Order>) -> Result<(), std::fmt::Error> {
+    async fn call(&self, order: Received<ShopOrder>) -> Result<(), std::fmt::Error> {
         drop(order);
         Ok(())
     }
@@ -41,8 +36,9 @@ fn listen(service: &QueueService) {
     let _ = service.listener(fallible);
     let _ = service.listener(boxed);
     let _ = service.listener(Counting);
-    let _ = service.listener(async |order: Received<Order>| drop(order));
-    let _ = service.listener(|order: Received<Order>| async move { println!("{}", order.number) });
+    let _ = service.listener(async |order: Received<ShopOrder>| drop(order));
+    let _ =
+        service.listener(|order: Received<ShopOrder>| async move { println!("{}", order.number) });
 }
 
 pub(super) fn main() {

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
     wire = "event"
 )]
 #[message(crate = queue_core)]
-pub struct Order {
+pub struct CompleteOrder {
     /// The key.
     #[message(key)]
     pub id: u64,
@@ -49,7 +49,7 @@ pub struct OldOrder {
 }
 
 #[expect(deprecated)]
-impl From<OldOrder> for Order {
+impl From<OldOrder> for CompleteOrder {
     fn from(old: OldOrder) -> Self {
         Self { id: old.id }
     }

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use engine::FolderBackend;
+use queue_tests::orders::ShopOrder;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("threads start"));
 
@@ -95,12 +96,6 @@ impl OpenedBackend for FolderStore {
 
 queue_core::conformance_tests!(FolderHarness);
 
-#[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "orders")]
-struct Order {
-    number: u32,
-}
-
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "bills")]
 struct Bill {
@@ -123,8 +118,10 @@ fn a_service_runs_on_it() {
             let queue = web.any_queue(queue).expect("a name");
             queue.create().await.expect("created");
         }
-        web.submit(Order { number: 7 }).await.expect("submitted");
-        let listener = worker.listener(async |order: Received<Order>| {
+        web.submit(ShopOrder { number: 7 })
+            .await
+            .expect("submitted");
+        let listener = worker.listener(async |order: Received<ShopOrder>| {
             let number = order.number;
             Disposition::complete().then(&Bill { number })
         });

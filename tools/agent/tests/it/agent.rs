@@ -15,11 +15,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::{InProcess, Job, World, service_on, submit_jobs};
 
-const SECOND: Duration = Duration::from_secs(1);
-
 async fn builder(service: &QueueService, range: std::ops::RangeInclusive<usize>) -> AgentBuilder {
     let queue = service.queue::<Job>().any();
-    AgentBuilder::new(queue, InstanceTarget::new(range, 100 * SECOND))
+    AgentBuilder::new(queue, InstanceTarget::new(range, Duration::from_secs(100)))
 }
 
 /// Waits until an event has happened.
@@ -63,18 +61,22 @@ async fn instances_follow_the_load_from_none_and_back() {
     let mut events = agent.events();
     let first = events.recv().await.expect("the agent runs").kind;
     assert_eq!(first, AgentEventKind::Working, "there is no other");
-    sleep(600 * SECOND).await;
+    sleep(Duration::from_secs(600)).await;
     assert_eq!((instances.running(), agent.info().instances.len()), (0, 0));
     submit_jobs(&service, 200).await;
     // What one handles is not known at first.
     until(&mut events, scaled_to(1)).await;
     let begun = Instant::now();
     until(&mut events, scaled_to(4)).await;
-    assert!(begun.elapsed() < 180 * SECOND, "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(180),
+        "{:?}",
+        begun.elapsed()
+    );
     let why = agent.info().wanted.expect("decided").why;
     assert!(why.contains("messages, the oldest"), "{why}");
     until(&mut events, scaled_to(0)).await;
-    sleep(60 * SECOND).await;
+    sleep(Duration::from_secs(60)).await;
     assert_eq!(instances.running(), 0);
     let jobs = service.queue::<Job>().any();
     assert_eq!(jobs.properties().await.expect("read").approximate_count, 0);
@@ -93,7 +95,7 @@ async fn the_objective_is_broken_with_too_few_workers_and_kept_once_the_agent_ad
     tokio::spawn(async move {
         loop {
             submit_jobs(&arriving, 1).await;
-            sleep(SECOND).await;
+            sleep(Duration::from_secs(1)).await;
         }
     });
     let instances = InProcess::new(&world, 4);
@@ -107,7 +109,7 @@ async fn the_objective_is_broken_with_too_few_workers_and_kept_once_the_agent_ad
     stopped(&few).await;
 
     let queue = service.queue::<Job>().any();
-    let policy = InstanceTarget::new(1..=8, 60 * SECOND);
+    let policy = InstanceTarget::new(1..=8, Duration::from_secs(60));
     let enough = AgentBuilder::new(queue, policy).start(instances.clone());
     let enough = enough.expect("starts");
     let mut events = enough.events();
@@ -144,7 +146,9 @@ async fn the_dead_are_replaced_after_a_pause() {
     let world = World::new();
     let service = world.service().await;
     let instances = InProcess::new(&world, 1);
-    let agent = builder(&service, 2..=2).await.interval(SECOND);
+    let agent = builder(&service, 2..=2)
+        .await
+        .interval(Duration::from_secs(1));
     let agent = agent.start(instances.clone()).expect("starts");
     let mut events = agent.events();
     let started = |kind: &AgentEventKind| matches!(kind, AgentEventKind::Started { .. });
@@ -192,7 +196,7 @@ async fn one_agent_of_a_queue_works_and_another_takes_over_when_it_is_gone() {
         matches!(kind, AgentEventKind::Waiting)
     })
     .await;
-    sleep(3_600 * SECOND).await;
+    sleep(Duration::from_secs(3_600)).await;
     assert_eq!((one.running(), other.running()), (1, 0));
     assert_eq!(second.info().state, AgentState::Waiting);
 
@@ -207,14 +211,18 @@ async fn one_agent_of_a_queue_works_and_another_takes_over_when_it_is_gone() {
         matches!(kind, AgentEventKind::Started { .. })
     })
     .await;
-    assert!(begun.elapsed() < 60 * SECOND, "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        begun.elapsed()
+    );
     // It learns of the other with the storage.
     faults.heal();
     until(&mut of_first, |kind| {
         matches!(kind, AgentEventKind::Replaced)
     })
     .await;
-    sleep(600 * SECOND).await;
+    sleep(Duration::from_secs(600)).await;
     assert_eq!((one.running(), other.running()), (0, 1));
     assert!(first.info().wanted.is_none());
 
@@ -238,7 +246,7 @@ async fn nothing_changes_while_the_storage_is_away_but_the_dead_are_replaced_at_
     let agent = agent.start(instances.clone()).expect("starts");
     let mut events = agent.events();
     until(&mut events, scaled_to(4)).await;
-    sleep(60 * SECOND).await;
+    sleep(Duration::from_secs(60)).await;
     cut(&faults);
     until(&mut events, |kind| {
         matches!(kind, AgentEventKind::Blind { .. })
@@ -249,12 +257,12 @@ async fn nothing_changes_while_the_storage_is_away_but_the_dead_are_replaced_at_
         matches!(kind, AgentEventKind::Started { .. })
     })
     .await;
-    sleep(600 * SECOND).await;
+    sleep(Duration::from_secs(600)).await;
     assert_eq!(instances.running(), 4);
     assert!(agent.info().failure.is_some());
     // Another agent may be at work.
     instances.kill();
-    sleep(600 * SECOND).await;
+    sleep(Duration::from_secs(600)).await;
     assert_eq!(instances.running(), 3);
     faults.heal();
     until(&mut events, |kind| {
@@ -273,10 +281,10 @@ async fn a_lost_answer_of_a_renewal_stops_no_instance() {
     let instances = InProcess::new(&world, 10);
     let agent = builder(&service, 2..=2).await;
     let agent = agent.start(instances.clone()).expect("starts");
-    sleep(60 * SECOND).await;
+    sleep(Duration::from_secs(60)).await;
     let mut events = agent.events();
     faults.fail_next(1, Operation::Update, Fault::AnswerLost);
-    sleep(600 * SECOND).await;
+    sleep(Duration::from_secs(600)).await;
     while let Ok(event) = events.try_recv() {
         let kind = event.kind;
         assert!(matches!(kind, AgentEventKind::Blind { .. }), "{kind:?}");
@@ -295,11 +303,11 @@ async fn the_dead_are_replaced_while_nothing_is_known() {
     submit_jobs(&service, 1_000).await;
     let agent = builder(&service, 3..=4).await;
     let agent = agent.start(instances.clone()).expect("starts");
-    sleep(10 * SECOND).await;
+    sleep(Duration::from_secs(10)).await;
     for _ in 0..3 {
         instances.kill();
         instances.kill();
-        sleep(120 * SECOND).await;
+        sleep(Duration::from_secs(120)).await;
         assert!(instances.running() >= 3, "{}", instances.running());
     }
     stopped(&agent).await;
@@ -314,7 +322,7 @@ fn a_shutdown_does_not_wait_for_a_runtime_that_has_ended() {
     let of_agent = runtime();
     let agent = of_agent.block_on(async {
         let service = crate::support::memory().await;
-        let policy = InstanceTarget::new(0..=1, SECOND);
+        let policy = InstanceTarget::new(0..=1, Duration::from_secs(1));
         let agent = AgentBuilder::new(service.queue::<Job>().any(), policy);
         agent.grace(Duration::MAX).advise().expect("starts")
     });
@@ -328,10 +336,10 @@ async fn advice_is_read_as_json() {
     let world = World::new();
     let service = world.service().await;
     submit_jobs(&service, 1_000).await;
-    let policy = InstanceTarget::new(0..=10, 100 * SECOND).with_rate(4.0);
+    let policy = InstanceTarget::new(0..=10, Duration::from_secs(100)).with_rate(4.0);
     let agent = AgentBuilder::new(service.queue::<Job>().any(), policy);
     let agent = agent.advise().expect("starts");
-    sleep(10 * SECOND).await;
+    sleep(Duration::from_secs(10)).await;
     let json = serde_json::to_value(agent.info()).expect("JSON");
     assert_eq!(json["wanted"]["instances"], 3, "{json}");
     assert_eq!(json["queue"], "jobs");
@@ -341,7 +349,7 @@ async fn advice_is_read_as_json() {
         .clear()
         .await
         .expect("cleared");
-    sleep(300 * SECOND).await;
+    sleep(Duration::from_secs(300)).await;
     assert_eq!(agent.info().wanted.expect("decided").instances, 0);
     stopped(&agent).await;
 }
@@ -414,14 +422,14 @@ async fn invalid_settings_are_refused() {
     let service = crate::support::memory().await;
     let queue = || service.queue::<Job>().any();
     #[expect(clippy::reversed_empty_ranges, reason = "it is refused")]
-    let empty = AgentBuilder::new(queue(), InstanceTarget::new(3..=2, SECOND));
+    let empty = AgentBuilder::new(queue(), InstanceTarget::new(3..=2, Duration::from_secs(1)));
     let error = empty.advise().expect_err("refused");
     assert!(
         matches!(error.kind, AgentErrorKind::Setting { .. }),
         "{error:?}"
     );
     assert!(error.to_string().contains("maximum number of instances"));
-    let target = InstanceTarget::new(0..=1, SECOND);
+    let target = InstanceTarget::new(0..=1, Duration::from_secs(1));
     let hasty = AgentBuilder::new(queue(), target).interval(Duration::ZERO);
     let error = hasty.advise().expect_err("refused").to_string();
     assert!(error.contains("interval of an agent is 0ns"), "{error}");

@@ -21,8 +21,8 @@ const LARGE: u64 = 16 * 1024 * 1024;
 ///
 /// Without --move, messages in any state are copied, and nothing is changed: in memory and on SQLite. With --move,
 /// which works on every storage, visible messages are received, written and synced to the disk, and only deleted if the
-/// file is at its path then, with all of them. If a move is interrupted, messages of the file may be on the queue too,
-/// with the same ids; no message is lost. One process at a time writes a file.
+/// file is still at its path, with all written lines. If a move is interrupted, messages of the file may be on the
+/// queue too, with the same ids; no message is lost. One process at a time writes a file.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     queue: String,

@@ -21,8 +21,8 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 ///
 /// Messages keep their ids, attempts and poison records. Importing a file twice puts copies with the same ids, which
 /// consumers that recognise copies handle once. A last line that ends too early is left out, as an interrupted export
-/// leaves it. A last line that lacks only the line end is imported, and may be a copy. Another file, or another line,
-/// is an error that tells its form.
+/// leaves it. A last line that lacks only the line end is imported, and may be a copy. A file or a line that no export
+/// has written is an error that tells its form.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     /// The file of an export; `-` is standard input.

@@ -28,7 +28,7 @@ pub(crate) struct Find {
     id: MessageId,
 }
 
-/// Delete the messages with these ids, in any state: in memory and on SQLite.
+/// Delete the messages with these ids, in any state. Works in memory and on SQLite.
 ///
 /// A consumer that handles such a message is told to stop at the next renewal of the lease, and may have completed the
 /// message by then.

@@ -22,9 +22,10 @@ pub(crate) struct Properties {
 pub(crate) struct Figures {
     pub(crate) queue: QueueName,
     pub(crate) uri: String,
-    /// Including invisible ones, and never below the truth.
+    /// The approximate number of messages, including invisible ones; never below the actual number.
     pub(crate) messages: usize,
-    /// Messages on its poison queue. `None` if it is a poison queue itself, or too long a name to have one.
+    /// The number of messages on the queue's poison queue. `None` if it is a poison queue itself, or too long a name to
+    /// have one.
     pub(crate) poison: Option<usize>,
     /// The first visible message.
     pub(crate) oldest: Option<Oldest>,
@@ -38,7 +39,7 @@ pub(crate) struct Figures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Oldest {
     pub(crate) inserted_at: Timestamp,
-    /// Its age in milliseconds, where the storage tells its own time.
+    /// The age of the message in milliseconds, where the storage tells its own time.
     pub(crate) age_ms: Option<u64>,
 }
 

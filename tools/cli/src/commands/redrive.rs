@@ -14,8 +14,8 @@ use crate::session::Session;
 /// Move the messages of a poison queue back to the queue that they came from.
 ///
 /// `redrive` first counts the messages that would be moved, and asks. Each message goes where its poison record says,
-/// if that queue is the owner of the poison queue, or a queue that --allow names. Filters are combined: all of them
-/// must hold.
+/// if that queue is the owner of the poison queue, or a queue that --allow names. Filters are combined: a message must
+/// match all of them.
 #[derive(Debug, Args)]
 pub(crate) struct Redrive {
     /// The poison queue, such as `orders-poison`.
@@ -49,14 +49,15 @@ pub(crate) struct Redrive {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Filters")]
     younger_than: Option<Duration>,
 
-    /// Also messages that came from this queue; repeat the option for several queues.
+    /// Messages that came from this queue are redriven too; repeat the option for several queues.
     ///
     /// A program that can put messages on the poison queue can forge their poison records, so name no queue that such a
     /// program must not write to.
     #[arg(long, value_name = "QUEUE")]
     allow: Vec<QueueName>,
 
-    /// Move messages without a poison record, too, to this queue. Not allowed together with filters.
+    /// Move messages without a poison record, too, to this queue. `--unrecorded-to` is not allowed together with
+    /// filters.
     #[arg(long, value_name = "QUEUE")]
     unrecorded_to: Option<QueueName>,
 

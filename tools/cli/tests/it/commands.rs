@@ -5,9 +5,10 @@ use std::{fs, io};
 
 use queue_runtime::once;
 use queue_runtime::recurring::every;
+use queue_tests::orders::ShopOrder;
 use serde_json::json;
 
-use crate::support::{Order, Ran, Storage};
+use crate::support::{Ran, Storage};
 
 #[tokio::test]
 async fn queues_are_listed_with_what_is_known() {
@@ -308,7 +309,7 @@ async fn schedules_and_results_are_listed_and_forgotten() {
     let storage = Storage::new();
     let service = storage.service().await;
     let hourly = every(Duration::from_secs(3600));
-    let schedule = service.schedule("hourly", hourly, |_| Order { number: 1 });
+    let schedule = service.schedule("hourly", hourly, |_| ShopOrder { number: 1 });
     schedule.start().expect("started").stop().await;
     let store = service.results().expect("in the file");
     for (key, result) in [("order-7", 7), ("order-8", 8)] {

@@ -6,8 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use queue_runtime::AnyQueue;
+use queue_tests::orders::ShopOrder;
 
-use crate::support::{Order, Storage};
+use crate::support::Storage;
 
 const ORDERS: u32 = 4_000;
 const KILLS: usize = 8;
@@ -87,7 +88,7 @@ async fn imports_that_are_killed_and_repeated_lose_nothing_and_make_copies_of_on
     let file = path.to_str().expect("text");
     storage.out(&["export", "orders", file]);
     let service = other.service().await;
-    let queue = service.queue::<Order>().any();
+    let queue = service.queue::<ShopOrder>().any();
     queue.create().await.expect("created");
     for _ in 0..3 {
         let mut import = start(&other, &["import", file]);
@@ -103,7 +104,7 @@ async fn imports_that_are_killed_and_repeated_lose_nothing_and_make_copies_of_on
     loop {
         let page = queue.browse(from.as_ref(), 256).await.expect("browsed");
         for message in &page.messages {
-            let order: Order = message.body.decode().expect("an order");
+            let order: ShopOrder = message.body.decode().expect("an order");
             let id = message.body.envelope().expect("an event").id.clone();
             let number = *ids.entry(id).or_insert(order.number);
             assert_eq!(number, order.number, "copies have one id");

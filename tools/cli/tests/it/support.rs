@@ -3,16 +3,10 @@
 use std::path::PathBuf;
 
 use assert_cmd::Command;
-use queue_runtime::{Delivery, Message, QueueService};
-use serde::{Deserialize, Serialize};
+use queue_runtime::{Delivery, QueueService};
+use queue_tests::orders::ShopOrder;
 use serde_json::Value;
 use tempfile::TempDir;
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(kind = "shop.order", queue = "orders")]
-pub(crate) struct Order {
-    pub(crate) number: u32,
-}
 
 pub(crate) struct Storage {
     pub(crate) url: String,
@@ -78,7 +72,7 @@ impl Storage {
     }
 
     pub(crate) async fn submit(&self, numbers: impl IntoIterator<Item = u32>) {
-        let orders = numbers.into_iter().map(|number| Order { number });
+        let orders = numbers.into_iter().map(|number| ShopOrder { number });
         let service = self.service().await;
         service.submit_all(orders).await.expect("submitted");
     }
@@ -86,7 +80,7 @@ impl Storage {
     /// Has an order moved to the poison queue for this reason.
     pub(crate) async fn reject(&self, error: &str) {
         let service = self.service().await;
-        let order: Option<Delivery<Order>> = service.accept().await.expect("no error");
+        let order: Option<Delivery<ShopOrder>> = service.accept().await.expect("no error");
         let rejected = order.expect("an order").reject(error.to_owned()).await;
         rejected.expect("rejected");
     }

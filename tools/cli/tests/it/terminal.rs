@@ -7,12 +7,14 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
 use queue_runtime::{Delivery, QueueService};
+use queue_tests::orders::ShopOrder;
+use queue_tests::{in_namespaces, only_child};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde_json::json;
 
-use crate::support::{Order, Storage};
+use crate::support::Storage;
 
 /// The time in which a program that waits for nobody writes something or ends.
 const GUARD: Timespec = Timespec {
@@ -124,7 +126,7 @@ async fn a_message_that_was_received_since_the_question_stays() {
     let mut session = Session::start(&storage, "", &["delete-message", "orders", "a", "b"]);
     session.expect("[y/N]");
     let service: QueueService = storage.service().await;
-    let held: Option<Delivery<Order>> = service.accept().await.expect("no error");
+    let held: Option<Delivery<ShopOrder>> = service.accept().await.expect("no error");
     let held = held.expect("the first");
     session.answer("y");
     let (code, said) = session.end();
@@ -209,19 +211,11 @@ fn the_live_view_leaves_the_terminal_as_it_was_on_every_signal_to_stop() {
 /// The kernel gives the first process of a container no default actions.
 #[test]
 fn it_ends_as_the_first_process_of_a_container() {
-    let container = || {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--user", "--map-root-user", "--pid", "--fork"]);
-        unshare
-    };
-    let probed = container().arg("true").status();
-    if !probed.is_ok_and(|status| status.success()) {
-        println!("skipped: this user may not create namespaces");
+    let Some(mut command) = in_namespaces(&["--pid", "--fork"]) else {
         return;
-    }
+    };
     let storage = Storage::new();
     submit(&storage, "a");
-    let mut command = container();
     command.arg(env!("CARGO_BIN_EXE_queues"));
     command.args(["watch", "--interval", "1h"]);
     command
@@ -232,10 +226,7 @@ fn it_ends_as_the_first_process_of_a_container() {
     let mut output = outer.stdout.take().expect("piped");
     let read = output.read(&mut some).expect("it watches");
     assert!(read > 0);
-    let outside = outer.id();
-    let children = format!("/proc/{outside}/task/{outside}/children");
-    let children = std::fs::read_to_string(children).expect("it runs");
-    let first: i32 = children.trim().parse().expect("it has one child");
+    let first = only_child(outer.id());
     kill_process(Pid::from_raw(first).expect("it is one"), Signal::TERM).expect("it runs");
     let ended = outer.wait().expect("it is a child of ours");
     assert_eq!(ended.code(), Some(128 + Signal::TERM.as_raw()));

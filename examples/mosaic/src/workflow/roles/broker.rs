@@ -8,7 +8,7 @@ use queue_runtime::{Delivery, Failure, QueueService};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::role::{Handling, Role, Settings, Stop, Totals};
+use super::role::{Handling, Role, Settings, Totals};
 use crate::storage::records::Records;
 use crate::storage::store::Store;
 use crate::workflow::messages::ImageResponse;
@@ -38,7 +38,7 @@ struct Broker {
 }
 
 impl Broker {
-    async fn run(self, mut stop: watch::Receiver<Stop>) -> Totals {
+    async fn run(self, mut stop: watch::Receiver<bool>) -> Totals {
         let mut totals = Totals::default();
         loop {
             let accept = self.settings.accept::<ImageResponse>(&self.service);
@@ -49,11 +49,11 @@ impl Broker {
             });
             let accepted = tokio::select! {
                 // What it has received by then is handed back.
-                _ = stop.wait_for(|stop| *stop >= Stop::Soon) => return totals,
+                _ = stop.wait_for(|stop| *stop) => return totals,
                 accepted = accept => accepted,
             };
             match accepted {
-                Ok(Some(delivery)) => totals += self.handle(delivery, &mut stop).await,
+                Ok(Some(delivery)) => totals += self.handle(delivery).await,
                 Ok(None) => {}
                 Err(error) => {
                     let error = Failure::retry(error).chain();
@@ -64,26 +64,16 @@ impl Broker {
         }
     }
 
-    async fn handle(
-        &self,
-        delivery: Delivery<ImageResponse>,
-        stop: &mut watch::Receiver<Stop>,
-    ) -> Totals {
+    async fn handle(&self, delivery: Delivery<ImageResponse>) -> Totals {
         let _handling = Handling::of(&delivery);
-        let recorded = tokio::select! {
-            recorded = timeout(TIMEOUT, self.record(&delivery)) => Some(recorded),
-            _ = stop.wait_for(|stop| *stop == Stop::Now) => None,
-        };
-        let settled = match recorded {
-            Some(Ok(recorded)) => delivery.settle(recorded).await,
-            Some(Err(late)) => delivery.retry(late).await,
-            None => delivery.release().await.map(|()| Settled::Released),
+        let settled = match timeout(TIMEOUT, self.record(&delivery)).await {
+            Ok(recorded) => delivery.settle(recorded).await,
+            Err(late) => delivery.retry(late).await,
         };
         let mut totals = Totals::default();
         match settled {
             Ok(Settled::Completed) => totals.completed = 1,
             Ok(Settled::Poisoned(_)) => totals.poisoned = 1,
-            Ok(Settled::Released) => totals.released = 1,
             Ok(_) => totals.retried = 1,
             Err(error) => {
                 let error = Failure::retry(error).chain();

@@ -13,6 +13,8 @@
 //! to create the record of the answer joins the slices and responds. The record names its message, so that it goes on
 //! when the message comes again after its process was killed.
 
+use std::io::Write as _;
+
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_runtime::receive::Poisoned;
@@ -25,15 +27,14 @@ use tokio::task::spawn_blocking;
 use super::role::{Handling, Role, Settings, reason};
 use crate::storage::blob::BlobName;
 use crate::storage::libraries::MAX_PICTURE;
+use crate::storage::mosaics::MosaicWriter;
 use crate::storage::records::{AnswerRecord, PlanRecord, Records, SliceRecord};
-use crate::storage::store::Store;
+use crate::storage::store::{CONCURRENCY, Store};
 use crate::workflow::messages::{
-    Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
+    Figures, ImageRequest, ImageResponse, SliceOutcome, SliceRequest, SliceResponse,
 };
-use pictures::{Layout, Picture, Plan, Slice, TileSize, join};
+use pictures::{Layout, Picture, Plan, Slice, join};
 
-/// The maximum number of concurrent reads or writes of blobs.
-const CONCURRENCY: usize = 8;
 /// The size limit of a rendered slice, in bytes: more than the largest mosaic takes uncompressed.
 const MAX_RENDERED: u64 = 2 << 30;
 
@@ -96,7 +97,7 @@ impl Controller {
             return Ok(Disposition::complete());
         }
         let asked = self.first_planned(request, received.message()).await?;
-        let layout = layout(&asked)?;
+        let layout = asked.layout()?;
         let source = self.store.read(&asked.image, MAX_PICTURE).await?;
         let name = asked.image_name.clone();
         let cut = spawn_blocking(move || cut_up(&name, &source, layout)).await?;
@@ -212,46 +213,36 @@ impl Controller {
             }
             retries += record.attempts.saturating_sub(1);
         }
-        let mosaic = BlobName::mosaic(request);
-        if !self.store.exists(&mosaic).await? {
-            let (store, runtime) = (self.store.clone(), Handle::current());
-            let slice = move |index: u32| {
+        let (store, runtime) = (self.store.clone(), Handle::current());
+        // Not that of an earlier attempt, which may have failed in the middle of a part.
+        let name = BlobName::mosaic(request, RequestId::random().as_str());
+        let mut mosaic = MosaicWriter::buffered(&store, name.clone());
+        let joining = spawn_blocking(move || {
+            let slice = |index: u32| {
                 let slice = store.read(&blobs[index as usize], MAX_RENDERED);
                 Ok::<_, Failure>(runtime.block_on(slice)?)
             };
-            let joined = spawn_blocking(move || join(&plan, slice)).await??;
-            self.store.create(&mosaic, joined).await?;
-            tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
-        }
+            join(&plan, &mut mosaic, slice)?;
+            mosaic.flush()?;
+            Ok::<_, Failure>(mosaic.get_ref().size)
+        });
+        let bytes = joining.await??;
+        tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
         let (width, height) = plan.output_size();
         let figures = Figures {
             width,
             height,
+            bytes,
             tiles: plan.columns() * plan.rows(),
             slices: plan.slices(),
             retries,
         };
-        Ok(ImageResponse::done(request, figures))
+        Ok(ImageResponse::done(request, name, figures))
     }
 }
 
 fn failure(sequence: u32, slices: u32, reason: &str) -> String {
     format!("slice {} of {slices}: {reason}", sequence + 1)
-}
-
-fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {
-    if asked.slices > MAX_SLICES {
-        let found = asked.slices;
-        return Err(Failure::reject(format!(
-            "the number of slices is {found}; 1 to {MAX_SLICES} are allowed"
-        )));
-    }
-    let tile_size = TileSize::try_from(asked.tile_size)?;
-    Ok(Layout {
-        across: asked.across,
-        tile_size,
-        slices: asked.slices,
-    })
 }
 
 type Cut = ((u32, u32), Vec<Vec<u8>>);

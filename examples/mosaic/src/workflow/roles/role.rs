@@ -44,18 +44,8 @@ pub struct Role {
 /// A loop that accepts messages.
 #[derive(Debug)]
 struct Accepting {
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<bool>,
     running: JoinSet<Totals>,
-}
-
-/// How a loop that accepts messages is told to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stop {
-    No,
-    /// After the message that is handled.
-    Soon,
-    /// At once: the message is handed back.
-    Now,
 }
 
 /// The counts of messages that a role handled.
@@ -76,11 +66,11 @@ const HANDLER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The pause between two polls of an empty queue whose messages are announced.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Has a consumer reject messages whose blobs or settings are at fault, and retry after other errors. Handlers return
-/// errors by `?`, and the consumers classify them by type.
-macro_rules! classify {
-    ($consumer:expr) => {
-        $consumer
+/// Applies settings to a consumer, a listener or what accepts one message: it rejects messages whose blobs or settings are at
+/// fault, and retries after other errors. Handlers return errors by `?`, and the consumers classify them by type.
+macro_rules! configured {
+    ($settings:expr, $service:expr, $consumer:expr) => {{
+        let mut consumer = $consumer
             .classify(on_store_error)
             .classify(on_picture_error)
             .classify(|error: &LibraryError| match error {
@@ -88,7 +78,21 @@ macro_rules! classify {
                 LibraryError::Library(error) => on_picture_error(error),
                 _ => OnError::Retry,
             })
-    };
+            .retry(RetryPolicy::exponential(
+                Duration::from_millis(250),
+                Duration::from_secs(10),
+            ));
+        if let Some(timeout) = $settings.visibility_timeout {
+            consumer = consumer.visibility_timeout(timeout);
+        }
+        if let Some(attempts) = $settings.poison_threshold {
+            consumer = consumer.poison_threshold(attempts);
+        }
+        if let Some(policy) = idle_policy($service) {
+            consumer = consumer.idle(policy);
+        }
+        consumer
+    }};
 }
 
 impl Default for Settings {
@@ -110,36 +114,15 @@ impl Settings {
         listener: ListenerBuilder<M>,
         tasks: usize,
     ) -> ListenerBuilder<M> {
-        let mut listener = classify!(listener)
+        configured!(self, service, listener)
             .tasks(0..=tasks)
             .max_in_flight(self.tasks)
             .handler_timeout(HANDLER_TIMEOUT)
-            .retry(retry_policy());
-        if let Some(timeout) = self.visibility_timeout {
-            listener = listener.visibility_timeout(timeout);
-        }
-        if let Some(attempts) = self.poison_threshold {
-            listener = listener.poison_threshold(attempts);
-        }
-        if let Some(policy) = idle_policy(service) {
-            listener = listener.idle(policy);
-        }
-        listener
     }
 
     /// Returns what accepts one message of a service.
     pub(super) fn accept<M: Message>(&self, service: &QueueService) -> Accept<M> {
-        let mut accept = classify!(service.accept::<M>()).retry(retry_policy());
-        if let Some(timeout) = self.visibility_timeout {
-            accept = accept.visibility_timeout(timeout);
-        }
-        if let Some(attempts) = self.poison_threshold {
-            accept = accept.poison_threshold(attempts);
-        }
-        if let Some(policy) = idle_policy(service) {
-            accept = accept.idle(policy);
-        }
-        accept
+        configured!(self, service, service.accept::<M>())
     }
 }
 
@@ -158,10 +141,6 @@ fn on_store_error(error: &StoreError) -> OnError {
         }
         _ => OnError::Retry,
     }
-}
-
-fn retry_policy() -> RetryPolicy {
-    RetryPolicy::exponential(Duration::from_millis(250), Duration::from_secs(10))
 }
 
 /// How consumers poll an empty queue where the storage has wake-ups of its own: rarely, since these find almost all
@@ -186,13 +165,13 @@ impl Role {
     /// A role with a loop that accepts messages until it is told to stop, and returns what it handled.
     pub(super) fn accepting<F>(
         name: &'static str,
-        accept: impl FnOnce(watch::Receiver<Stop>) -> F,
+        accept: impl FnOnce(watch::Receiver<bool>) -> F,
     ) -> Self
     where
         F: Future<Output = Totals> + Send + 'static,
     {
         let mut role = Self::new(name);
-        let stop = watch::Sender::new(Stop::No);
+        let stop = watch::Sender::new(false);
         let mut running = JoinSet::new();
         running.spawn(accept(stop.subscribe()));
         role.accepting = Some(Accepting { stop, running });
@@ -249,24 +228,17 @@ impl Role {
 }
 
 impl Accepting {
-    /// Waits up to `grace` for the message that is handled, then has it handed back.
+    /// Waits up to `grace` for the message that is handled, then drops it, so that it comes again when its lease expires.
     async fn end(&mut self, grace: Duration) -> Totals {
-        self.stop.send_replace(Stop::Soon);
-        let ended = match tokio::time::timeout(grace, self.running.join_next()).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                self.stop.send_replace(Stop::Now);
-                self.running.join_next().await
-            }
-        };
+        self.stop.send_replace(true);
+        let ended = tokio::time::timeout(grace, self.running.join_next()).await;
+        self.running.abort_all();
         match ended {
-            Some(Ok(totals)) => totals,
-            Some(Err(error)) => {
-                tracing::error!(%error, "a role has failed");
-                Totals::default()
-            }
-            None => Totals::default(),
+            Ok(Some(Ok(totals))) => return totals,
+            Ok(Some(Err(error))) => tracing::error!(%error, "a role has failed"),
+            Ok(None) | Err(_) => {}
         }
+        Totals::default()
     }
 }
 

@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 #[cfg(unix)]
-use crate::processes::signals::signal;
-#[cfg(unix)]
-use crate::processes::support::{GUARD, Log, Worker, output};
+use crate::processes::support::{GUARD, Log, Worker, output, signal};
 use crate::processes::support::{Location, job, pictures, program};
 
 fn refused(command: &mut Command) -> String {
@@ -101,14 +99,11 @@ fn terminate(mut worker: Worker) -> (bool, Log) {
     (ended.success(), log)
 }
 
-/// Asks a process until there is an answer. It does not announce that it holds a message, or that it has ended.
+/// Waits until a process has done something, which it does not announce.
 #[cfg(unix)]
-fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+fn until(what: &str, is_done: impl Fn() -> bool) {
     let begun = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
+    while !is_done() {
         assert!(begun.elapsed() < GUARD, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -129,9 +124,9 @@ fn a_second_signal_hands_messages_back_at_once_and_nothing_is_lost() {
     );
     let mut submit = job("submit", pictures.path(), &location, &out);
     let submitted = std::thread::spawn(move || output(&mut submit));
-    until("it holds a message", || slow.holds().then_some(()));
+    until("it holds a message", || slow.holds());
     signal(&slow.child, "-TERM");
-    until("it is stopping", || slow.is_stopping().then_some(()));
+    until("it is stopping", || slow.is_stopping());
     let (success, log) = terminate(slow);
     assert!(success, "{log:?}");
     let said = |line: &String| line.contains(": stopped ") && !line.contains("released: 0");

@@ -1,6 +1,5 @@
 //! An agent that starts and stops processors.
 
-use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -10,17 +9,13 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 use super::kill::Client;
-use super::signals::signal;
-use super::support::{GUARD, Location, Worker, pictures, program};
+use super::support::{GUARD, Location, Worker, pictures, program, signal};
 
 /// The supervisor, with the lines of its log and of those that it starts. Killed when this is dropped.
 struct Supervisor {
     child: Child,
     lines: Receiver<String>,
-    /// Instances that run, by their process ids.
-    running: HashSet<String>,
-    started: usize,
-    died: usize,
+    seen: Vec<String>,
 }
 
 impl Supervisor {
@@ -52,9 +47,7 @@ impl Supervisor {
         Self {
             child,
             lines,
-            running: HashSet::new(),
-            started: 0,
-            died: 0,
+            seen: Vec::new(),
         }
     }
 
@@ -64,25 +57,26 @@ impl Supervisor {
         while !is(self) {
             let left = GUARD.saturating_sub(begun.elapsed());
             let line = self.lines.recv_timeout(left);
-            self.read(&line.unwrap_or_else(|_| panic!("timed out: {what}")));
+            let line = line.unwrap_or_else(|_| panic!("timed out: {what}"));
+            self.seen.push(line);
         }
     }
 
-    fn read(&mut self, line: &str) {
-        let pid = || {
-            let (_, rest) = line.split_once("id=").expect("it has one");
-            let id = rest.split(' ').next().expect("a number");
-            id.trim_matches('"').to_owned()
-        };
-        if line.contains(": started an instance") {
-            self.started += 1;
-            self.running.insert(pid());
-        } else if line.contains(": an instance has died") {
-            self.died += 1;
-            self.running.remove(&pid());
-        } else if line.contains(": an instance has stopped") {
-            self.running.remove(&pid());
-        }
+    /// The lines about instances that have started, died or stopped.
+    fn told(&self, what: &str) -> impl Iterator<Item = &String> {
+        self.seen.iter().filter(move |line| line.contains(what))
+    }
+
+    fn started(&self) -> usize {
+        self.told(": started an instance").count()
+    }
+
+    fn died(&self) -> usize {
+        self.told(": an instance has died").count()
+    }
+
+    fn running(&self) -> usize {
+        self.started() - self.died() - self.told(": an instance has stopped").count()
     }
 }
 
@@ -106,22 +100,21 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     let out = scratch.path().join("out.png");
     let client = Client::submit(pictures.path(), &location, &out);
 
-    supervisor.until("there are three", |s| s.running.len() == 3);
-    let victim = supervisor
-        .running
-        .iter()
-        .next()
-        .expect("there are three")
-        .clone();
-    let killed = Command::new("kill").args(["-KILL", &victim]).status();
+    supervisor.until("there are three", |s| s.running() == 3);
+    let started = supervisor.told(": started an instance").next();
+    let (_, id) = started
+        .and_then(|line| line.split_once("id="))
+        .expect("an id");
+    let id = id.split([' ', '"']).find(|id| !id.is_empty());
+    let id = id.expect("a number").to_owned();
+    let killed = Command::new("kill").args(["-KILL", &id]).status();
     assert!(killed.expect("kill runs").success());
-    supervisor.until("one has died", |s| s.died >= 1);
-    assert!(!supervisor.running.contains(&victim));
-    supervisor.until("it is replaced", |s| s.started >= 4);
+    supervisor.until("one has died", |s| s.died() >= 1);
+    supervisor.until("it is replaced", |s| s.started() >= 4);
 
     let stdout = client.output();
     assert!(stdout.contains("made in"), "{stdout}");
-    supervisor.until("the others stop", |s| s.running.len() == 1);
+    supervisor.until("the others stop", |s| s.running() == 1);
 
     signal(&supervisor.child, "-TERM");
     assert!(supervisor.child.wait().expect("a child of ours").success());

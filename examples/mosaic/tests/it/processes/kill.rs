@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use mosaic::storage::records::Records;
 use mosaic::storage::store::Store;
 use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
@@ -139,7 +140,7 @@ pub(crate) fn workers(
         tally.recorded
     );
     println!("{:#?}", tally.remarks);
-    let records = runtime.block_on(async { responses(&store().await).await });
+    let records = runtime.block_on(async { responses(store().await).await });
     assert_eq!(records, jobs, "responses on record");
 }
 
@@ -229,11 +230,8 @@ async fn count(service: &QueueService, queue: &str) -> usize {
     }
 }
 
-async fn responses(store: &Store) -> usize {
-    let records = store.list("status/").await.expect("records");
-    let is_response = |name: &str| name.ends_with("/response.json");
-    records
-        .iter()
-        .filter(|record| is_response(&record.name))
-        .count()
+async fn responses(store: Store) -> usize {
+    let states = Records::new(store).states().await.expect("records");
+    let answered = states.iter().filter(|state| state.outcome.is_some());
+    answered.count()
 }

@@ -224,11 +224,17 @@ fn a_mosaic_that_cannot_be_saved_is_kept() {
     let error = fails(&mut desk.small("out.jpg", &more));
     let expected = "the mosaic cannot be a JPEG: the picture is 66000×33 pixels, ";
     assert!(error.contains(expected), "{error}");
-    let (_, place) = error
-        .split_once("the mosaic is complete and is in `")
-        .expect("a place");
-    let (place, _) = place.split_once('`').expect("a path");
-    let kept = fs::read(place).expect("the mosaic");
+    // The same command with the options that it names, and another file.
+    let (_, options) = error.split_once("with `--data ").expect("a folder");
+    let mut options = options.split('`');
+    let (data, id) = (
+        options.next().expect("a folder"),
+        options.nth(1).expect("an id"),
+    );
+    let id = id.strip_prefix("--request-id ").expect("an id");
+    let mut again = desk.small("out.png", &more);
+    succeeds(again.args(["--data", data, "--request-id", id]));
+    let kept = fs::read(desk.path("out.png")).expect("the mosaic");
     let kept = Picture::check("kept", &kept).expect_err("too wide for a source");
     let cause = kept.source().expect("a cause").to_string();
     assert!(cause.contains("66000×33 pixels"), "{cause}");
@@ -340,7 +346,7 @@ mod signals {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::processes::support::GUARD;
+    use crate::processes::support::{self, GUARD};
 
     /// Starts a run that takes a second for each slice, and stops it once it has begun with them.
     fn stopped(mut run: Command, signal: &str, begun: impl Fn() -> bool) -> String {
@@ -360,9 +366,7 @@ mod signals {
             // Nothing announces what the run has stored.
             thread::sleep(Duration::from_millis(20));
         }
-        let id = run.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status();
-        assert!(sent.expect("kill runs").success());
+        support::signal(&run, signal);
         let ended = run.wait_with_output().expect("it is a child of ours");
         assert_eq!(ended.status.code(), Some(1), "{ended:?}");
         String::from_utf8(ended.stderr).expect("text")

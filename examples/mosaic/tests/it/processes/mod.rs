@@ -5,8 +5,6 @@ mod commands;
 mod instances;
 mod kill;
 mod manners;
-#[cfg(unix)]
-mod signals;
 mod support;
 
 use std::fs;

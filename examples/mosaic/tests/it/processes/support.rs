@@ -90,6 +90,12 @@ fn text(path: &Path) -> String {
     path.to_str().expect("text").to_owned()
 }
 
+pub(crate) fn signal(child: &Child, signal: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args([signal, &id]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
 /// A role in its own process, and the thread that reads its log. The process is killed when this is dropped.
 pub(crate) struct Worker {
     pub(crate) child: Child,

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use futures_util::{StreamExt as _, stream};
 use pictures::Picture;
+use queue_runtime::meter::TransactionKind;
 
 use crate::web::site::{SMALL, Site};
 
@@ -39,14 +40,9 @@ async fn a_picture_that_cannot_be_used() {
     .await;
     refused(b"dear diary".to_vec(), "neither PNG nor JPEG").await;
     refused(Vec::new(), "the file is empty").await;
-    assert_eq!(
-        site.service.meter().total().of(PUT),
-        0,
-        "nothing was submitted"
-    );
+    let used = site.service.meter().total();
+    assert_eq!(used.of(TransactionKind::Put), 0, "nothing was submitted");
 }
-
-const PUT: queue_runtime::meter::TransactionKind = queue_runtime::meter::TransactionKind::Put;
 
 #[tokio::test]
 async fn a_picture_that_is_too_large() {

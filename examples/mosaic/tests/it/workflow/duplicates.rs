@@ -66,10 +66,11 @@ async fn duplicate_messages_produce_one_response() {
         )
         .await;
     }
-    let ImageOutcome::Done { figures, .. } = fixture.outcome().await else {
+    let ImageOutcome::Done { image, figures } = fixture.outcome().await else {
         panic!("it failed")
     };
-    again(&fixture, ImageResponse::done(&fixture.request, figures)).await;
+    let done = ImageResponse::done(&fixture.request, image, figures);
+    again(&fixture, done).await;
     again(
         &fixture,
         ImageResponse::failed(&fixture.request, "late".to_owned()),

@@ -22,11 +22,13 @@ fn directly(job: &Job) -> Vec<u8> {
         Library::from_png(&job.library.to_png(), job.library.fingerprint()).expect("a library"),
     );
     let mut slices = Slice::cut(&source, &plan);
-    let mosaic = join(&plan, |_| {
+    let mut mosaic = Vec::new();
+    let joined = join(&plan, &mut mosaic, |_| {
         let slice = slices.next().expect("a slice");
         Ok::<_, PictureError>(renderer.render(&slice, tile_size, job.tint).to_png())
     });
-    mosaic.expect("all slices")
+    joined.expect("all slices");
+    mosaic
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,6 +91,7 @@ async fn the_client_sees_the_progress_and_the_figures() {
     let expected = Figures {
         width: 96,
         height: 64,
+        bytes: fixture.mosaic().await.len() as u64,
         tiles: 384,
         slices: 4,
         retries: 0,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::TryStreamExt as _;
 use mosaic::storage::blob::BlobName;
 use mosaic::storage::records::{PlanRecord, Records};
 use mosaic::storage::store::Store;
@@ -80,12 +81,11 @@ impl Fixture {
 
     pub(crate) async fn mosaic(&self) -> Vec<u8> {
         match self.outcome().await {
-            ImageOutcome::Done { image, .. } => self
-                .store
-                .read(&image, 1 << 30)
-                .await
-                .expect("the mosaic")
-                .to_vec(),
+            ImageOutcome::Done { image, figures } => {
+                let mosaic = self.client.mosaic(&self.request, &image, figures.bytes);
+                let parts = mosaic.await.expect("the mosaic").try_collect::<Vec<_>>();
+                parts.await.expect("all parts").concat()
+            }
             ImageOutcome::Failed { reason } => panic!("no mosaic: {reason}"),
         }
     }

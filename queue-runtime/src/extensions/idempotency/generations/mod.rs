@@ -39,20 +39,20 @@ use crate::extensions::objects::{Folder, whole};
 
 /// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory (feature `object-store`).
 ///
-/// The object store needs to offer nothing but *create unless it exists* ([`PutMode::Create`]), listings that show what was
-/// created before, and deletions. The clocks of different machines are never compared: another's lease has ended when
-/// its objects were seen unchanged for the length of the lease, on this process's own clock. A process that has not
-/// watched the key before therefore waits for a whole lease, also if the other ended long ago.
+/// The object store needs to offer nothing but *create unless it exists* ([`PutMode::Create`]), listings that show what
+/// was created before, and deletions. The clocks of different machines are never compared: another owner's lease has
+/// ended when its objects were seen unchanged for the length of the lease, on this process's own clock. A process that
+/// has not watched the key before therefore waits for a whole lease, also if the other owner ended long ago.
 ///
-/// Clones share what they have watched. Use one store (and its clones) per process.
+/// Clones of a store share what they have watched. Use one store (and its clones) per process.
 ///
 /// # Cost
 /// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2 or 3; `begin` of finished work takes 2. A key leaves
 /// objects behind, which [`sweep`](ResultStore::sweep) removes; a listener calls it.
 ///
 /// # Durability
-/// As that of the object store. A [folder](Self::in_folder) survives the end of the process, but a power loss may undo
-/// the last results.
+/// As the `Debug` of the object store. A [folder](Self::in_folder) survives the end of the process, but a power loss
+/// may undo the last results.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -108,22 +108,23 @@ impl ObjectResults {
 
     /// Opens the store in this folder, which [`create_in_folder`](Self::create_in_folder) has made.
     ///
-    /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While it is away
-    /// or another one has taken its place, every request is an error, and nothing counts as not done yet.
+    /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While the
+    /// folder is away or another folder has taken its place, every request is an error, and nothing counts as not done
+    /// yet.
     ///
     /// # Errors
-    /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as that under a disk
-    /// that is not mounted yet, or if it cannot be read.
+    /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as the folder
+    /// under a disk that is not mounted yet, or if the folder cannot be read.
     pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
         Folder::open(folder.as_ref()).map(Self::of_folder)
     }
 
-    /// Makes a store in this folder, which nothing else should use, and opens it; one that is there is only opened. The
-    /// folder is created if it does not exist, on Unix readable only by the current user: results are as confidential as
-    /// messages.
+    /// Makes a store in this folder, which nothing else should use, and opens it; a store that is there is only opened.
+    /// The folder is created if it does not exist, on Unix readable only by the current user: results are as
+    /// confidential as messages.
     ///
-    /// Call it when the application is set up, and [`in_folder`](Self::in_folder) when it starts: under a disk that is not
-    /// mounted, this one makes another store, of which all work is undone.
+    /// Call `create_in_folder` when the application is set up, and [`in_folder`](Self::in_folder) at each start: under
+    /// a disk that is not mounted, `create_in_folder` makes another store, in which no work is recorded.
     ///
     /// ```
     /// use queue_runtime::idempotency::ObjectResults;

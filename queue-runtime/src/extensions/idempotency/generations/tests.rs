@@ -10,11 +10,11 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use queue_core::ManualClock;
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore as _, WorkKey};
+use queue_tests::DAY;
 
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(30);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A process with a store of its own on shared objects.
 fn process(objects: &Arc<InMemory>) -> (ObjectResults, ManualClock) {

@@ -16,9 +16,9 @@ const BEGIN: &[u8] = b"{\"queue\":";
 
 /// A file of exported messages, a line of JSON each.
 ///
-/// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second `ExportFile`
-/// is refused. The lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask for
-/// it. On Windows, no other program can write, move or delete the file meanwhile.
+/// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second `ExportFile` is
+/// refused. The lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask for the
+/// lock. On Windows, no other program can write, move or delete the file while it is open.
 ///
 /// Each method blocks its thread while it reads, writes or syncs. An error names the file.
 ///
@@ -73,12 +73,12 @@ impl ExportFile {
     }
 
     /// Opens a file of an earlier `ExportFile` to append to it, or creates the file. A torn last line, which an
-    /// interrupted process leaves, is [cut off](Self::cut). A whole one without its line end gets one.
+    /// interrupted process leaves, is [cut off](Self::cut). A whole last line without its line end gets one.
     ///
     /// # Errors
-    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another process has it open;
-    /// [`InvalidData`](io::ErrorKind::InvalidData) if it does not begin or end as such a file does, or is no regular file;
-    /// the file system's error.
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) while another process has the file open;
+    /// [`InvalidData`](io::ErrorKind::InvalidData) if the file does not begin or end as an export does, or is no
+    /// regular file; the file system's error.
     pub fn append(path: impl Into<PathBuf>) -> io::Result<Self> {
         let mut opened = Self::open(path.into(), OpenOptions::new().create(true))?;
         opened.mend()?;
@@ -153,8 +153,8 @@ impl ExportFile {
     /// it and no others.
     ///
     /// # Errors
-    /// If it was deleted, moved, replaced, truncated, or written by another program; the file system's error. Messages that
-    /// were written since the last call must not be deleted then.
+    /// If the file was deleted, moved, replaced, truncated, or written by another program; the file system's error.
+    /// After an error, messages that were written since the last call must not be deleted.
     pub fn keep(&self) -> io::Result<()> {
         self.file.sync_all().map_err(failed("sync", &self.path))?;
         let changed = |problem: &str| Err(self.error(io::ErrorKind::Other, problem));
@@ -172,7 +172,7 @@ impl ExportFile {
         Ok(())
     }
 
-    /// Whether the file is still the one at its path.
+    /// Whether the open file is still the file at its path.
     ///
     /// # Errors
     /// The file system's error.
@@ -184,11 +184,11 @@ impl ExportFile {
         }
     }
 
-    /// Writes all that was written to this file to a new one, for messages whose file was deleted or replaced after they
-    /// were deleted from their queue.
+    /// Writes all that was written to this file to a new file, for messages whose file was deleted or replaced after
+    /// they were deleted from their queue.
     ///
     /// # Errors
-    /// As [`create`](Self::create); if the file was shortened.
+    /// The errors of [`create`](Self::create); an error if the file was shortened.
     pub fn rescue(&mut self, path: impl Into<PathBuf>) -> io::Result<Self> {
         if self.metadata()?.len() < self.length {
             return Err(self.error(io::ErrorKind::UnexpectedEof, "was shortened"));

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 32;
 #[must_use = "the messages stay on their queue until `delete`"]
 #[non_exhaustive]
 pub struct Taken {
-    /// The messages. Write them to where they are to be kept, and prove that they are there, before
+    /// The messages. Write the messages to where they are to be kept, and prove that they are there, before
     /// [`delete`](Self::delete).
     pub messages: Vec<ExportedMessage>,
     /// The messages that could not be taken. The messages stay on the queue, invisible until the lease ends.
@@ -52,7 +52,8 @@ impl fmt::Debug for Held {
 pub struct TakenOff {
     /// Messages that were deleted.
     pub deleted: usize,
-    /// Messages whose lease had ended, and that a consumer has received or deleted since. There is a copy of each.
+    /// Messages whose lease had ended, and that a consumer has received or deleted since. A copy of each lost message
+    /// is where the messages were written.
     pub lost: usize,
 }
 
@@ -83,10 +84,10 @@ impl AnyQueue {
     /// messages within `visibility`.
     ///
     /// The order of what follows is up to the caller: to write the messages, to prove that they are kept, and then to
-    /// [delete](Taken::delete) them. An [`ExportFile`](super::ExportFile) does the first two for a file. If that is
-    /// interrupted, the messages become visible again when `visibility` is over, and
-    /// a copy of each is where it was written, with the same id. This receive counts as an attempt then, unless the
-    /// messages are [handed back](Taken::hand_back).
+    /// [delete](Taken::delete) them. An [`ExportFile`](super::ExportFile) keeps the messages in a file, and proves that
+    /// they are there. If the move is interrupted, the messages become visible again when `visibility` is over, and a
+    /// copy of each, with the same id, is where it was written. The receive counts as an attempt, unless the messages
+    /// are [handed back](Taken::hand_back).
     ///
     /// # Errors
     /// The backend's error, unless a later try succeeds, as the [`StorageRetry`](crate::policy::StorageRetry) of the service allows.
@@ -166,16 +167,18 @@ impl Taken {
 
     /// Deletes the messages from their queue, and releases the keys that they [hold](crate::send::Submit::unique_until_settled).
     ///
-    /// Nobody has the messages then but the caller, who must have proven before that they are where they will be read: that
-    /// all that was written is there, at the place that is named for it and not only in what is open here, and that it
-    /// survives a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that of a file, a commit of a
-    /// database.
+    /// After the deletion, nobody but the caller has the messages. So the caller must have proven before that the
+    /// messages are where they will be read: that all of them are at the place that is named for them, not only in what
+    /// is open here, and survive a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that for a file,
+    /// a commit for a database.
     ///
-    /// What the storage refuses for now is asked again, as the [`StorageRetry`](crate::policy::StorageRetry) of the service allows
-    /// since the last message that was deleted, until the lease ends.
+    /// A deletion that the storage refuses for now is asked for again, as the
+    /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows since the last message that was deleted,
+    /// until the lease ends.
     ///
     /// # Errors
-    /// [`DeleteError`] has the backend's error, and what was deleted. The others become visible again when their lease ends.
+    /// [`DeleteError`] has the backend's error, and what was deleted. Messages that are not deleted become visible
+    /// again when their lease ends.
     ///
     /// # Cancel safety
     /// If the future is dropped, some of the messages may have been deleted.

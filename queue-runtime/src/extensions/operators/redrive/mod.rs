@@ -25,7 +25,7 @@ use crate::service::AnyQueue;
 
 pub use report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 
-/// Moves the messages of a poison queue back to the queue that they came from. Configure it, then call
+/// Moves the messages of a poison queue back to the queue that they came from. Configure the redrive, then call
 /// [`run`](Self::run).
 ///
 /// A message is put on the queue that its poison record names, if that is the queue to which the poison queue belongs:
@@ -64,10 +64,10 @@ pub use report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 ///
 /// # Messages that stay
 /// On a storage that can be browsed, in memory and on SQLite, a redrive receives no messages: what it leaves is not
-/// touched, and invisible messages are left. Elsewhere, as on Azure, it receives the messages, each for a minute, and
-/// hands back what it leaves at once, or at its end if the storage returns it a second time. That receive does not
-/// count as an attempt of a consumer of the poison queue, except for bodies without an envelope, which cannot record
-/// that.
+/// touched, and invisible messages are left. On storage that cannot be browsed, as on Azure, a redrive receives the
+/// messages, each for a minute, and hands back a message that it leaves at once, or at its end if the storage returns
+/// the message a second time. A receive by a redrive does not count as an attempt of a consumer of the poison queue,
+/// except for bodies without an envelope, which cannot record that.
 #[must_use = "nothing is redriven until `run`"]
 pub struct Redrive {
     context: Arc<Context>,
@@ -154,8 +154,8 @@ impl Redrive {
 
     /// Redrives only messages of this kind. Repeat the call for several kinds.
     ///
-    /// A message that has been on a poison queue before has the kind that it had at first. A body that is not an event
-    /// is of the kind [`RAW_KIND`](crate::wire::RAW_KIND).
+    /// A message that has been on a poison queue before has the kind that it had on its first queue. A body that is not
+    /// an event is of the kind [`RAW_KIND`](crate::wire::RAW_KIND).
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.filters.kinds.push(kind.into());
         self
@@ -195,9 +195,10 @@ impl Redrive {
         self
     }
 
-    /// Redrives messages without a poison record to this queue, byte for byte, instead of leaving them: those that other
-    /// programs have put on the poison queue, such as the Azure Functions host, and those that were too large for a
-    /// record. Only if no filter is set, because the filters need the record.
+    /// Redrives messages without a poison record to this queue, byte for byte, instead of leaving them: messages that
+    /// other programs have put on the poison queue, such as the Azure Functions host, and messages that were too large
+    /// for a record. Messages without a record are redriven only if no filter is set, because the filters need the
+    /// record.
     ///
     /// Bodies that the storage has found damaged are left. Copies of a message without a record are not recognised.
     ///
@@ -243,9 +244,9 @@ impl Redrive {
     /// Keeps the attempt counts of the messages instead of resetting them, so that a message that cannot be handled
     /// does not use up all its attempts again. A message without attempts left gets one more.
     ///
-    /// The number is that of the poison record, and is passed on in the envelope, as
+    /// The number of attempts is that of the poison record, and is passed on in the envelope, as
     /// [`AttemptRecord::earlier`](crate::envelope::AttemptRecord::earlier). Bodies that are not events have no room for
-    /// it and start anew.
+    /// the number of attempts, and start anew.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -311,8 +312,8 @@ debug_fields!(Redrive { queue });
 impl Redrive {
     /// Returns what [`run`](Self::run) would do now, without changing anything.
     ///
-    /// On a storage that can be [browsed](crate::backend::Backend::browse), it looks at the whole queue. On other
-    /// storages, such as Azure, the dry run looks at the messages of one peek, up to the backend's
+    /// On a storage that can be [browsed](crate::backend::Backend::browse), the dry run looks at the whole queue. On
+    /// other storages, such as Azure, the dry run looks at the messages of one peek, up to the backend's
     /// [`max_receive`](crate::backend::Capabilities::max_receive), and [`Redriven::unseen`] is the approximate number
     /// of the others.
     ///
@@ -325,19 +326,20 @@ impl Redrive {
 
     /// Redrives all messages that are visible now.
     ///
-    /// On a storage that cannot be [browsed](crate::backend::Backend::browse) and is too slow to return them all before
-    /// it returns the first ones again and again, [`Redriven::unseen`] is the approximate number of the others.
+    /// On a storage that cannot be [browsed](crate::backend::Backend::browse) and is too slow to return all messages
+    /// before it returns the first ones again and again, [`Redriven::unseen`] is the approximate number of the others.
     ///
-    /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is
-    /// atomic. Otherwise a crash between the two leaves a copy with the same message id, and loses nothing.
+    /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is atomic. On a
+    /// storage that is not atomic, a crash between put and deletion leaves a copy with the same message id, and loses
+    /// nothing.
     ///
     /// An operation that the storage certainly did not carry out is tried again, as the
     /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows; an operation of unknown outcome is not, because it
     /// might be carried out twice.
     ///
     /// # Errors
-    /// [`RedriveError`] has the backend's error and what was done before. Messages redriven before it are not moved
-    /// back. Messages that only their own queue refuses do not stop the redrive; they are counted as
+    /// [`RedriveError`] has the backend's error and what was done before. Messages that were redriven before an error
+    /// are not moved back. Messages that only their own queue refuses do not stop the redrive; they are counted as
     /// [`refused`](Redriven::refused).
     ///
     /// # Cancel safety

@@ -36,22 +36,22 @@ pub struct Redriven {
     /// Deleted copies of messages that this redrive had already moved back.
     pub duplicates: usize,
     /// Messages left on the poison queue because they were invisible: delayed, or held by a consumer of the poison
-    /// queue. Only counted on a storage that can be [browsed](crate::backend::Backend::browse).
+    /// queue. Hidden messages are counted only on a storage that can be [browsed](crate::backend::Backend::browse).
     pub hidden: usize,
     /// Messages that another consumer of the poison queue, or another redrive, took first.
     pub taken: usize,
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
-    /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Also messages whose [unique
-    /// key](crate::send::Submit::unique_until_settled) another message holds now.
+    /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Messages whose [unique
+    /// key](crate::send::Submit::unique_until_settled) another message holds now are refused, too.
     pub refused: usize,
     /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).
     pub not_allowed: usize,
-    /// Messages that were not examined, by the storage's approximate count. Always 0 on a storage that can be browsed.
-    /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if
-    /// the storage keeps returning messages that it has already examined, because their leases end before the others
-    /// come. A message whose lease ended before it could be moved counts too, unless the storage is
-    /// [atomic](crate::backend::Atomicity::Atomic).
+    /// Messages that were not examined, by the storage's approximate count. No message is unseen on a storage that can
+    /// be browsed. On storage that cannot be browsed, as on Azure, a dry run sees only the first visible messages. A
+    /// run ends early, with this count, if the storage keeps returning messages that it has already examined, because
+    /// their leases end before the others come. A message whose lease ended before it could be moved counts as unseen
+    /// too, unless the storage is [atomic](crate::backend::Atomicity::Atomic).
     pub unseen: usize,
 }
 
@@ -88,13 +88,13 @@ pub struct Redriven {
 pub struct RedriveStep<'m> {
     /// The message's storage id on the poison queue.
     pub storage_id: &'m StorageId,
-    /// The message's envelope, with its poison record. `None` if it is not an event.
+    /// The message's envelope, with its poison record. `None` if the body is not an event.
     pub envelope: Option<&'m Envelope>,
     /// The outcome for the message.
     pub outcome: &'m RedriveOutcome,
 }
 
-/// What happened to one message of a poison queue. [`Redriven`] counts these.
+/// What happened to one message of a poison queue. [`Redriven`] counts the outcomes.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -148,7 +148,7 @@ pub enum RedriveOutcome {
     NotAllowed(QueueName),
 }
 
-/// The error of a redrive that stopped early. Messages moved before it stay moved.
+/// The error of a redrive that stopped early. Messages that were moved before the error stay moved.
 ///
 /// ```
 /// use queue_runtime::testing::{self, Fault};
@@ -184,9 +184,9 @@ pub struct RedriveError {
     pub so_far: Redriven,
     /// The number of messages that may or may not have been moved: those of an operation whose outcome is unknown.
     /// Another redrive moves the remaining messages. On a storage that is not
-    /// [atomic](crate::backend::Atomicity::Atomic), such as Azure, also one that was put on its own queue and not
-    /// deleted from the poison queue: another redrive, if it finds it there, puts it on its own queue again, with the
-    /// same id.
+    /// [atomic](crate::backend::Atomicity::Atomic), such as Azure, also a message that was put on its own queue and not
+    /// deleted from the poison queue: another redrive that finds the message there puts it on its own queue again, with
+    /// the same id.
     pub unknown: usize,
     /// The error of the storage.
     pub error: Error,

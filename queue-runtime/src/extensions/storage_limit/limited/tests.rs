@@ -7,13 +7,13 @@ use queue_clock::TokioClock;
 use queue_core::backend::{Metadata, NewMessage, ReceivedMessage, TimeToLive};
 use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
+use queue_tests::SECOND;
 
 use super::*;
 use crate::backend::MemoryBackend;
 use crate::extensions::meter::{Metered, Queues};
 use crate::kernel::observe::Meter;
 
-const SECOND: Duration = Duration::from_secs(1);
 static QUEUE: QueueName = QueueName::from_static("orders");
 const LEASE: Duration = Duration::from_secs(3_600);
 

@@ -1,13 +1,12 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use queue_clock::TokioClock;
+use queue_tests::SECOND;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
 use super::Urgency::{Leased, Ordinary};
 use super::*;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Requests that note when they are sent.
 struct Storage {

@@ -1,6 +1,6 @@
-use super::*;
+use queue_tests::SECOND;
 
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 #[test]
 fn a_lease_certainly_ends_its_visibility_timeout_after_the_answer() {

@@ -1,12 +1,12 @@
 use queue_core::ManualClock;
 use queue_core::backend::{Metadata, NewMessage, TimeToLive};
+use queue_tests::SECOND;
 
 use super::*;
 use crate::backend::MemoryBackend;
 use crate::kernel::lease::machine::{Loss, Next};
 use crate::testing::{Fault, FaultInjector};
 
-const SECOND: Duration = Duration::from_secs(1);
 const VISIBILITY: Duration = Duration::from_secs(30);
 
 /// Leases a message for 30 s that expires after `life`. The receive is answered two seconds after it was sent;

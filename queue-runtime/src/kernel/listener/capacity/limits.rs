@@ -270,6 +270,8 @@ impl Throttling {
 
 #[cfg(test)]
 mod tests {
+    use queue_tests::SECOND;
+
     use super::*;
 
     #[tokio::test]
@@ -300,8 +302,6 @@ mod tests {
         limit.set(|| 3);
         assert_eq!(limit.acquire_available(10), 3);
     }
-
-    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn each_second_of_throttling_halves_and_sixteen_without_restore() {

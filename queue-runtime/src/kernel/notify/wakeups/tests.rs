@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use queue_tests::{DAY, SECOND};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
@@ -10,7 +11,6 @@ use crate::backend::MemoryBackend;
 use crate::testing::TokioClock;
 
 static ORDERS: QueueName = QueueName::from_static("orders");
-const SECOND: Duration = Duration::from_secs(1);
 const BATCH: usize = 32;
 
 fn wakeups() -> (Wakeups, Notifiers) {
@@ -151,8 +151,6 @@ fn an_empty_receive_counts_anew_when_a_message_was_due() {
     assert_eq!(wakeups.found_none(Some(after_a_delay(1)), 7), 1);
     assert_eq!(wakeups.found_none(None, usize::MAX), usize::MAX);
 }
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[test]
 fn no_message_is_due_early_or_later_than_a_64th_of_its_delay() {

@@ -1,6 +1,7 @@
+use queue_tests::SECOND;
+
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
 const NONE: Unfinished = Unfinished {
     late: 0,
     oldest: None,

@@ -16,8 +16,9 @@ use crate::kernel::receive::delivery::Delivery;
 /// The messages of a queue as a [`Stream`], which waits while the queue is empty. From
 /// [`QueueService::messages`](crate::QueueService::messages).
 ///
-/// Messages are received when the stream is polled and has none: up to its bound at once, which then wait in it with
-/// leases that are renewed as long as the stream exists. Combinators of streams decide how many are handled at a time.
+/// Messages are received when the stream is polled and has none: up to the stream's bound at once, which then wait in
+/// the stream with leases that are renewed as long as the stream exists. Combinators of streams decide how many are
+/// handled at a time.
 ///
 /// ```
 /// use futures_util::StreamExt as _;
@@ -53,22 +54,23 @@ use crate::kernel::receive::delivery::Delivery;
 /// ```
 ///
 /// # Errors
-/// An item is an error if no message can be accepted now. The stream tries again when it is polled again, after a pause that
-/// grows with the failures in a row, up to 30 s. It ends only after an error that cannot pass: of its settings, or
-/// [`AcceptErrorKind::NoTimer`].
+/// An item is an error if no message can be accepted now. The stream tries again when it is polled again, after a pause
+/// that grows with the failures in a row, up to 30 s. The stream ends only after an error that cannot pass: of its
+/// settings, or [`AcceptErrorKind::NoTimer`].
 ///
 /// # Cancel safety
-/// When the stream is dropped, messages that wait in it are handed back in the background without counting the attempt, and
-/// so are those of a receive that is under way. If the process ends before that, they become visible when their leases end.
+/// When the stream is dropped, messages that wait in it are handed back in the background without counting the attempt,
+/// and so are the messages of a receive that is under way. If the process ends before that, they become visible when
+/// their leases end.
 pub struct Messages<M>(BoxStream<'static, Result<Delivery<M>, AcceptError>>);
 
 /// Longer than any program waits.
 const FOREVER: Duration = Duration::MAX;
 
 impl<M: Send + 'static> AcceptMany<M> {
-    /// Turns this into an endless stream of messages, of which up to the given number are received at once and wait in the
-    /// stream. The stream waits for messages as long as it is polled, whatever [`wait`](Self::wait) says. See
-    /// [`QueueService::messages`](crate::QueueService::messages), which does that with the default settings.
+    /// Turns the accept into an endless stream of messages, of which up to the given number are received at once and
+    /// wait in the stream. The stream waits for messages as long as it is polled, whatever [`wait`](Self::wait) says.
+    /// See [`QueueService::messages`](crate::QueueService::messages), which does that with the default settings.
     #[must_use = "nothing is accepted until the stream is polled"]
     pub fn into_stream(self) -> Messages<M> {
         Messages::of(self.wait(FOREVER).build())

@@ -24,8 +24,8 @@ use accepting::{Accepting, Decode, Unclaimed};
 
 pub use messages::Messages;
 
-/// A pending accept of one message, or with [`accept_many`](crate::QueueService::accept_many) of several. Configure it, then
-/// `.await` it.
+/// A pending accept of one message, or with [`accept_many`](crate::QueueService::accept_many) of several. Configure the
+/// accept, then `.await` it.
 ///
 /// Returns `None`, or no deliveries, only if the queue is empty. Messages that cannot be handled are moved to the poison
 /// queue, logged, and skipped.
@@ -57,8 +57,8 @@ pub use messages::Messages;
 /// [`AcceptError`] distinguishes a missing queue from an error of the backend.
 ///
 /// # Cancel safety
-/// If the future is dropped before it completes, no message is acknowledged. A message that it has received,
-/// or receives after that, is handed back in the background without counting the attempt.
+/// If the future is dropped before it completes, no message is acknowledged. A message that a dropped accept has
+/// received, or receives later, is handed back in the background without counting the attempt.
 #[must_use = "nothing is accepted until this is awaited"]
 pub struct Accept<M, Out = Option<Delivery<M>>> {
     context: Arc<Context>,
@@ -147,18 +147,18 @@ impl<M, Out> Accept<M, Out> {
     /// Waits for a message for up to `wait`. The default is not to wait.
     ///
     /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Messages that nobody announces
-    /// are found by polling, with the pauses of the [idle policy](Self::idle). By default these are ten seconds at
+    /// are found by polling, with the pauses of the [idle policy](Self::idle). By default the pauses are ten seconds at
     /// least while the queue is empty and a notifier announces all that is put on it.
     ///
-    /// A failed receive is tried again meanwhile, according to the [`StorageRetry`] of the service. Tries and time
-    /// are counted anew after each receive that succeeds.
+    /// A failed receive is tried again while the accept waits, according to the [`StorageRetry`] of the service. Tries
+    /// and time are counted anew after each receive that succeeds.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Sets how often and until when a failed receive is tried again while this [waits](Self::wait). The default
-    /// is that of the service.
+    /// Sets how often and until when a failed receive is tried again while this [waits](Self::wait). The default is the
+    /// service's `StorageRetry`.
     pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
         self.storage_retry = policy;
         self
@@ -188,13 +188,13 @@ impl<M, Out> Accept<M, Out> {
         self
     }
 
-    /// Puts a result store in front of the caller: a message whose work was done before is completed and skipped,
-    /// and one whose work is in flight elsewhere is put back. See
+    /// Puts a result store in front of the caller: a message whose work was done before is completed and skipped, and a
+    /// message whose work is in flight elsewhere is put back. See
     /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
-    /// the work is done. If completing then fails, the work must not be undone: the next consumer of the message finds it
-    /// recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is held until that ends,
-    /// also longer than [`wait`](Self::wait); of several messages that are accepted together, it is put back for a visibility
-    /// timeout, which counts as an attempt.
+    /// the work is done. If completing fails after the work, the work must not be undone: the next consumer of the
+    /// message finds it recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is
+    /// held until the work ends, also longer than [`wait`](Self::wait); if several messages are accepted together, the
+    /// bare body is put back for a visibility timeout, which counts as an attempt.
     ///
     /// If the store fails, the message is handed back, and accepting returns [`AcceptErrorKind::Idempotency`]. The receive
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.
@@ -296,7 +296,7 @@ pub struct AcceptError {
     pub kind: AcceptErrorKind,
 }
 
-/// Why no message was accepted. In an [`AcceptError`].
+/// Why no message was accepted. The kind of an [`AcceptError`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptErrorKind {
@@ -325,7 +325,7 @@ pub enum AcceptErrorKind {
     /// A message that cannot be handled was received, and could not be settled.
     #[error("a message that cannot be handled was not settled")]
     Settle(#[source] SettleErrorKind),
-    /// The current thread has no Tokio runtime, or one without a timer. Leases need one.
+    /// The current thread has no Tokio runtime, or one without a timer. Leases need a timer.
     #[error("the thread has no Tokio timer; build the runtime with `enable_all()`")]
     NoTimer,
 }

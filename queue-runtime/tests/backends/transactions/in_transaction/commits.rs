@@ -9,9 +9,10 @@ use queue_runtime::testing::{self};
 use queue_runtime::{
     Disposition, Failure, Handler, ListenerEventKind, Received, StartError, in_transaction, prepare,
 };
+use queue_tests::SECOND;
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, add, notice};
-use crate::transactions::deposits::{SECOND, deposit, drain, next};
+use crate::transactions::deposits::{deposit, drain, next};
 
 #[tokio::test]
 async fn rows_follow_ups_and_acknowledgement_are_committed_together() {

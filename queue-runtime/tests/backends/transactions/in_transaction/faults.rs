@@ -10,11 +10,12 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     Error, ErrorKind, Failure, ListenerEvent, ListenerEventKind, Received, in_transaction, prepare,
 };
+use queue_tests::SECOND;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::oneshot;
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, Notice, add, begin, notice};
-use crate::transactions::deposits::{SECOND, deposit, drain, next};
+use crate::transactions::deposits::{deposit, drain, next};
 
 /// Has time go on until the event is published.
 async fn next_in_time(
@@ -128,6 +129,24 @@ async fn a_file_that_cannot_be_written_is_no_attempt_of_the_message() {
     listener.shutdown(GUARD).await;
 }
 
+/// Checks whether an error that the function returns once is an attempt.
+async fn fails_once(postponed: bool, error: impl Fn() -> Failure + Send + Sync + 'static) {
+    let bank = Bank::in_real_time().await;
+    bank.submit(1).await;
+    let calls = AtomicU32::new(0);
+    let handler = in_transaction(move |tx, message: &Received<Deposit>| {
+        add(tx, message.amount);
+        match calls.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(error()),
+            _ => Ok(()),
+        }
+    });
+    let report = drain(bank.service.listener(handler)).await;
+    let found = (report.info.released, report.info.retried);
+    assert_eq!(found, (u64::from(postponed), u64::from(!postponed)));
+    bank.assert(10, 0, 0).await;
+}
+
 /// As a function returns it whose statement finds the disk full.
 #[tokio::test]
 async fn an_error_of_the_file_in_the_function_is_no_attempt_but_one_of_a_statement_is() {
@@ -139,20 +158,10 @@ async fn an_error_of_the_file_in_the_function_is_no_attempt_but_one_of_a_stateme
         (ffi::SQLITE_LOCKED, false),
         (ffi::SQLITE_CONSTRAINT, false),
     ] {
-        let bank = Bank::in_real_time().await;
-        bank.submit(1).await;
-        let calls = AtomicU32::new(0);
-        let handler = in_transaction(move |tx, message: &Received<Deposit>| {
-            add(tx, message.amount);
-            match calls.fetch_add(1, Ordering::Relaxed) {
-                0 => Err(Failure::from(SqliteFailure(ffi::Error::new(code), None))),
-                _ => Ok(()),
-            }
-        });
-        let report = drain(bank.service.listener(handler)).await;
-        let found = (report.info.released, report.info.retried);
-        assert_eq!(found, (usize::from(postponed), usize::from(!postponed)));
-        bank.assert(10, 0, 0).await;
+        fails_once(postponed, move || {
+            Failure::from(SqliteFailure(ffi::Error::new(code), None))
+        })
+        .await;
     }
 }
 
@@ -160,20 +169,10 @@ async fn an_error_of_the_file_in_the_function_is_no_attempt_but_one_of_a_stateme
 #[tokio::test]
 async fn an_error_of_a_submission_in_the_function_is_no_attempt_unless_the_message_is_to_blame() {
     for (kind, postponed) in [(ErrorKind::Storage, true), (ErrorKind::TooLarge, false)] {
-        let bank = Bank::in_real_time().await;
-        bank.submit(1).await;
-        let calls = AtomicU32::new(0);
-        let handler = in_transaction(move |tx, message: &Received<Deposit>| {
-            add(tx, message.amount);
-            match calls.fetch_add(1, Ordering::Relaxed) {
-                0 => Err(Failure::from(Error::new(kind, Operation::Put))),
-                _ => Ok(()),
-            }
-        });
-        let report = drain(bank.service.listener(handler)).await;
-        let found = (report.info.released, report.info.retried);
-        assert_eq!(found, (usize::from(postponed), usize::from(!postponed)));
-        bank.assert(10, 0, 0).await;
+        fails_once(postponed, move || {
+            Failure::from(Error::new(kind, Operation::Put))
+        })
+        .await;
     }
 }
 

@@ -1,4 +1,12 @@
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use queue_runtime::Message;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "bills", kind = "shop.bill")]
+pub(crate) struct Bill {
+    pub(crate) order: u32,
+}
 
 /// Collects the metrics of this thread until it is dropped.
 pub(crate) struct Scrape {
