@@ -30,7 +30,7 @@ async fn browse(f: &Fixture, size: usize) -> Vec<BrowsedMessage> {
     loop {
         let page = f.backend.browse(&f.queue, from.as_ref(), size).await;
         let page = page.expect("browse");
-        assert!(page.messages.len() <= size as usize);
+        assert!(page.messages.len() <= size);
         assert!(page.next.is_none() || !page.messages.is_empty());
         messages.extend(page.messages);
         from = page.next;

@@ -103,7 +103,7 @@ pub(super) async fn a_full_receive_fills_up(f: Fixture) {
     for _ in 0..=most {
         f.put("one").await;
     }
-    assert_eq!(f.receive(most).await.len(), most as usize);
+    assert_eq!(f.receive(most).await.len(), most);
     assert_eq!(f.receive(most).await.len(), 1);
 }
 

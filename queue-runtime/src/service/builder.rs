@@ -369,7 +369,7 @@ impl ServiceBuilder {
                 per_account,
             ),
         ] {
-            let (rate, most) = (rate.unwrap_or(1) as usize, StorageLimit::MOST as usize);
+            let (rate, most) = (rate.unwrap_or(1), StorageLimit::MOST);
             InvalidSetting::count(setting, rate, most)?;
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));

@@ -56,11 +56,11 @@ async fn with_event(
 }
 
 /// Accepts the message on the queue, and crashes, until it is poison. Returns how often.
-async fn runs_until_poison(service: &testing::TestService, extensions: &str) -> u32 {
+async fn runs_until_poison(service: &testing::TestService, extensions: &str) -> usize {
     let mut runs = 0;
     while count(service, "orders").await > 0 {
         let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
-        runs += u32::from(accept.await.expect("no error").is_some());
+        runs += usize::from(accept.await.expect("no error").is_some());
         advance(HOUR).await;
         assert!(runs <= 2 * THRESHOLD + 1, "{extensions}: never poison");
     }

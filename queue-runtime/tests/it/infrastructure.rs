@@ -79,7 +79,7 @@ async fn a_listener_hands_back_what_it_has_no_room_for() {
     const JOBS: usize = 50;
 
     let (service, faults) = testing::service_with_faults().await;
-    submit_jobs(&service, JOBS as usize).await;
+    submit_jobs(&service, JOBS).await;
     faults.fail_every(Operation::Receive, Fault::Surplus(5));
     let listener = service
         .listener(async |job: Received<Job>| assert_eq!(job.attempt(), 1))
@@ -89,7 +89,7 @@ async fn a_listener_hands_back_what_it_has_no_room_for() {
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     let ended = |event: &ListenerEventKind| !matches!(event, ListenerEventKind::Released { .. });
-    let ended = events(&mut seen, JOBS as usize, ended).await;
+    let ended = events(&mut seen, JOBS, ended).await;
     assert!(ended.iter().all(completed), "{ended:?}");
     let info = listener.info();
     assert_eq!((info.tasks, info.completed, info.unsettled), (2, JOBS, 0));

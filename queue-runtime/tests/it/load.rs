@@ -314,7 +314,7 @@ async fn a_shutdown_under_load_hands_back_all_that_is_not_done_at_once() {
 
         let (info, done) = (&report.info, done.load(Ordering::Relaxed));
         assert_eq!((info.tasks, info.in_flight, info.unsettled), (0, 0, 0));
-        assert_eq!(info.completed as usize, done, "round {round}: {report:?}");
+        assert_eq!(info.completed, done, "round {round}: {report:?}");
         let jobs = service.any_queue("jobs").expect("a name");
         let visible = jobs.peek(256).await.expect("peeks").len();
         assert_eq!(visible, JOBS - done, "round {round}: {report:?}");

@@ -185,7 +185,7 @@ async fn a_queue_name_is_refused_where_it_is_written() {
         service.any_queue(&name),
         service.any_queue(name.clone()),
         service.any_queue(name.to_string()),
-        service.any_queue(&name.to_string()),
+        service.any_queue(name.to_string()),
         service.any_queue_at("https://host.example/account/elsewhere"),
     ] {
         assert_eq!(*handle.expect("a name").name(), name);

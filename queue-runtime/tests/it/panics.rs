@@ -142,7 +142,7 @@ async fn a_missing_queue_counts_as_empty() {
     impl IdlePolicy for Counting {
         fn delay(&self, idle: Idle) -> Duration {
             let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
-            assert_eq!(idle.count as usize, count);
+            assert_eq!(idle.count, count);
             SECOND
         }
     }

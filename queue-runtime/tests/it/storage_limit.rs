@@ -103,7 +103,7 @@ async fn no_lease_is_lost_while_everything_waits() {
         assert!(is_first, "{outcome:?}");
     }
     let renewals = service.meter().total().of(TransactionKind::Update);
-    assert!(renewals as usize >= 2 * MESSAGES, "{renewals} renewals");
+    assert!(renewals >= 2 * MESSAGES, "{renewals} renewals");
     let waiting = submitting.iter().filter(|one| !one.is_finished()).count();
     assert!(waiting > 200, "the load ended early: {waiting}");
     drop(listener.stop_on_drop());

@@ -177,7 +177,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
     let salvaged = Salvaged {
         queues: count("queue_queues")?,
         messages: count("queue_messages")?,
-        rescheduled: rescheduled,
+        rescheduled,
         // The right id of an ignored row is usually found in the schedule.
         lost: ignored.max(lost),
     };

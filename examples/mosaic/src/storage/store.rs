@@ -348,7 +348,7 @@ mod tests {
         for (failures, tries) in [
             (&[Throttled(None), Temporary][..], 3),
             (&[Permanent], 1),
-            (&[Temporary; 9], TRIES as usize),
+            (&[Temporary; 9], TRIES),
         ] {
             let tried = Cell::new(0);
             let done = retried(async || {

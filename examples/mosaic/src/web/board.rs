@@ -31,8 +31,8 @@ pub(super) struct Board {
 /// What the broker has used since its start, and its listeners.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Usage {
-    transactions: u64,
-    empty_receives: u64,
+    transactions: usize,
+    empty_receives: usize,
     cost: String,
     prices: String,
     roles: Vec<ListenerUsage>,
@@ -43,9 +43,9 @@ struct ListenerUsage {
     queue: String,
     tasks: usize,
     in_flight: usize,
-    completed: u64,
-    retried: u64,
-    poisoned: u64,
+    completed: usize,
+    retried: usize,
+    poisoned: usize,
 }
 
 /// The list of jobs, newest first.
@@ -76,7 +76,7 @@ pub(super) struct JobDetail<'a> {
     across: u32,
     tile_size: u8,
     tint: f32,
-    attempts: u32,
+    attempts: usize,
     view: Option<View>,
     finished: Vec<FinishedSlice<'a>>,
 }
@@ -96,7 +96,7 @@ struct FinishedSlice<'a> {
     slice: u32,
     by: &'a str,
     millis: u64,
-    attempts: u32,
+    attempts: usize,
     reason: Option<&'a str>,
 }
 

@@ -277,7 +277,7 @@ impl ResultStore for MemoryResults {
         let (of, key) = record_start(scope, from)?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let start = WorkKey::new(text(&of), text(&key));
-        let max = max.clamp(1, MAX_RECORDS) as usize;
+        let max = max.clamp(1, MAX_RECORDS);
         Ok(self.with(|entries, now| {
             let entries = entries.range(start..);
             let mut entries = entries

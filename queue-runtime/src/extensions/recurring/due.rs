@@ -250,7 +250,7 @@ mod due_tests {
         let count = |missed| due(&**ticks, last, at("00:00:00"), missed).len();
         assert_eq!(
             count(Missed::All { limit: MAX_MISSED }),
-            61 + MAX_MISSED as usize
+            61 + MAX_MISSED
         );
         assert_eq!((count(Missed::Skip), count(Missed::Once)), (61, 61));
     }

@@ -90,7 +90,7 @@ impl Wakeups {
     ) -> Self {
         let inner = Arc::new(Inner {
             clock,
-            batch: batch.max(1).into(),
+            batch: batch.max(1),
             state: Mutex::default(),
             changed: Notify::new(),
         });

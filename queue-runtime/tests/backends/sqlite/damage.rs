@@ -119,7 +119,7 @@ fn delivered_at_least(rows: &[usize], damaged: &[usize], of_queue: Range<usize>)
     });
     let least = |span: Range<usize>| match span {
         span if span.end <= of_queue.start || span.start >= of_queue.end + inner => {
-            of_queue.len() - BATCH as usize
+            of_queue.len() - BATCH
         }
         span if span.end >= of_queue.end => 0,
         span => span

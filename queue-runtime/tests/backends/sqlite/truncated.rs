@@ -123,7 +123,7 @@ fn a_truncated_file_acknowledges_nothing_that_it_does_not_keep_and_can_be_salvag
             let mut salvaged = 0;
             match sqlite::salvage(&path, &new) {
                 Ok(found) => {
-                    salvaged = found.messages as usize;
+                    salvaged = found.messages;
                     let backend = place.open_unsynced(&new).await;
                     let (bodies, acknowledged) = place.use_it(&backend).await;
                     assert_put_by_us(&bodies, length);

@@ -468,7 +468,7 @@ async fn a_reply_queue_that_is_being_deleted_needs_no_cleaning() {
             let cleaned = service.sweep_reply_queues().await;
             let cleaned = cleaned.expect("no error: it is gone");
             assert_eq!(cleaned, 0, "{operation:?}, call {deleted}");
-            assert_eq!(faults.calls(operation), deleted as usize);
+            assert_eq!(faults.calls(operation), deleted);
         }
     }
 }

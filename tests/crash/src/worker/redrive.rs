@@ -17,7 +17,7 @@ pub(super) async fn run(desk: &Desk) {
     ];
     while !desk.is_stopping() {
         for queue in &queues {
-            let poison = desk.service.any_queue(&format!("{queue}-poison"));
+            let poison = desk.service.any_queue(format!("{queue}-poison"));
             let redrive = poison.expect("a name").redrive().each(|step| {
                 if matches!(step.outcome, RedriveOutcome::Redriven(_)) {
                     println!("{PROGRESS}");

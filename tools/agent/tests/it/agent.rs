@@ -433,7 +433,7 @@ async fn invalid_settings_are_refused() {
     let hasty = AgentBuilder::new(queue(), target).interval(Duration::ZERO);
     let error = hasty.advise().expect_err("refused").to_string();
     assert!(error.contains("interval of an agent is 0ns"), "{error}");
-    let long = service.any_queue(&"q".repeat(60)).expect("a name");
+    let long = service.any_queue("q".repeat(60)).expect("a name");
     let error = AgentBuilder::new(long, target)
         .advise()
         .expect_err("refused");

@@ -48,7 +48,7 @@ fn lanes_that_wait_get_room_by_their_weights_and_in_turn() {
             );
             // The longest that it waits for the others.
             let longest = served.split(|served| *served == lane).map(<[_]>::len).max();
-            let bound = total.div_ceil(weight) as usize + weights.len();
+            let bound = total.div_ceil(weight) + weights.len();
             assert!(longest <= Some(bound), "{weights:?}, {lane}: {longest:?}");
         }
     }

@@ -135,7 +135,7 @@ fn load(intake: &Intake, reason: ScaleReason, depth: usize, processor_load: Opti
     let tasks = intake.tasks.counts();
     let recent = intake.workload.take_recent();
     Load {
-        batch: intake.capacity.batch() as usize,
+        batch: intake.capacity.batch(),
         max_in_flight: intake.capacity.max_in_flight(),
         in_flight: intake.core.counters.in_flight(),
         depth,

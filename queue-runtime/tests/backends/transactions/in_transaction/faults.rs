@@ -143,7 +143,7 @@ async fn fails_once(postponed: bool, error: impl Fn() -> Failure + Send + Sync +
     });
     let report = drain(bank.service.listener(handler)).await;
     let found = (report.info.released, report.info.retried);
-    assert_eq!(found, (u64::from(postponed), u64::from(!postponed)));
+    assert_eq!(found, (usize::from(postponed), usize::from(!postponed)));
     bank.assert(10, 0, 0).await;
 }
 
