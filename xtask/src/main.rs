@@ -16,7 +16,7 @@
 //! | `weigh/` | `cargo xtask weigh` |
 //! | `guides` | `cargo xtask guides` |
 //! | `preload` | whether tests can record a program's writes |
-//! | `deny` | installs what checks the dependencies |
+//! | `dependencies` | `cargo xtask dependencies` |
 //! | `mount` | whether tests can mount a file system of their own |
 //! | `cargo` | the cargo that runs all steps, and its target directory |
 //! | `program` | runs and measures other programs, and checks whether they are installed |
@@ -27,7 +27,7 @@ mod browser;
 mod built;
 mod cargo;
 mod crash;
-mod deny;
+mod dependencies;
 mod guides;
 mod mount;
 mod npm;
@@ -70,6 +70,8 @@ enum Task {
     },
     /// Counts code, names, words and what should not be, and fails if that is more than `docs/weight.md` says.
     Weigh(weigh::Then),
+    /// Checks the licences, origins and versions of the dependencies by `deny.toml`.
+    Dependencies,
     /// Copies the guides into the package `queue-runtime`, whose documentation shows them.
     Guides,
     /// Kills processes, loses power, fills a disk and harms requests for longer than `test` does, and looks for growth
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Task::Test { only } => test::run(steps::TEST, &only),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Weigh(then) => weigh::run(then),
+        Task::Dependencies => dependencies::run(),
         Task::Guides => guides::run(),
         Task::Crash { only, seed, times } => crash::run(only.as_deref(), seed, times),
     }

@@ -2,7 +2,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::program::is_installed;
-use crate::{azurite, browser, cargo, deny, mount, preload, python};
+use crate::{azurite, browser, cargo, mount, preload, python};
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
@@ -42,8 +42,6 @@ pub(crate) enum Need {
     AzuriteAndPython,
     /// Chromium, and what drives it.
     Browser,
-    /// `cargo-deny`, which checks the dependencies.
-    Deny,
     /// A NATS server.
     Nats,
     /// A C compiler, and a system that loads a library before a program.
@@ -67,7 +65,6 @@ impl Step {
                 .and_then(|()| python::ensure_installed())
                 .err(),
             Need::Browser => browser::ensure_installed().err(),
-            Need::Deny => deny::ensure_installed().err(),
             Need::Nats => nats_server_missing(),
             Need::Preload => preload::obstacle(),
             Need::Mount => mount::obstacle(),
@@ -81,9 +78,6 @@ impl Step {
         command
             .args(self.arguments())
             .envs(self.environment.iter().copied());
-        if self.need == Need::Deny {
-            command.env("PATH", deny::path());
-        }
         command
     }
 
@@ -94,9 +88,6 @@ impl Step {
             .iter()
             .map(|(name, value)| format!("{name}={}", quoted(value)))
             .collect();
-        if self.need == Need::Deny {
-            words.push(format!("PATH={}:\"$PATH\"", deny::programs().display()));
-        }
         words.push("cargo".to_owned());
         words.extend(self.arguments().into_iter().map(quoted));
         words.join(" ")

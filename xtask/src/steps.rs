@@ -24,6 +24,7 @@ const EVERYTHING: Step = lint("clippy", "--workspace --all-targets --all-feature
 pub(crate) const TEST: &[Step] = &[
     cargo("format", "fmt --all --check"),
     cargo("weight", "xtask weigh"),
+    cargo("dependencies", "xtask dependencies"),
     step("build", Need::Nothing, Run::Build),
     EVERYTHING,
     // `--all-targets` does not include targets with `test = false`.
@@ -78,12 +79,6 @@ pub(crate) const TEST: &[Step] = &[
     cargo(
         "migrations by rusqlite_migration and sqlx",
         "test --locked --manifest-path tests/migrations/Cargo.toml --target-dir target/migrations",
-    ),
-    step(
-        "dependencies",
-        Need::Deny,
-        // Not `advisories`, which come from the network.
-        Run::Cargo("deny --all-features check bans licenses sources"),
     ),
     Step {
         waits: true,

@@ -171,7 +171,7 @@ async fn what_its_type_reads_otherwise_is_refused_by_a_service_of_tests() {
     let order = order.expect("just submitted");
     let refused = order.settle(Disposition::complete().then(&renamed())).await;
     refused.expect("it is rejected");
-    let poison = service.any_queue("order-poison").expect("a name");
+    let poison = service.any_queue("basket-order-poison").expect("a name");
     let page = poison.browse(None, 1).await.expect("read");
     let record = page.messages[0].body.poison().expect("a record");
     let error = record.error.as_deref().expect("an error");
@@ -230,7 +230,7 @@ async fn what_was_submitted_is_returned_by_type_with_how() {
     let orders = service.submitted::<BasketOrder>();
     assert_eq!(orders, [order(8), order(9), order(10)]);
     let queues: Vec<_> = orders.iter().map(|order| order.queue().as_str()).collect();
-    assert_eq!(queues, ["order", "orders-abroad", "orders-abroad"]);
+    assert_eq!(queues, ["basket-order", "orders-abroad", "orders-abroad"]);
     assert_eq!(
         (orders[0].delay(), orders[1].delay()),
         (delay, Duration::ZERO)
@@ -263,7 +263,7 @@ async fn what_was_handled_stays_and_what_was_moved_is_no_submission() {
         .reject("no")
         .await
         .expect("moved to the poison queue");
-    let poison = service.any_queue("order-poison").expect("a name");
+    let poison = service.any_queue("basket-order-poison").expect("a name");
     assert_eq!(poison.redrive().run().await.expect("redriven").redriven, 1);
 
     assert_eq!(service.submitted::<BasketOrder>(), [order(1), order(2)]);
