@@ -248,10 +248,7 @@ mod due_tests {
         let ticks = recurrence.ticks().expect("valid");
         let last = "2025-01-01T00:00:00Z".parse().expect("a time");
         let count = |missed| due(&**ticks, last, at("00:00:00"), missed).len();
-        assert_eq!(
-            count(Missed::All { limit: MAX_MISSED }),
-            61 + MAX_MISSED
-        );
+        assert_eq!(count(Missed::All { limit: MAX_MISSED }), 61 + MAX_MISSED);
         assert_eq!((count(Missed::Skip), count(Missed::Once)), (61, 61));
     }
 }

@@ -254,7 +254,7 @@ fn within_backlog(tasks: usize, load: &Load) -> usize {
     if load.throttled {
         return tasks.min(load.tasks);
     }
-    let backlog = usize::try_from(load.backlog()).unwrap_or(usize::MAX);
+    let backlog = load.backlog();
     tasks.min(backlog.max(load.tasks))
 }
 

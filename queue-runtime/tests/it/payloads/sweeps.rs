@@ -106,7 +106,7 @@ async fn what_others_put_there_is_left_and_counted() {
         .expect("created");
     tokio::time::sleep(40 * DAY).await;
     let swept = sweep(&service)
-        .cleared([QueueName::from_static("none"); 0])
+        .cleared(Vec::<QueueName>::new())
         .expect("none")
         .run()
         .await

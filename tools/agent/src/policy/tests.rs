@@ -84,7 +84,7 @@ fn none_is_added_while_all_processors_are_busy() {
 
 #[test]
 fn extreme_loads_are_survived() {
-    let mut load = load(u64::MAX.try_into().unwrap(), usize::MAX >> 1);
+    let mut load = load(usize::MAX, usize::MAX >> 1);
     load.rate = Some(f64::MIN_POSITIVE);
     load.arrivals = Some(f64::MAX);
     load.start_up = Duration::MAX;
