@@ -6,6 +6,7 @@ mod azurite;
 #[cfg(all(feature = "object-store", unix))]
 mod folders;
 mod hostile;
+mod interrupted;
 mod life;
 mod outages;
 mod round_trips;
