@@ -180,7 +180,7 @@ async fn drain(direct: &QueueService) {
         assert!(started.elapsed() < GUARD, "messages remain: {left:?}");
         for name in &QUEUES[2..] {
             if left.get(name).is_some_and(|count| *count > 0) {
-                let poison = direct.any_queue(name).expect("a name");
+                let poison = direct.any_queue(*name).expect("a name");
                 poison.redrive().run().await.expect("nothing harms this");
             }
         }
