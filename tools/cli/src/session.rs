@@ -23,8 +23,9 @@ impl Session {
         })
     }
 
+    /// Returns the queue of this name, or of a URI that an envelope or a record names.
     pub(crate) fn queue(&self, name: &str) -> Result<AnyQueue> {
-        Ok(self.service.any_queue(name)?)
+        Ok(self.service.any_queue_at(name)?)
     }
 
     /// Asks whether to do what destroys something, unless `--yes` says so.
