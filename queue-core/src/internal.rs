@@ -194,7 +194,8 @@ pub fn json_error(error: &serde_json::Error) -> JsonError {
     JsonError::new(error)
 }
 
-/// Returns a number that was stored with its width as a count: the largest count if it is larger.
+/// Returns a number that was stored with its width as a count: the largest count if the number does not fit, also if it is
+/// negative.
 #[must_use]
 pub fn as_count(number: impl TryInto<usize>) -> usize {
     number.try_into().unwrap_or(usize::MAX)

@@ -48,7 +48,8 @@ fn read_metadata() -> Result<Value, String> {
 /// Returns the licences that `deny.toml` allows.
 fn allowed(rules: &str) -> Result<BTreeSet<String>, String> {
     let rules: toml::Table = rules.parse().map_err(|error| format!("{error}"))?;
-    let allow = rules["licenses"]["allow"].as_array();
+    let allow = rules.get("licenses").and_then(|rules| rules.get("allow"));
+    let allow = allow.and_then(toml::Value::as_array);
     let allow = allow.ok_or("`deny.toml` has no `licenses.allow`")?.iter();
     let names = allow.map(|name| name.as_str().map(str::to_owned));
     let names: Option<_> = names.collect();

@@ -1,13 +1,13 @@
 //! The error of this package, and its texts.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 
 use thiserror::Error;
 
 use super::library::MAX_FILES;
 use super::plan::{Layout, MAX_OUTPUT, MAX_TILES, TileSize};
-use super::size::Size;
 
 /// The error for a picture, a layout, a slice or a tile library that cannot be used.
 ///
@@ -102,5 +102,28 @@ impl Problem {
     pub(crate) fn of_slice(self, index: u32) -> PictureError {
         let source = Box::new(self);
         Self::Slice { index, source }.into()
+    }
+}
+
+/// A number of bytes, shown in MiB from 1 MiB on.
+///
+/// ```
+/// use pictures::Size;
+///
+/// assert_eq!(Size(512 << 20).to_string(), "512 MiB");
+/// assert_eq!(Size(3 << 19).to_string(), "1.5 MiB");
+/// assert_eq!(Size(14_399).to_string(), "14399 bytes");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: u64 = 1 << 20;
+        match self.0 {
+            bytes if bytes < MIB => write!(f, "{bytes} bytes"),
+            bytes if bytes.is_multiple_of(MIB) => write!(f, "{} MiB", bytes / MIB),
+            bytes => write!(f, "{:.1} MiB", bytes as f64 / MIB as f64),
+        }
     }
 }

@@ -26,7 +26,6 @@ mod plan;
 mod render;
 mod resample;
 mod scene;
-mod size;
 mod slice;
 #[cfg(test)]
 mod testing;
@@ -34,13 +33,12 @@ mod tiles;
 mod tint;
 mod zoom;
 
-pub use error::PictureError;
+pub use error::{PictureError, Size};
 pub use join::join;
 pub use library::{Fingerprint, Library};
 pub use picture::Picture;
 pub use plan::{Layout, Plan, TileSize};
 pub use render::Renderer;
 pub use scene::Scene;
-pub use size::Size;
 pub use slice::Slice;
 pub use zoom::Zoom;

@@ -22,7 +22,9 @@ fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
         let service = patient(&proxy.connection_string()).await;
         let service = service.connect().await.expect("connect");
         let queue = service.queue_named("left-alone").expect("a name");
-        let listener = queue.listener(async |_: Received<ShopOrder>| ());
+        let listener = queue
+            .listener(async |_: Received<ShopOrder>| ())
+            .create_queue();
         let listener = listener.start().expect("starts");
         let guard = listener.clone().stop_on_drop();
         while listener.info().last_success.is_none() {

@@ -44,7 +44,7 @@ fn a_packed_message_costs_a_tenth_of_a_request_at_most() {
             .until_empty();
         let drained = listener.start().expect("starts").drained().await;
         assert_eq!(drained.info.completed, ORDERS as usize);
-        let metered = service.meter().queue("packed-orders");
+        let metered = service.meter().queue("packed-orders").expect("a name");
         let mut requests = 0;
         for (call, kinds) in [
             (Call::Put, &[TransactionKind::Put][..]),

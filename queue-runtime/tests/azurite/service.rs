@@ -110,7 +110,10 @@ fn messages_moved_at_once_create_their_poison_queue_once() {
         for moved in join_all(moves).await {
             moved.expect("moved");
         }
-        let used = service.meter().queue("many-returns-poison");
+        let used = service
+            .meter()
+            .queue("many-returns-poison")
+            .expect("a name");
         assert_eq!(used.of(TransactionKind::CreateQueue), 1);
         let puts = used.of(TransactionKind::Put);
         assert!((21..=40).contains(&puts), "{puts}");

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queue_core::internal::as_count;
 use queue_core::{QueueName, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -105,12 +104,13 @@ impl Examination<'_, '_> {
     fn expect_rows(&mut self) {
         let count = |sql: &str| {
             let counted = self.connection.query_row(sql, [], |row| row.get(0));
-            counted.map_or(0, |rows: i64| as_count(rows))
+            counted.map_or(0, |rows: i64| usize::try_from(rows).unwrap_or(0))
         };
         let messages = count("SELECT coalesce(sum(messages), 0) FROM queue_counts");
-        let mut expected = 2 * messages;
+        let mut expected = messages.saturating_mul(2);
         for table in ["attachment_parts", "attached", "deleted_items", "results"] {
-            expected += count(&format!("SELECT count(*) FROM queue_{table}"));
+            let rows = count(&format!("SELECT count(*) FROM queue_{table}"));
+            expected = expected.saturating_add(rows);
         }
         self.progress.expect(expected);
     }

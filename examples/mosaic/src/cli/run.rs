@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use mosaic::output::Output;
-use mosaic::workflow::client::{Client, Job};
+use mosaic::workflow::client::{Client, ClientError, Job};
 use mosaic::workflow::messages::{Figures, ImageOutcome};
 use mosaic::workflow::roles::Settings;
 use queue_runtime::meter::TransactionKind;
@@ -168,11 +168,13 @@ async fn make(
     bars.finish();
     let made = match outcome {
         ImageOutcome::Done { image, figures } => {
-            let mosaic = client.mosaic(request, &image, figures.bytes).await?;
-            if let Err(error) = picture.out.save(mosaic).await {
-                let folder = temporary.take();
-                return Err(kept(error.into(), request, &picture.out, folder));
-            }
+            let saved = match client.mosaic(request, &image, figures.bytes).await {
+                Ok(mosaic) => picture.out.save(mosaic).await.map_err(Failure::from),
+                Err(gone @ ClientError::Gone(_)) => return Err(gone.into()),
+                Err(error) => Err(error.into()),
+            };
+            let kept = |error| kept(error, request, &picture.out, temporary.take());
+            saved.map_err(kept)?;
             Ok(figures)
         }
         ImageOutcome::Failed { reason } => Err(reason.into()),
@@ -200,8 +202,8 @@ fn kept(error: Failure, request: &RequestId, out: &Output, temporary: Option<Tem
         format!("`--data {}`, ", folder.keep().display())
     });
     format!(
-        "{chain}; the mosaic is complete: with {data}`--request-id {request}` and another file than `{out}`, the same \
-         command saves it"
+        "{chain}; the mosaic is complete: unless it was removed, the same command saves it with {data}`--request-id \
+         {request}` and another file than `{out}`"
     )
     .into()
 }

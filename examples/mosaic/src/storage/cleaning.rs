@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use queue_runtime::RequestId;
 
 use crate::storage::blob::{BlobName, Container};
-use crate::storage::records::Records;
+use crate::storage::records::{Record, Records};
 use crate::storage::store::{Removed, Store, StoreError};
 use crate::workflow::messages::ImageOutcome;
 
@@ -28,15 +28,17 @@ pub async fn discard(store: &Store, request: &RequestId) -> Result<Removed, Stor
 pub async fn clean(store: &Store, all: bool) -> Result<Removed, StoreError> {
     let (mut folders, mut libraries) = <(HashSet<_>, HashSet<_>)>::default();
     let records = Records::new(store.clone());
-    let spared = records.folders().await?.into_iter().filter(|_| !all);
-    for folder in spared {
-        let Some((request, record)) = records.taken_in(&folder).await? else {
+    for folder in records.folders().await?.into_iter().filter(|_| !all) {
+        let response = BlobName::try_from(format!("status/{folder}/{}", ImageOutcome::FILE));
+        if let Ok(response) = response
+            && store.exists(&response).await?
+        {
             continue;
-        };
-        if records.find::<ImageOutcome>(&request).await?.is_none() {
-            libraries.insert(record.asked.library.to_string());
-            folders.insert(folder);
         }
+        if let Some((_, record)) = records.taken_in(&folder).await? {
+            libraries.insert(record.asked.library.to_string());
+        }
+        folders.insert(folder);
     }
     let is_kept = |name: &str| {
         let mut parts = name.split('/');

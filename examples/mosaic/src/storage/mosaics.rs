@@ -24,6 +24,8 @@ pub(crate) struct MosaicWriter {
     count: u32,
     /// The size of all parts in bytes.
     pub(crate) size: u64,
+    /// Nothing is written any more: what is dropped after a failure flushes its rest.
+    pub(crate) failed: bool,
 }
 
 impl MosaicWriter {
@@ -35,6 +37,7 @@ impl MosaicWriter {
             runtime: Handle::current(),
             count: 0,
             size: 0,
+            failed: false,
         };
         BufWriter::with_capacity(PART, parts)
     }
@@ -42,9 +45,13 @@ impl MosaicWriter {
 
 impl Write for MosaicWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failed || std::thread::panicking() {
+            return Err(io::Error::other("the mosaic has failed before"));
+        }
         let part = Bytes::copy_from_slice(&bytes[..bytes.len().min(PART)]);
         let (name, length) = (self.name.part(self.count), part.len());
         let created = self.runtime.block_on(self.store.create(&name, part));
+        self.failed = created.is_err();
         created.map_err(io::Error::other)?;
         self.count += 1;
         self.size += length as u64;

@@ -4,7 +4,7 @@
 use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
 use queue_core::encoder::Encoded;
 use queue_core::envelope::{Envelope, PoisonReason};
-use queue_core::internal::{MAX_LOGGED, canonical, error_chain, escape_short};
+use queue_core::internal::{MAX_LOGGED, as_count, as_u32, canonical, error_chain, escape_short};
 use queue_core::wire::{self, Body};
 use queue_core::{
     DecodeError, FollowUp, Message as _, MessageId, MessageType, Operation, QueueName,
@@ -285,7 +285,8 @@ impl Unreplied {
     pub(crate) fn poisoned(reason: PoisonReason, attempts: usize, error: Option<String>) -> Self {
         Self::Poisoned {
             reason: reason.as_str().to_owned(),
-            attempts,
+            // With the 32 bits that it has on the wire.
+            attempts: as_count(as_u32(attempts)),
             error,
         }
     }

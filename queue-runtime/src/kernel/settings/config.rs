@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
 use queue_core::QueueName;
 use queue_core::backend::Capabilities;
+use queue_core::internal::as_count;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::policy::{CircuitBreaker, Objective, Rate, RetryPolicy, ScaleRules, TaskRange};
@@ -135,7 +136,7 @@ impl ConsumerConfig {
     /// Checks the settings of all consumers against the backend's limits.
     pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
         if let Some(threshold) = self.poison_threshold {
-            InvalidSetting::count("poison threshold", threshold, usize::MAX)?;
+            InvalidSetting::count("poison threshold", threshold, as_count(u32::MAX))?;
         }
         if let Some(rate) = &self.rate {
             check_rate(rate)?;
@@ -167,9 +168,9 @@ impl ConsumerConfig {
 
 /// Checks a rate.
 pub(crate) fn check_rate(rate: &Rate) -> Result<(), InvalidSetting> {
-    InvalidSetting::count("count of the rate", rate.count, usize::MAX)?;
+    InvalidSetting::count("count of the rate", rate.count, as_count(u32::MAX))?;
     let burst = rate.burst.unwrap_or(1);
-    InvalidSetting::count("burst of the rate", burst, usize::MAX)?;
+    InvalidSetting::count("burst of the rate", burst, as_count(u32::MAX))?;
     InvalidSetting::positive("time between two of the rate", rate.interval())
 }
 

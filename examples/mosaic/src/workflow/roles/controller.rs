@@ -222,7 +222,9 @@ impl Controller {
                 let slice = store.read(&blobs[index as usize], MAX_RENDERED);
                 Ok::<_, Failure>(runtime.block_on(slice)?)
             };
-            join(&plan, &mut mosaic, slice)?;
+            let joined = join(&plan, &mut mosaic, slice);
+            mosaic.get_mut().failed |= joined.is_err();
+            joined?;
             mosaic.flush()?;
             Ok::<_, Failure>(mosaic.get_ref().size)
         });

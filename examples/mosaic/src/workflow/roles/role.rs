@@ -200,7 +200,8 @@ impl Role {
         std::future::pending().await
     }
 
-    /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
+    /// Stops receiving, waits up to `grace` for handlers to finish, then hands back the messages of listeners. A message
+    /// that the broker handles for longer comes again when its lease ends, and is in no totals.
     /// Returns the totals of the role.
     ///
     /// # Cancel safety
