@@ -46,7 +46,7 @@ pub(crate) enum Repeat {
 }
 
 /// The note of a queue and its messages with their dequeue counts (2 means 2 or more), or no queue.
-pub(crate) type State = Option<(&'static str, &'static [(&'static str, u32)])>;
+pub(crate) type State = Option<(&'static str, &'static [(&'static str, usize)])>;
 
 /// What is expected of a call.
 #[derive(Debug, Clone, Copy)]

@@ -36,7 +36,7 @@ fn signal(server: &NatsServer, signal: rustix::process::Signal) {
 }
 
 /// Number of messages, bytes, and when they are visible.
-type Received = (u64, u64, Duration);
+type Received = (usize, u64, Duration);
 
 struct Recorder(UnboundedSender<Received>);
 

@@ -328,12 +328,13 @@ async fn attempt(
         queue: lease.queue().clone(),
         swap: swap.clone(),
     }));
-    let operations = ops.len();
     match context.backend.apply(ops).await {
         Ok(_) => Ok(()),
+        // The message is settled, and only its key is still held.
+        Err(failed) if failed.completed.len() > puts.len() => Ok(()),
         Err(failed) => Err(Interrupted {
             done: failed.completed.len(),
-            at_settlement: is_atomic(context) || failed.index + 1 == operations,
+            at_settlement: is_atomic(context) || failed.index >= puts.len(),
             error: failed.error,
         }),
     }

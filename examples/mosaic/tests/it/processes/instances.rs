@@ -110,8 +110,9 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     let killed = Command::new("kill").args(["-KILL", &id]).status();
     assert!(killed.expect("kill runs").success());
     supervisor.until("one has died", |s| s.died() >= 1);
-    let mut died = supervisor.told(": an instance has died");
-    assert!(died.any(|line| line.contains(&id)), "{id} was killed");
+    let is_of_killed = |line: &String| line.contains(&id);
+    let died = supervisor.told(": an instance has died").any(is_of_killed);
+    assert!(died, "{id} was killed");
     supervisor.until("it is replaced", |s| s.started() >= 4);
 
     let stdout = client.output();
