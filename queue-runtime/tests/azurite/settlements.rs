@@ -179,7 +179,7 @@ fn a_message_moved_to_the_poison_queue_is_never_lost() {
     let moved = |queue: &'static str, lost: Call, created_before: bool, copies: usize| async move {
         let stage = Stage::on(queue).await;
         stage.submit(1).await;
-        let poison = stage.direct.any_queue(&format!("{queue}-poison"));
+        let poison = stage.direct.any_queue(format!("{queue}-poison"));
         let poison = poison.expect("a name");
         if created_before {
             poison.create().await.expect("create");

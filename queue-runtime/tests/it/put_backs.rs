@@ -304,7 +304,7 @@ async fn runs_a_minute(returned: fn() -> Disposition) -> (u32, usize) {
             seen.fetch_add(1, Ordering::SeqCst);
             async move { returned() }
         })
-        .poison_threshold(usize::MAX)
+        .poison_threshold(u32::MAX as usize)
         .start()
         .expect("starts");
     tokio::time::sleep(60 * SECOND).await;

@@ -236,7 +236,7 @@ async fn what_was_submitted_is_returned_by_type_with_how() {
         (delay, Duration::ZERO)
     );
     let key = orders[0].key().expect("it has a key field");
-    assert_eq!(key.as_str(), r#"["order","r-2",8]"#);
+    assert_eq!(key.as_str(), r#"["basket-order","r-2",8]"#);
 
     let readings = service.submitted::<Reading>();
     assert_eq!(readings, [Reading { degrees: 20 }]);
