@@ -206,7 +206,7 @@ fn check_breaker(breaker: &CircuitBreaker) -> Result<(), InvalidSetting> {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = QueueService::connect("memory:").await?;
 /// let error = service.accept::<Order>().poison_threshold(0).await.unwrap_err();
-/// assert_eq!(error.to_string(), "failed to accept from queue `order`: the poison threshold is 0; allowed is 1 or more");
+/// assert_eq!(error.to_string(), "failed to accept from queue `order`: the poison threshold is 0; allowed is 1 to 4294967295");
 /// # Ok(())
 /// # }
 /// ```
