@@ -5,8 +5,21 @@ use std::process::{Command, ExitCode};
 /// Returns a command of the cargo that runs this program, which is the pinned toolchain's, in the root
 /// of the workspace.
 pub(crate) fn command() -> Command {
+    in_root(Command::new(program()))
+}
+
+/// Returns a [`command`] that leaves processors to programs of normal priority, such as tests with a deadline.
+pub(crate) fn background() -> Command {
+    if cfg!(not(unix)) {
+        return command();
+    }
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "10"]).arg(program());
+    in_root(nice)
+}
+
+fn in_root(mut command: Command) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    let mut command = Command::new(program());
     command.current_dir(root.expect("this package is below the root of the workspace"));
     if is_set("CI") {
         // Nothing is built twice there.

@@ -84,7 +84,7 @@ enum Task {
         #[arg(long)]
         seed: Option<u64>,
         /// How many times as many kills, power losses, harmed requests, messages and rounds as in `test`.
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = 20)]
         times: u32,
     },
 }

@@ -72,9 +72,12 @@ impl Step {
         }
     }
 
-    /// The command of cargo that runs the step alone.
+    /// The command of cargo that runs the step. Others wait for the build; what else cargo does runs beside tests.
     pub(crate) fn command(&self) -> Command {
-        let mut command = cargo::command();
+        let mut command = match self.run {
+            Run::Build => cargo::command(),
+            _ => cargo::background(),
+        };
         command
             .args(self.arguments())
             .envs(self.environment.iter().copied());

@@ -4,12 +4,13 @@ use std::str::FromStr;
 
 use queue_instructions::Outcome;
 
-/// By how many thousandths a count may be over its figure.
-const ALLOWED: u64 = 5;
+/// By how many thousandths a count may be over its figure. Builds of the same source on different machines differ by half
+/// as much.
+const ALLOWED: u64 = 10;
 
 const HEAD: &str = "\
 # The instructions of a message on memory in a release build, as valgrind counts them. The step
-# `instructions of a message` of `cargo xtask test` fails if one is over by more than 0.5 %. To write new figures:
+# `instructions of a message` of `cargo xtask test` fails if one is over by more than 1 %. To write new figures:
 # `cargo run --release --package queue-instructions -- --write`. The commit that raises one says why.
 ";
 
@@ -106,15 +107,15 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_over_by_more_than_half_a_percent_is_told() {
+    fn only_what_is_over_by_more_than_a_percent_is_told() {
         let committed = figures(&[("submit", 10_000), ("listener", 30_000)]);
-        let counted = figures(&[("submit", 10_050), ("listener", 29_000)]);
+        let counted = figures(&[("submit", 10_100), ("listener", 29_000)]);
         assert_eq!(counted.over(&committed), [""; 0]);
-        let counted = figures(&[("submit", 10_051), ("listener", 33_000), ("new", 1)]);
+        let counted = figures(&[("submit", 10_101), ("listener", 33_000), ("new", 1)]);
         assert_eq!(
             counted.over(&committed),
             [
-                "submit: 10051 instructions, 0.5 % over its figure of 10000",
+                "submit: 10101 instructions, 1.0 % over its figure of 10000",
                 "listener: 33000 instructions, 10.0 % over its figure of 30000",
                 "new: 1 instructions, and no figure",
             ]

@@ -236,9 +236,9 @@ impl ServiceBuilder {
     /// same account. The container is created with the first payload. Memory and SQLite keep payloads themselves, and
     /// have no containers: `payload_container` changes nothing there.
     ///
-    /// On Azure the name has 3 to 63 lower-case letters, digits and single hyphens. A connection string with a
-    /// `QueueEndpoint` of an emulator or a host of one's own needs its `BlobEndpoint` too, a shared access signature
-    /// the permissions for blobs. All else is as for [`payloads`](Self::payloads).
+    /// On Azure the name has 3 to 63 lower-case letters, digits and single hyphens. A connection string
+    /// with the `QueueEndpoint` of an emulator or of another host needs its `BlobEndpoint` too, and a shared access
+    /// signature needs the permissions for blobs. All else is as for [`payloads`](Self::payloads).
     ///
     /// ```no_run
     /// use queue_runtime::QueueService;

@@ -1,7 +1,7 @@
 //! The Azure backend under the conformance suite, on Azurite: one account, and shards on two.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,13 +10,15 @@ use queue_core::clock::BoxFuture;
 use queue_core::conformance::{
     Harness, Load, OpenedBackend, Ordering, ReceiptScope, Stepped, Survival,
 };
+use queue_runtime::Error;
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::clock::SystemClock;
 use queue_runtime::sharded::Shards;
+use queue_tests::azurite::Azurite;
 
 use crate::case::{BUSY, RUNTIME};
-use crate::server::{ACCOUNT, SECOND_ACCOUNT};
-use crate::stalls::Stalls;
+use crate::server::{self, ACCOUNT, SECOND_ACCOUNT};
+use crate::stalls::{Pulse, Stalls};
 
 struct AzuriteHarness {
     storage: Storage,
@@ -30,11 +32,33 @@ enum Storage {
     Shards,
 }
 
+/// Each request costs Azurite more the more messages it has, so that shards have one of their own.
+static OF_SHARDS: LazyLock<Azurite> = LazyLock::new(server::start);
+
+impl Storage {
+    fn azurite(self) -> &'static Azurite {
+        match self {
+            Self::Account => &BUSY,
+            Self::Shards => &OF_SHARDS,
+        }
+    }
+
+    fn pulse(self) -> &'static Pulse {
+        static ACCOUNT: LazyLock<&Pulse> =
+            LazyLock::new(|| Pulse::start(Storage::Account.azurite()));
+        static SHARDS: LazyLock<&Pulse> = LazyLock::new(|| Pulse::start(Storage::Shards.azurite()));
+        match self {
+            Self::Account => *ACCOUNT,
+            Self::Shards => *SHARDS,
+        }
+    }
+}
+
 impl AzuriteHarness {
     fn of(storage: Storage) -> Self {
         Self {
             storage,
-            stalls: Stalls::new(),
+            stalls: Stalls::of(storage.pulse()),
         }
     }
 }
@@ -44,7 +68,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Half of it must exceed the pauses of a slow machine.
 const STORE_LEASE: Duration = Duration::from_secs(30);
 
-/// Tests share the accounts; each has its own prefix of queue names.
+/// Tests share the accounts; each has its own prefix of queue names, and deletes its queues in the end.
 struct AzuriteStore {
     storage: Storage,
     namespace: String,
@@ -91,26 +115,39 @@ impl Harness for AzuriteHarness {
     }
 }
 
-async fn connect(account: &str) -> Arc<dyn Backend> {
-    let builder = AzureBackend::builder(
-        &BUSY.connection_string(account),
-        Arc::new(SystemClock::new()),
-    )
-    .deadline(DEADLINE);
-    Arc::new(builder.open().await.expect("open"))
-}
-
 impl AzuriteStore {
+    async fn account(&self, name: &str) -> Arc<dyn Backend> {
+        let account = self.storage.azurite().connection_string(name);
+        let builder = AzureBackend::builder(&account, Arc::new(SystemClock::new()));
+        Arc::new(builder.deadline(DEADLINE).open().await.expect("open"))
+    }
+
     async fn connect(&self) -> Arc<dyn Backend> {
-        let account = connect(ACCOUNT).await;
+        let account = self.account(ACCOUNT).await;
         if self.storage == Storage::Account {
             return account;
         }
-        let accounts = vec![account, connect(SECOND_ACCOUNT).await];
+        let accounts = vec![account, self.account(SECOND_ACCOUNT).await];
         let name = self.queue("shards");
         let shards = Shards::new(accounts, 4, Arc::new(SystemClock::new()));
         let shards = shards.name(name).patience(DEADLINE);
         Arc::new(shards.connect().await.expect("connects"))
+    }
+}
+
+impl Drop for AzuriteStore {
+    fn drop(&mut self) {
+        let Some(client) = self.client.take() else {
+            return;
+        };
+        let namespace = self.namespace.clone();
+        RUNTIME.spawn(async move {
+            for queue in client.list_queues(&namespace).await? {
+                client.delete_queue(&queue).await?;
+            }
+            // With those that stay, Azurite is slower.
+            Ok::<_, Error>(())
+        });
     }
 }
 

@@ -1,67 +1,68 @@
 //! Time in which Azurite, or the whole machine, did not answer.
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use queue_core::backend::Backend as _;
+use queue_tests::azurite::Azurite;
 use tokio::runtime::Builder;
 
-use crate::case::{BUSY, connect};
+use crate::case::connect;
 use crate::server::ACCOUNT;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than any stall that the test run survives.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
-static PULSE: LazyLock<&'static Pulse> = LazyLock::new(start);
-
-/// The stalls since a test began.
+/// The stalls of an Azurite since a test began.
 pub(crate) struct Stalls {
+    pulse: &'static Pulse,
     before: AtomicU64,
 }
 
+/// Asks an Azurite again and again.
 #[derive(Default)]
-struct Pulse {
+pub(crate) struct Pulse {
     beats: AtomicU64,
     /// The time in milliseconds by which beats came late, in total.
     late: AtomicU64,
 }
 
 impl Stalls {
-    pub(crate) fn new() -> Self {
-        let before = PULSE.late.load(SeqCst).into();
-        Self { before }
+    pub(crate) fn of(pulse: &'static Pulse) -> Self {
+        let before = pulse.late.load(SeqCst).into();
+        Self { pulse, before }
     }
 
     /// Starts again.
     pub(crate) fn forget(&self) {
-        self.before.store(PULSE.late.load(SeqCst), SeqCst);
+        self.before.store(self.pulse.late.load(SeqCst), SeqCst);
     }
 
     /// Waits for the end of the current stall, and returns the total of all.
     pub(crate) fn total(&self) -> Duration {
-        let enough = PULSE.beats.load(SeqCst) + 2;
-        while PULSE.beats.load(SeqCst) < enough {
+        let enough = self.pulse.beats.load(SeqCst) + 2;
+        while self.pulse.beats.load(SeqCst) < enough {
             thread::sleep(INTERVAL / 10);
         }
-        Duration::from_millis(PULSE.late.load(SeqCst) - self.before.load(SeqCst))
+        Duration::from_millis(self.pulse.late.load(SeqCst) - self.before.load(SeqCst))
     }
 }
 
-fn start() -> &'static Pulse {
-    let pulse: &Pulse = Box::leak(Box::default());
-    thread::spawn(|| {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        runtime.expect("it starts").block_on(pulse.run());
-    });
-    pulse
-}
-
 impl Pulse {
-    async fn run(&self) {
-        let azurite = connect(&BUSY.connection_string(ACCOUNT), DEADLINE).await;
+    pub(crate) fn start(azurite: &Azurite) -> &'static Self {
+        let pulse: &Self = Box::leak(Box::default());
+        let account = azurite.connection_string(ACCOUNT);
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            runtime.expect("it starts").block_on(pulse.run(&account));
+        });
+        pulse
+    }
+
+    async fn run(&self, account: &str) {
+        let azurite = connect(account, DEADLINE).await;
         loop {
             let begun = Instant::now();
             tokio::time::sleep(INTERVAL).await;

@@ -16,11 +16,11 @@ pub(super) async fn open(
     let store = store(data, location).await?;
     let queue = match &location.queue {
         Some(url) => url.clone(),
-        None => format!("sqlite:{}", data.join("queues.db").display()),
+        None => {
+            std::fs::create_dir_all(data)?;
+            format!("sqlite:{}", data.join("queues.db").display())
+        }
     };
-    if location.queue.is_none() {
-        std::fs::create_dir_all(data)?;
-    }
     let mut service = QueueService::builder(&queue);
     if let Some(client_id) = &location.client_id {
         service = service.client_id(client_id);

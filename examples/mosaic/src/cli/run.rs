@@ -130,10 +130,8 @@ pub(crate) async fn submit(arguments: Submit, bars: Bars) -> Result<(), Failure>
 }
 
 fn request(picture: &Picture) -> Result<RequestId, Failure> {
-    Ok(match &picture.request_id {
-        Some(request) => RequestId::new(request.clone())?,
-        None => RequestId::random(),
-    })
+    let given = picture.request_id.clone().map(RequestId::new);
+    Ok(given.transpose()?.unwrap_or_else(RequestId::random))
 }
 
 async fn read(picture: &Picture, location: &Location, bars: &Bars) -> Result<Job, Failure> {
@@ -213,13 +211,8 @@ fn stopped(going_on: &dyn fmt::Display) -> Failure {
 }
 
 fn describe(figures: &Figures, out: &Output, tiles: usize) -> String {
-    let Figures {
-        width,
-        height,
-        tiles: places,
-        slices,
-        ..
-    } = figures;
+    let (width, height) = (figures.width, figures.height);
+    let (places, slices) = (figures.tiles, figures.slices);
     let out = out.path().display();
     format!("{out}: {width}×{height} pixels, {places} tiles from {tiles} pictures, {slices} slices")
 }

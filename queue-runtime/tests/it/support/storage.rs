@@ -21,6 +21,7 @@ pub(crate) struct Storage {
     inner: MemoryBackend,
     capabilities: Capabilities,
     refuses: Option<(QueueName, ErrorKind)>,
+    keeps_keys: bool,
     oldest_first: bool,
     leaves_out: bool,
     notifier: Option<Arc<dyn Notifier>>,
@@ -39,6 +40,7 @@ impl Storage {
             capabilities,
             inner,
             refuses: None,
+            keeps_keys: false,
             oldest_first: false,
             leaves_out: false,
             notifier: None,
@@ -54,6 +56,13 @@ impl Storage {
     /// Refuses all puts on a queue, as if it were disabled.
     pub(crate) fn refusing(mut self, queue: &str, kind: ErrorKind) -> Self {
         self.refuses = Some((queue.parse().expect("a name"), kind));
+        self
+    }
+
+    /// Takes messages with unique keys, and does not release a key with a settlement.
+    pub(crate) fn keeping_keys(mut self) -> Self {
+        self.capabilities.conditional_puts = self.inner.capabilities().conditional_puts;
+        self.keeps_keys = true;
         self
     }
 
@@ -198,6 +207,9 @@ impl Backend for Storage {
         for (index, op) in ops.iter().enumerate() {
             let allowed = match op {
                 Op::Put { queue, .. } => self.check_put(queue, Operation::Apply),
+                Op::Swap { .. } if self.keeps_keys => {
+                    Err(Error::new(ErrorKind::Denied, Operation::Apply))
+                }
                 _ => Ok(()),
             };
             let done = match allowed {

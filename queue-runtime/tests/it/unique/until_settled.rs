@@ -100,6 +100,22 @@ async fn a_key_is_held_until_its_message_is_completed_or_poison() {
     }
 }
 
+/// On a storage that is not atomic, the key is released after all else.
+#[tokio::test]
+async fn a_message_is_settled_though_its_key_cannot_be_released() {
+    let with_follow_up = Disposition::complete().then(&order(9));
+    for (disposition, left) in [(Disposition::complete(), 0), (with_follow_up, 1)] {
+        let storage = Storage::new().in_order().keeping_keys();
+        let (service, _) = storage.connect().await;
+        submit(&service, 1).await;
+        let delivery = accepted::<Order>(&service).await;
+        let settled = delivery.settle(disposition).await.expect("settled");
+        assert!(matches!(settled, Settled::Completed), "{settled:?}");
+        assert_eq!(count(&service, "orders").await, left);
+        assert!(is_held(&service, 1).await);
+    }
+}
+
 #[tokio::test]
 async fn a_settlement_that_is_repeated_releases_only_its_own_key() {
     for Place {

@@ -17,7 +17,7 @@ fn accounts(kills: usize, bug: Option<Bug>) -> Accounts<'static> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_balance_is_exact_when_processes_are_killed() {
-    let accounts = accounts(plan::times(50), None);
+    let accounts = accounts(plan::times(16), None);
     let figures = accounts.run().await;
     let figures = figures.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
     println!("{} kills: {figures}", accounts.kills);

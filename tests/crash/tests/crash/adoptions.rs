@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 #[tokio::test]
 async fn processes_that_adopt_a_database_at_once_lose_nothing() {
-    for round in 0..plan::times(10) {
+    for round in 0..plan::times(4) {
         let folder = TempDir::new().expect("a folder");
         create_application(folder.path());
         let (sender, _lines) = channel();

@@ -57,9 +57,9 @@ fn loses_nothing(campaign: &Campaign<'_>) -> Figures {
 #[test]
 fn nothing_is_lost_when_processes_are_killed_and_stopped() {
     let campaign = Campaign {
-        kills: plan::times(60),
-        stops: plan::times(8),
-        ends: plan::times(8),
+        kills: plan::times(20),
+        stops: plan::times(3),
+        ends: plan::times(3),
         ..campaign()
     };
     let figures = loses_nothing(&campaign);
@@ -81,9 +81,9 @@ fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_sto
             Role::AcceptMany,
             Role::Redrive,
         ],
-        kills: plan::times(30),
-        stops: plan::times(4),
-        ends: plan::times(4),
+        kills: plan::times(10),
+        stops: plan::times(2),
+        ends: plan::times(2),
         ..campaign()
     };
     let figures = loses_nothing(&campaign);
@@ -92,7 +92,7 @@ fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_sto
 }
 
 /// The messages of [`of_keys`] in the test command; `cargo xtask crash` has ten times as many.
-const OF_KEYS: usize = 1_000;
+const OF_KEYS: usize = 400;
 
 /// Consumers of messages of a hundred keys, which they handle one at a time. They start when there is a backlog, so that
 /// many wait for their turn.
@@ -131,9 +131,9 @@ fn messages_of_a_key_are_handled_one_at_a_time_when_processes_are_killed_and_sto
 #[test]
 fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
     let campaign = Campaign {
-        kills: plan::times(50),
-        stops: plan::times(4),
-        ends: plan::times(4),
+        kills: plan::times(16),
+        stops: plan::times(2),
+        ends: plan::times(2),
         payloads: Payloads::InFolder,
         ..campaign()
     };

@@ -72,9 +72,9 @@ fn campaign(marks: Marks) -> Campaign<'static> {
 
 fn killed(marks: Marks) {
     let campaign = Campaign {
-        kills: plan::times(24),
-        stops: plan::times(4),
-        ends: plan::times(8),
+        kills: plan::times(8),
+        stops: plan::times(2),
+        ends: plan::times(3),
         ..campaign(marks)
     };
     let figures = run(&campaign);

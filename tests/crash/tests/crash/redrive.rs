@@ -159,7 +159,7 @@ fn poisoned(id: usize) -> String {
 #[tokio::test]
 async fn each_message_is_put_back_once_when_redrives_are_killed() {
     let mut scene = Scene::new(10_000, None).await;
-    scene.run(plan::times(8)).await;
+    scene.run(plan::times(3)).await;
     let mut ids = scene.redriven().await;
     ids.sort_unstable();
     assert!(

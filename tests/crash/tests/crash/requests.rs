@@ -220,7 +220,7 @@ async fn reply_queues(service: &QueueService) -> usize {
 
 #[tokio::test]
 async fn every_request_is_answered_and_no_reply_queue_is_left() {
-    let (requests, kills) = (plan::times(1000), plan::times(24));
+    let (requests, kills) = (plan::times(400), plan::times(8));
     let mut exchange = Exchange::new(plan::seed(), None);
     let asking = Role::Ask(GUARD.as_secs());
     for role in [asking, asking, Role::Answer, Role::Answer] {

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// Rounds in the test command; `cargo xtask crash` does ten times as many.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 2;
 
 /// Orders that are submitted for each round. A process handles fewer at a time.
 const ORDERS: usize = 40;

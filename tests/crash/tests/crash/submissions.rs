@@ -31,7 +31,7 @@ fn ticks(outages: usize, bug: Option<Bug>) -> Ticks<'static> {
 
 #[tokio::test]
 async fn of_a_key_that_killed_processes_submit_one_message_is_put() {
-    let run = submissions(Kept::File, plan::times(60), None);
+    let run = submissions(Kept::File, plan::times(20), None);
     let figures = run.run().await;
     let figures = figures.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
     println!("{figures}");
@@ -56,7 +56,7 @@ async fn of_a_key_that_killed_processes_record_in_a_folder_all_messages_have_one
 
 #[tokio::test]
 async fn each_tick_is_submitted_once_or_left_out_by_killed_processes() {
-    let figures = ticks(plan::times(20), None).run().await;
+    let figures = ticks(plan::times(8), None).run().await;
     let figures = figures.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
     println!("{figures}");
     assert!(figures.missed > 0, "{figures}: there were outages");

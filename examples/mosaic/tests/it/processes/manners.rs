@@ -80,22 +80,19 @@ impl Desk {
 
     /// A run of a few tiles with the data in a temporary folder, which is in a folder of the desk.
     fn small(&self, out: &str, more: &[&str]) -> Command {
-        let image = self.pictures.path().join("scene.png");
-        let library = self.pictures.path().join("tiles");
+        let [image, library] = ["scene.png", "tiles"].map(|name| self.pictures.path().join(name));
         let temporary = self.path("tmp");
         fs::create_dir_all(&temporary).expect("made");
         let mut run = program(&["run"]);
-        if !more.contains(&"--tile-size") {
-            run.args(["--tile-size", "4"]);
-        }
-        if !more.contains(&"--across") {
-            run.args(["--across", "12"]);
-        }
-        if !more.contains(&"--image") {
-            run.arg("--image").arg(image);
-        }
-        if !more.contains(&"--library") {
-            run.arg("--library").arg(library);
+        for (option, value) in [
+            ("--tile-size", "4"),
+            ("--across", "12"),
+            ("--image", text(&image)),
+            ("--library", text(&library)),
+        ] {
+            if !more.contains(&option) {
+                run.args([option, value]);
+            }
         }
         run.arg("--out").arg(self.path(out)).args(more);
         run.env("TMPDIR", temporary);
@@ -227,10 +224,8 @@ fn a_mosaic_that_cannot_be_saved_is_kept() {
     // The same command with the options that it names, and another file.
     let (_, options) = error.split_once("with `--data ").expect("a folder");
     let mut options = options.split('`');
-    let (data, id) = (
-        options.next().expect("a folder"),
-        options.nth(1).expect("an id"),
-    );
+    let data = options.next().expect("a folder");
+    let id = options.nth(1).expect("an option");
     let id = id.strip_prefix("--request-id ").expect("an id");
     let mut again = desk.small("out.png", &more);
     succeeds(again.args(["--data", data, "--request-id", id]));
@@ -348,15 +343,15 @@ mod signals {
     use super::*;
     use crate::processes::support::{self, GUARD};
 
-    /// Starts a run that takes a second for each slice, and stops it once it has begun with them.
-    fn stopped(mut run: Command, signal: &str, begun: impl Fn() -> bool) -> String {
+    /// Starts a run that takes a second for each slice, and stops it once there are slices in its folder.
+    fn stopped(mut run: Command, signal: &str, folder: &Path) -> String {
         run.args(["--pace", "1s", "--processors", "1"]);
         run.env_remove("RUST_LOG")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut run: Child = run.spawn().expect("the program runs");
         let start = Instant::now();
-        while !begun() {
+        while !has_slices(folder) {
             let ended = run.try_wait().expect("it is a child of ours");
             let is_late = start.elapsed() > GUARD;
             if is_late || ended.is_some() {
@@ -375,9 +370,8 @@ mod signals {
     fn has_slices(folder: &Path) -> bool {
         let mut found = Vec::new();
         files(folder, &mut found);
-        found
-            .iter()
-            .any(|path| text(path).contains("/slicerequest/"))
+        let is_slice = |path: &PathBuf| text(path).contains("/slicerequest/");
+        found.iter().any(is_slice)
     }
 
     #[test]
@@ -385,9 +379,7 @@ mod signals {
         let desk = Desk::new();
         let temporary = desk.path("tmp");
         let more = ["--across", "96", "--slices", "64"];
-        let error = stopped(desk.small("out.png", &more), "-INT", || {
-            has_slices(&temporary)
-        });
+        let error = stopped(desk.small("out.png", &more), "-INT", &temporary);
         let expected = "error: failed to make the mosaic: it was stopped by a signal; with `--data FOLDER` and \
                         `--request-id ID`, the same command goes on after a stop\n";
         assert_eq!(error, expected);
@@ -406,7 +398,7 @@ mod signals {
             run.args(["--request-id", "mine"]);
             run
         };
-        let error = stopped(run(), "-TERM", || has_slices(&data));
+        let error = stopped(run(), "-TERM", &data);
         assert!(
             error.contains("to go on, repeat the command with `--request-id mine`"),
             "{error}"
