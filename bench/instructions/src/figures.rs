@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use queue_instructions::Outcome;
 
-/// By how many thousandths a count may be over its figure. Builds of the same source on different machines differ by half
-/// as much.
+/// By how many thousandths a count may be over its figure. With half as many, one source has passed on a machine and failed
+/// on another.
 const ALLOWED: u64 = 10;
 
 const HEAD: &str = "\

@@ -91,7 +91,7 @@ fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_sto
     assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
 }
 
-/// The messages of [`of_keys`] in the test command; `cargo xtask crash` has ten times as many.
+/// The messages of [`of_keys`] in the test command; `cargo xtask crash` has `--times` as many.
 const OF_KEYS: usize = 400;
 
 /// Consumers of messages of a hundred keys, which they handle one at a time. They start when there is a backlog, so that

@@ -16,7 +16,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// Rounds in the test command; `cargo xtask crash` does ten times as many.
+/// Rounds in the test command; `cargo xtask crash` does `--times` as many.
 const ROUNDS: usize = 2;
 
 /// Orders that are submitted for each round. A process handles fewer at a time.

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const NAME: &str = "the-order-p";
 
-/// The number of processes that are killed; `cargo xtask crash` kills ten times as many.
+/// The number of processes that are killed; `cargo xtask crash` kills `--times` as many.
 const KILLS: usize = 10;
 
 /// A file with one order, which a process holds.

@@ -12,7 +12,7 @@ use crate::support::Storage;
 
 const ORDERS: u32 = 4_000;
 const KILLS: usize = 8;
-/// Until one of them is in the middle.
+/// How many there are at most, until one of them is in the middle.
 const MOST_KILLS: usize = 20 * KILLS;
 
 /// Returns how often each order is in the file and on the queue.
