@@ -57,9 +57,10 @@ fn loses_nothing(campaign: &Campaign<'_>) -> Figures {
 #[test]
 fn nothing_is_lost_when_processes_are_killed_and_stopped() {
     let campaign = Campaign {
-        kills: plan::times(20),
-        stops: plan::times(3),
-        ends: plan::times(3),
+        // Enough that some of the messages, which are rejected by chance, are poison.
+        kills: plan::times(40),
+        stops: plan::times(5),
+        ends: plan::times(5),
         ..campaign()
     };
     let figures = loses_nothing(&campaign);
@@ -81,9 +82,9 @@ fn nothing_is_lost_when_processes_that_take_several_at_a_time_are_killed_and_sto
             Role::AcceptMany,
             Role::Redrive,
         ],
-        kills: plan::times(10),
-        stops: plan::times(2),
-        ends: plan::times(2),
+        kills: plan::times(24),
+        stops: plan::times(3),
+        ends: plan::times(3),
         ..campaign()
     };
     let figures = loses_nothing(&campaign);
