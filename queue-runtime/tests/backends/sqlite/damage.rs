@@ -108,23 +108,25 @@ async fn drain_readable(backend: &SqliteBackend, queue: &QueueName) -> (HashSet<
     (deleted, failed)
 }
 
-/// Returns how many messages of a queue are delivered at least, whose rows have these numbers: those before the first
-/// damaged leaf, except for some beside it. None if the leaf is the queue's last, where the leases are entered.
+/// Returns how many messages of a queue are delivered at least, whose rows have these numbers: all but a batch unless a
+/// damaged leaf is near the queue's rows, and otherwise those before the first damaged leaf, except for some beside it.
+/// SQLite also reads the leaves beside one that becomes too full or too empty. None if a damaged leaf is near the queue's
+/// last, where the leases are entered.
 fn delivered_at_least(rows: &[usize], damaged: &[usize], of_queue: Range<usize>) -> usize {
     // Inner pages hold a row for each leaf.
-    let inner = rows.len();
+    let near = rows.len() + ROWS_OF_A_PAGE;
     let spans = damaged.iter().map(|&leaf| {
         let first: usize = rows[..leaf].iter().sum();
-        first..first + inner + rows[leaf]
+        first..first + rows.len() + rows[leaf]
     });
-    let least = |span: Range<usize>| match span {
-        span if span.end <= of_queue.start || span.start >= of_queue.end + inner => {
+    let least = |span: Range<usize>| {
+        if span.end + near <= of_queue.start || span.start >= of_queue.end + near {
             of_queue.len() - BATCH
+        } else if span.end + near >= of_queue.end {
+            0
+        } else {
+            span.start.saturating_sub(near + of_queue.start)
         }
-        span if span.end >= of_queue.end => 0,
-        span => span
-            .start
-            .saturating_sub(inner + of_queue.start + ROWS_OF_A_PAGE),
     };
     spans.map(least).min().expect("a damaged leaf")
 }
@@ -172,7 +174,7 @@ fn a_damaged_page_of_the_schedule_is_reported_and_loses_no_message() {
                 let delivered = deleted.len();
                 assert!(
                     delivered >= least,
-                    "leaves {chosen:?}: {delivered} of {least}"
+                    "leaves {chosen:?}, queue {queue}: {delivered} of {least}, rows {rows:?}"
                 );
             }
             backend.close().await;
