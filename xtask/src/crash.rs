@@ -21,7 +21,7 @@ const WITH_NEEDS: [(&str, Obstacle); 3] = [
 /// The suite of an example whose processes are killed.
 const EXAMPLE: [&str; 4] = ["--package", "billing", "--test", "billing-kills"];
 
-/// Runs the crash suites for longer than `cargo xtask test` does: `times` as many kills, power losses and
+/// Runs the crash suites for longer than `cargo xtask test --all` does: `times` as many kills, power losses and
 /// harmed requests, and messages. With `only`, runs the tests whose names contain it.
 pub(crate) fn run(only: Option<&str>, seed: Option<u64>, times: u32) -> ExitCode {
     let mut command = cargo::command();

@@ -44,6 +44,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::test::Choice;
+
 /// The project's own commands.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -56,11 +58,13 @@ struct Arguments {
 enum Task {
     /// Checks what is quick to check, to the end.
     Check,
-    /// Checks everything that CI checks, to the end.
+    /// Checks everything that does not take long, to the end.
     Test {
         /// Runs only the steps whose names contain this text, and what they need.
-        #[arg(default_value = "")]
-        only: String,
+        only: Option<String>,
+        /// Runs all steps, as CI does: also kills, instructions, migrations, a browser and more sets of features.
+        #[arg(long, conflicts_with = "only")]
+        all: bool,
     },
     /// Measures the framework against a bare engine, in a release build.
     Bench {
@@ -74,7 +78,7 @@ enum Task {
     Dependencies,
     /// Copies the guides into the package `queue-runtime`, whose documentation shows them.
     Guides,
-    /// Kills processes, loses power, fills a disk and harms requests for longer than `test` does, and looks for growth
+    /// Kills processes, loses power, fills a disk and harms requests for longer than `test --all` does, and looks for growth
     /// over more messages.
     Crash {
         /// Only the tests whose names contain this, such as `soak`, or `backlog` with `--times 100` for ten million
@@ -83,7 +87,7 @@ enum Task {
         /// The seed that an earlier run has printed; default: a random one.
         #[arg(long)]
         seed: Option<u64>,
-        /// How many times as many kills, power losses, harmed requests, messages and rounds as in `test`.
+        /// How many times as many kills, power losses, harmed requests, messages and rounds as in `test --all`.
         #[arg(long, default_value_t = 20)]
         times: u32,
     },
@@ -91,8 +95,12 @@ enum Task {
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
-        Task::Check => test::run(steps::CHECK, ""),
-        Task::Test { only } => test::run(steps::TEST, &only),
+        Task::Check => test::run(steps::CHECK, Choice::All),
+        Task::Test {
+            only: Some(only), ..
+        } => test::run(steps::TEST, Choice::Named(&only)),
+        Task::Test { all: true, .. } => test::run(steps::TEST, Choice::All),
+        Task::Test { .. } => test::run(steps::TEST, Choice::Short),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Weigh(then) => weigh::run(then),
         Task::Dependencies => dependencies::run(),
@@ -120,7 +128,7 @@ mod tests {
             assert!(error.to_string().contains("Usage: cargo xtask"), "{error}");
         }
         let error = Arguments::try_parse_from(["cargo xtask", "test", "--fast"]);
-        let error = error.expect_err("`test` takes no options");
+        let error = error.expect_err("`test` has no such option");
         assert_eq!(error.kind(), ErrorKind::UnknownArgument);
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Step {
     pub(crate) environment: &'static [(&'static str, &'static str)],
     /// It mostly waits, so that it runs beside other steps.
     pub(crate) waits: bool,
+    /// Only `cargo xtask test --all` runs it, or who asks for it by its name.
+    pub(crate) long: bool,
 }
 
 /// What a step runs. Arguments are separated by spaces.
@@ -166,6 +168,7 @@ mod tests {
             run,
             environment,
             waits: false,
+            long: false,
         };
         step.shell_line()
     }

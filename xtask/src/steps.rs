@@ -1,5 +1,8 @@
 //! The steps of `cargo xtask test` and of `cargo xtask check`, a row each.
 //!
+//! `cargo xtask test` takes a quarter of an hour. What takes long, and what few changes break, is left to
+//! `cargo xtask test --all`, which CI runs.
+//!
 //! All use one target directory and, except for the checks of feature sets, the whole workspace with all features, so that
 //! no step invalidates what another built. A suite that needs more than the toolchain, or that mostly waits, is a target
 //! with `test = false`, and has a row here.
@@ -38,23 +41,23 @@ pub(crate) const TEST: &[Step] = &[
         "--package queue-runtime --no-default-features",
     ),
     // Without `testing`, which all tests have.
-    lint(
+    long(lint(
         "clippy: queue-runtime with its default features",
         "--package queue-runtime",
-    ),
-    lint(
+    )),
+    long(lint(
         "clippy: queue-runtime with `azure` alone",
         "--package queue-runtime --no-default-features --features azure",
-    ),
+    )),
     // This checks also `queue-core` without features.
-    lint(
+    long(lint(
         "clippy: the engines without the runtime",
         "--package queue-azure --package queue-nats --package queue-sqlite",
-    ),
-    lint(
+    )),
+    long(lint(
         "clippy: queue-core with `conformance`",
         "--package queue-core --no-default-features --features conformance",
-    ),
+    )),
     lint(
         "clippy: mosaic with its default features",
         "--package mosaic --all-targets",
@@ -67,7 +70,7 @@ pub(crate) const TEST: &[Step] = &[
         "examples in the documentation",
         "test --no-fail-fast --workspace --all-features --doc",
     ),
-    Step {
+    long(Step {
         // This step alone builds it, and nobody debugs it.
         environment: &[("CARGO_PROFILE_RELEASE_DEBUG", "false")],
         ..step(
@@ -75,11 +78,11 @@ pub(crate) const TEST: &[Step] = &[
             Need::Valgrind,
             Run::Cargo("run --release --package queue-instructions"),
         )
-    },
-    cargo(
+    }),
+    long(cargo(
         "migrations by rusqlite_migration and sqlx",
         "test --locked --manifest-path tests/migrations/Cargo.toml --target-dir target/migrations",
-    ),
+    )),
     Step {
         waits: true,
         ..step(
@@ -89,19 +92,24 @@ pub(crate) const TEST: &[Step] = &[
         )
     },
     // Five minutes, and no work.
-    waiting(
+    long(waiting(
         "an idle listener on Azurite",
         Need::Azurite,
         &["azurite"],
         "idle::",
-    ),
+    )),
     waiting(
         "tests against Azurite",
         Need::Azurite,
         &["azurite"],
         "--skip idle:: --test-threads=24",
     ),
-    waiting("crashes", Need::Nothing, &["crash"], "--test-threads=4"),
+    long(waiting(
+        "crashes",
+        Need::Nothing,
+        &["crash"],
+        "--test-threads=4",
+    )),
     waiting(
         "payloads in a container of Azurite",
         Need::Azurite,
@@ -114,18 +122,18 @@ pub(crate) const TEST: &[Step] = &[
         &["mosaic-azurite", "queue-cli-azurite"],
         "",
     ),
-    waiting(
+    long(waiting(
         "billing over Azurite under kills",
         Need::Azurite,
         &["billing-kills"],
         "--ignored",
-    ),
-    waiting(
+    )),
+    long(waiting(
         "the mosaic's page in a browser",
         Need::Browser,
         &["mosaic-browser"],
         "",
-    ),
+    )),
     waiting("harmed requests", Need::Azurite, &["harm"], ""),
     waiting(
         "tests with Python's packages",
@@ -140,13 +148,18 @@ pub(crate) const TEST: &[Step] = &[
         &["full_disk", "mounts"],
         "",
     ),
-    waiting("billing under kills", Need::Nothing, &["billing-kills"], ""),
-    waiting(
+    long(waiting(
+        "billing under kills",
+        Need::Nothing,
+        &["billing-kills"],
+        "",
+    )),
+    long(waiting(
         "power loss and failing writes",
         Need::Preload,
         &["power"],
         "",
-    ),
+    )),
 ];
 
 const fn step(name: &'static str, need: Need, run: Run) -> Step {
@@ -156,6 +169,7 @@ const fn step(name: &'static str, need: Need, run: Run) -> Step {
         run,
         environment: &[],
         waits: false,
+        long: false,
     }
 }
 
@@ -165,6 +179,10 @@ const fn cargo(name: &'static str, arguments: &'static str) -> Step {
 
 const fn lint(name: &'static str, what: &'static str) -> Step {
     step(name, Need::Nothing, Run::Lint(what))
+}
+
+const fn long(step: Step) -> Step {
+    Step { long: true, ..step }
 }
 
 /// Programs of tests that mostly wait.

@@ -27,6 +27,8 @@ pub(crate) struct Summary {
     /// Under CI a skipped step is a failure, since nobody reads the summary.
     pub(crate) under_ci: bool,
     pub(crate) rows: Vec<Report>,
+    /// The names of the steps that `--all` runs besides.
+    pub(crate) left: Vec<&'static str>,
     /// Of the whole run, in which some steps run beside each other.
     pub(crate) took: Duration,
 }
@@ -69,6 +71,10 @@ impl fmt::Display for Summary {
         writeln!(f, "\n── summary")?;
         for row in &self.rows {
             write!(f, "{row}")?;
+        }
+        if !self.left.is_empty() {
+            let left = self.left.join(", ");
+            writeln!(f, "\nleft to `cargo xtask test --all`: {left}")?;
         }
         let worked = self.rows.iter().map(|row| row.worked).sum();
         let total = format!(
@@ -119,9 +125,11 @@ mod tests {
             run: Run::Cargo("test --workspace"),
             environment: &[],
             waits: false,
+            long: false,
         };
         let took = Duration::from_secs(61);
         Summary {
+            left: Vec::new(),
             under_ci,
             rows: vec![Report {
                 step,

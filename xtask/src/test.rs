@@ -19,12 +19,22 @@ const WAITING: usize = 4;
 /// How many programs of one step run beside each other. They wait more than they work.
 const PROGRAMS: usize = 3;
 
-/// Runs the steps whose names contain `only`, also after one that failed, and reports.
-pub(crate) fn run(steps: &[Step], only: &str) -> ExitCode {
+/// Which steps to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Choice<'a> {
+    All,
+    /// Those that do not take long.
+    Short,
+    /// Those whose names contain this text, and what they need.
+    Named(&'a str),
+}
+
+/// Runs steps to the end, also after one that failed, and reports.
+pub(crate) fn run(steps: &[Step], choice: Choice<'_>) -> ExitCode {
     let started = Instant::now();
-    let chosen = chosen(steps, only);
+    let chosen = chosen(steps, choice);
     if chosen.is_empty() {
-        eprintln!("no step has a name with {only:?}; the steps are:");
+        eprintln!("no step is {choice:?}; the steps are:");
         steps.iter().for_each(|step| eprintln!("   {}", step.name));
         return ExitCode::FAILURE;
     }
@@ -32,6 +42,14 @@ pub(crate) fn run(steps: &[Step], only: &str) -> ExitCode {
     let summary = Summary {
         under_ci: is_set("CI"),
         rows,
+        left: match choice {
+            Choice::Short => steps
+                .iter()
+                .filter(|step| step.long)
+                .map(|step| step.name)
+                .collect(),
+            Choice::All | Choice::Named(_) => Vec::new(),
+        },
         took: started.elapsed(),
     };
     eprint!("{summary}");
@@ -42,13 +60,17 @@ pub(crate) fn run(steps: &[Step], only: &str) -> ExitCode {
     }
 }
 
-/// Returns the steps whose names contain `only`, and the build if one of them needs that.
-fn chosen(steps: &[Step], only: &str) -> Vec<Step> {
-    let named = |step: &Step| step.name.contains(only);
+/// Returns the chosen steps, and the build if one of them needs that.
+fn chosen(steps: &[Step], choice: Choice<'_>) -> Vec<Step> {
+    let wanted = |step: &Step| match choice {
+        Choice::All => true,
+        Choice::Short => !step.long,
+        Choice::Named(only) => step.name.contains(only),
+    };
     let built = steps
         .iter()
-        .any(|step| named(step) && step.needs_the_build());
-    let wanted = |step: &&Step| named(step) || built && matches!(step.run, Run::Build);
+        .any(|step| wanted(step) && step.needs_the_build());
+    let wanted = |step: &&Step| wanted(step) || built && matches!(step.run, Run::Build);
     steps.iter().filter(wanted).copied().collect()
 }
 
@@ -234,16 +256,30 @@ mod tests {
             run,
             environment: &[],
             waits,
+            long: false,
         }
     }
 
     #[test]
     fn a_step_that_is_run_alone_has_what_it_needs() {
-        let names = |only| -> Vec<_> { chosen(TEST, only).iter().map(|step| step.name).collect() };
-        assert_eq!(names("crashes"), ["build", "crashes"]);
-        assert_eq!(names("format"), ["format"]);
-        assert_eq!(names("").len(), TEST.len());
-        assert!(names("no such step").is_empty());
+        let names =
+            |choice| -> Vec<_> { chosen(TEST, choice).iter().map(|step| step.name).collect() };
+        let named = |only| names(Choice::Named(only));
+        assert_eq!(named("crashes"), ["build", "crashes"]);
+        assert_eq!(named("format"), ["format"]);
+        assert!(named("no such step").is_empty());
+    }
+
+    #[test]
+    fn all_but_the_long_steps_are_run_unless_all_are_asked_for() {
+        let names =
+            |choice| -> Vec<_> { chosen(TEST, choice).iter().map(|step| step.name).collect() };
+        assert_eq!(names(Choice::All).len(), TEST.len());
+        let short = names(Choice::Short);
+        assert!(
+            short.contains(&"tests") && !short.contains(&"crashes"),
+            "{short:?}"
+        );
     }
 
     #[test]

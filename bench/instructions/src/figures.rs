@@ -10,7 +10,7 @@ const ALLOWED: u64 = 10;
 
 const HEAD: &str = "\
 # The instructions of a message on memory in a release build, as valgrind counts them. The step
-# `instructions of a message` of `cargo xtask test` fails if one is over by more than 1 %. To write new figures:
+# `instructions of a message` of `cargo xtask test --all` fails if one is over by more than 1 %. To write new figures:
 # `cargo run --release --package queue-instructions -- --write`. The commit that raises one says why.
 ";
 
