@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queue_runtime::backend::BackendExt as _;
 use queue_runtime::payloads::ObjectPayloads;
 use queue_runtime::{Message, QueueService};
 use queue_tests::incompressible;
@@ -226,7 +227,7 @@ async fn beside(path: &Path, size: usize, large: u32) -> Outcome<[(&'static str,
         service.submit(small).await?;
         submits.push(asked.elapsed().as_secs_f64() * 1000.0);
         let asked = Instant::now();
-        let renewed = backend.update(&queue, &held.id, &receipt, LEASE, None);
+        let renewed = backend.renew(&queue, &held.id, &receipt, LEASE, None);
         receipt = renewed.await?.receipt;
         renewals.push(asked.elapsed().as_secs_f64() * 1000.0);
     }

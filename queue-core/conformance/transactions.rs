@@ -17,8 +17,8 @@ use async_trait::async_trait;
 
 use super::suite::{harness, harness_itself, suite};
 use crate::backend::{
-    Backend, Completion, Finish, Metadata, NewMessage, PopReceipt, PutReceipt, ReceivedMessage,
-    StorageId, Swap, Token, Writes,
+    Backend, BackendExt as _, Completion, Finish, Metadata, NewMessage, PopReceipt, PutReceipt,
+    ReceivedMessage, StorageId, Swap, Token, Writes,
 };
 use crate::clock::BoxFuture;
 use crate::error::{Error, Outcome, Result};

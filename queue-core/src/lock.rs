@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Backend, NewMessage, PopReceipt, StorageId};
+use crate::backend::{Backend, BackendExt as _, NewMessage, PopReceipt, PutBackPlace, StorageId};
 use crate::clock::Clock;
 use crate::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -49,7 +49,13 @@ impl Lock {
                 for message in &messages {
                     let (id, receipt) = (&message.id, &message.receipt);
                     store
-                        .update(queue, id, receipt, Duration::ZERO, None)
+                        .put_back(
+                            queue,
+                            id,
+                            receipt,
+                            PutBackPlace::After(Duration::ZERO),
+                            None,
+                        )
                         .await?;
                 }
                 return Err(not_a_lock(queue));
@@ -95,7 +101,7 @@ impl Lock {
         let now = self.clock.monotonic();
         let lease = self
             .store
-            .update(&self.queue, &self.id, &self.receipt, self.held_for, None)
+            .renew(&self.queue, &self.id, &self.receipt, self.held_for, None)
             .await?;
         self.receipt = lease.receipt;
         if self.clock.monotonic().saturating_sub(now) > self.held_for / 2 {
@@ -109,9 +115,9 @@ impl Lock {
     /// # Errors
     /// The storage's errors. The lock is free when its time is over.
     pub async fn release(self) -> Result<()> {
-        let free = Duration::ZERO;
+        let free = PutBackPlace::After(Duration::ZERO);
         self.store
-            .update(&self.queue, &self.id, &self.receipt, free, None)
+            .put_back(&self.queue, &self.id, &self.receipt, free, None)
             .await
             .map(drop)
     }

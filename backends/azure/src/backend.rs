@@ -18,8 +18,8 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use queue_core::backend::{
     ApplyError, Atomicity, Backend, BodyForm, Capabilities, Created, Lease, Limits, Metadata,
-    NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StaleReceipts, StorageId, TimeToLive, check_ops,
+    NewMessage, Op, OpOutcome, OpOutcomes, Ops, PeekedMessage, PopReceipt, PutReceipt,
+    QueueProperties, ReceivedMessage, StaleReceipts, StorageId, TimeToLive, check_ops,
 };
 use queue_core::notify::{LocalNotifier, Notifier};
 use queue_core::payload_store::PayloadStore;
@@ -154,40 +154,123 @@ impl AzureBackend {
         }
     }
 
-    fn check_text(&self, op: &Op) -> Result<()> {
-        let (queue, body) = match op {
-            Op::Put { queue, message } => (queue, &message.body),
-            Op::Update {
-                queue,
-                body: Some(body),
-                ..
-            } => (queue, body),
+    fn check_text(&self, operation: Operation, op: &Op) -> Result<()> {
+        let body = match op {
+            Op::Put { message, .. } => &message.body,
+            Op::Renew {
+                body: Some(body), ..
+            }
+            | Op::PutBack {
+                body: Some(body), ..
+            } => body,
             _ => return Ok(()),
         };
-        checked(body, &self.limits(Operation::Apply, queue)).map(drop)
+        checked(body, &self.limits(operation, op.queue())).map(drop)
     }
 
     async fn run(&self, op: Op) -> Result<OpOutcome> {
         match op {
-            Op::Put { queue, message } => self.put(&queue, message).await.map(OpOutcome::Put),
-            Op::Update {
+            Op::Put { queue, message } => {
+                self.send_message(&queue, message).await.map(OpOutcome::Put)
+            }
+            Op::Renew {
                 queue,
                 id,
                 receipt,
                 visibility,
                 body,
             } => {
-                let updated = self.update(&queue, &id, &receipt, visibility, body);
+                let updated = self.update_message(&queue, &id, &receipt, visibility, body);
+                updated.await.map(OpOutcome::Updated)
+            }
+            // The service does not know places.
+            Op::PutBack {
+                queue,
+                id,
+                receipt,
+                place,
+                body,
+            } => {
+                let updated = self.update_message(&queue, &id, &receipt, place.delay(), body);
                 updated.await.map(OpOutcome::Updated)
             }
             Op::Delete {
                 queue, id, receipt, ..
             } => {
-                let deleted = self.delete(&queue, &id, &receipt).await;
+                let deleted = self.delete_message(&queue, &id, &receipt).await;
                 deleted.map(|()| OpOutcome::Deleted)
             }
-            _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply)),
+            _ => unreachable!("`apply` checks the operations before it sends them"),
         }
+    }
+
+    async fn send_message(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        let limits = self.limits(Operation::Put, queue);
+        let content = RequestContent::from(xml::message(checked(&message.body, &limits)?));
+        let delay = seconds(message.delay);
+        let lifetime = match message.time_to_live {
+            TimeToLive::Never => -1,
+            // After rounding up, the two may be equal, which the service rejects.
+            TimeToLive::After(lifetime) => seconds(lifetime).max(delay + 1),
+        };
+        let put = |client: QueueClient, method_options| async move {
+            let options = QueueClientSendMessageOptions {
+                method_options,
+                message_time_to_live: Some(lifetime),
+                visibility_timeout: (delay > 0).then_some(delay),
+                ..QueueClientSendMessageOptions::default()
+            };
+            client.send_message(content, Some(options)).await
+        };
+        let read = |answer: Response<_, _>| reply::put(answer.body());
+        self.call(limits, None, put, read).await
+    }
+
+    async fn update_message(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        let limits = self.limits(Operation::Update, queue);
+        let text = body.as_deref().map(|body| checked(body, &limits));
+        let content = text.transpose()?.map(xml::message);
+        let id = issued(id, &limits)?;
+        let update = |client: QueueClient, method_options| async move {
+            let options = QueueClientUpdateMessageOptions {
+                method_options,
+                queue_message: content.map(RequestContent::from),
+                ..QueueClientUpdateMessageOptions::default()
+            };
+            let visibility = seconds(visibility);
+            client
+                .update_message(&id, RECEIPT_PLACEHOLDER, visibility, Some(options))
+                .await
+        };
+        let read = |answer: Response<_, _>| reply::updated(answer.headers());
+        self.call(limits, Some(receipt), update, read).await
+    }
+
+    async fn delete_message(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+    ) -> Result<()> {
+        let limits = self.limits(Operation::Delete, queue);
+        let id = issued(id, &limits)?;
+        let delete = |client: QueueClient, method_options| async move {
+            let options = QueueClientDeleteMessageOptions {
+                method_options,
+                ..QueueClientDeleteMessageOptions::default()
+            };
+            client
+                .delete_message(&id, RECEIPT_PLACEHOLDER, Some(options))
+                .await
+        };
+        self.call(limits, Some(receipt), delete, done).await
     }
 }
 
@@ -274,29 +357,6 @@ impl Backend for AzureBackend {
         self.call(limits, None, set, done).await
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        let limits = self.limits(Operation::Put, queue);
-        limits.check_put(&message)?;
-        let content = RequestContent::from(xml::message(checked(&message.body, &limits)?));
-        let delay = seconds(message.delay);
-        let lifetime = match message.time_to_live {
-            TimeToLive::Never => -1,
-            // After rounding up, the two may be equal, which the service rejects.
-            TimeToLive::After(lifetime) => seconds(lifetime).max(delay + 1),
-        };
-        let put = |client: QueueClient, method_options| async move {
-            let options = QueueClientSendMessageOptions {
-                method_options,
-                message_time_to_live: Some(lifetime),
-                visibility_timeout: (delay > 0).then_some(delay),
-                ..QueueClientSendMessageOptions::default()
-            };
-            client.send_message(content, Some(options)).await
-        };
-        let read = |answer: Response<_, _>| reply::put(answer.body());
-        self.call(limits, None, put, read).await
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -334,49 +394,6 @@ impl Backend for AzureBackend {
         self.call(limits, None, peek, read).await
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let limits = self.limits(Operation::Update, queue);
-        limits.check_update(visibility, body.as_ref().map(Bytes::len))?;
-        let text = body.as_deref().map(|body| checked(body, &limits));
-        let content = text.transpose()?.map(xml::message);
-        let id = issued(id, &limits)?;
-        let update = |client: QueueClient, method_options| async move {
-            let options = QueueClientUpdateMessageOptions {
-                method_options,
-                queue_message: content.map(RequestContent::from),
-                ..QueueClientUpdateMessageOptions::default()
-            };
-            let visibility = seconds(visibility);
-            client
-                .update_message(&id, RECEIPT_PLACEHOLDER, visibility, Some(options))
-                .await
-        };
-        let read = |answer: Response<_, _>| reply::updated(answer.headers());
-        self.call(limits, Some(receipt), update, read).await
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let limits = self.limits(Operation::Delete, queue);
-        let id = issued(id, &limits)?;
-        let delete = |client: QueueClient, method_options| async move {
-            let options = QueueClientDeleteMessageOptions {
-                method_options,
-                ..QueueClientDeleteMessageOptions::default()
-            };
-            client
-                .delete_message(&id, RECEIPT_PLACEHOLDER, Some(options))
-                .await
-        };
-        self.call(limits, Some(receipt), delete, done).await
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         let limits = self.limits(Operation::Clear, queue);
         let clear = |client: QueueClient, method_options| async move {
@@ -389,9 +406,12 @@ impl Backend for AzureBackend {
         self.call(limits, None, clear, done).await
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        check_ops(&self.capabilities, &ops, |op| self.check_text(op))?;
-        let mut completed = Vec::with_capacity(ops.len());
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let operation = Op::operation(&ops);
+        check_ops(&self.capabilities, &ops, |op| {
+            self.check_text(operation, op)
+        })?;
+        let mut completed = OpOutcomes::with_capacity(ops.len());
         for (index, op) in ops.into_iter().enumerate() {
             match self.run(op).await {
                 Ok(outcome) => completed.push(outcome),

@@ -1,12 +1,15 @@
 //! Several operations, on any shards.
 
-use queue_core::backend::{ApplyError, Atomicity, Backend as _, Op, OpOutcome, check_ops};
+use std::mem;
+
+use bytes::Bytes;
+use queue_core::backend::{ApplyError, Atomicity, Backend as _, Op, OpOutcome, OpOutcomes};
 use queue_core::{Error, Operation, Outcome, QueueName, Result};
 
 use crate::backend::ShardedBackend;
 use crate::descriptor::Descriptor;
 use crate::placement::{
-    Keyless, message_receipt, of_shard, own_receipt, shard_name, shard_of_message,
+    Keyless, message_receipt, no_such_id, of_shard, own_receipt, shard_name, shard_of_message,
     translate_attachment,
 };
 
@@ -21,25 +24,38 @@ struct Placed {
     queue: QueueName,
 }
 
+/// The failure of one operation.
+struct Failed {
+    error: Error,
+    /// The value that a swap has found.
+    found: Option<Bytes>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, found: None }
+    }
+}
+
 /// How often operations are placed because a shard of theirs is not there any more.
 const TRIES: usize = 3;
 
 impl ShardedBackend {
-    pub(crate) async fn apply_to_shards(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
-        let refused = |error| ApplyError::new(0, Vec::new(), error);
-        let mut descriptor = self.topology.for_puts().await.map_err(refused)?;
-        let mut outcomes = Vec::with_capacity(ops.len());
+    pub(crate) async fn apply_to_shards(&self, ops: &[Op]) -> Result<OpOutcomes, ApplyError> {
+        let mut descriptor = if ops.iter().any(|op| matches!(op, Op::Put { .. })) {
+            let current = self.topology.for_puts().await;
+            current.map_err(|error| ApplyError::nothing_done(0, error))?
+        } else {
+            self.topology.known()
+        };
+        let mut outcomes = OpOutcomes::with_capacity(ops.len());
         let mut tries = 0;
         while outcomes.len() < ops.len() {
             let done = outcomes.len();
             let placed = self.place_all(&descriptor, &ops[done..]);
-            let placed = placed.map_err(|mut refused| {
-                refused.index += done;
-                refused.completed.append(&mut outcomes);
-                refused
-            })?;
-            let Err((at, error)) = self.carry_out(&placed, &mut outcomes).await else {
+            let placed = placed.map_err(|refused| refused.after(mem::take(&mut outcomes)))?;
+            let Err((at, Failed { error, found })) = self.carry_out(&placed, &mut outcomes).await
+            else {
                 break;
             };
             let index = done + at;
@@ -50,7 +66,7 @@ impl ShardedBackend {
             let may_be_elsewhere = matches!(op, Op::Put { .. }) && error.is_queue_gone();
             if !may_be_elsewhere || tries == TRIES {
                 let error = self.of_shard(error, queue, *shard).await;
-                return Err(ApplyError::new(index, outcomes, error));
+                return Err(ApplyError::new(index, outcomes, error).with_found(found));
             }
             let current = self.missing_shard(queue, *shard, &descriptor, error);
             descriptor = match current.await {
@@ -62,20 +78,16 @@ impl ShardedBackend {
     }
 
     fn place_all(&self, descriptor: &Descriptor, ops: &[Op]) -> Result<Vec<Placed>, ApplyError> {
-        let home = ops.iter().find_map(|op| match op {
-            Op::Update { id, .. }
-            | Op::PutBack { id, .. }
-            | Op::Delete { id, .. }
-            | Op::DeleteItems { id, .. } => shard_of_message(id).map(|(shard, _)| shard),
-            _ => None,
-        });
+        let operation = Op::operation(ops);
+        let mut received = ops.iter().filter_map(Op::received);
+        let home = received.find_map(|(_, id, _)| Some(shard_of_message(id)?.0));
         let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count();
         let keyless = Keyless::of(puts, descriptor.active, home, &self.turns);
         let mut before = 0;
         let mut placed = Vec::with_capacity(ops.len());
         for (index, op) in ops.iter().enumerate() {
-            let one = self.place_op(descriptor, op, keyless, &mut before);
-            placed.push(one.map_err(|error| ApplyError::new(index, Vec::new(), error))?);
+            let one = self.place_op(descriptor, (operation, op), keyless, &mut before);
+            placed.push(one.map_err(|error| ApplyError::nothing_done(index, error))?);
         }
         Ok(placed)
     }
@@ -84,7 +96,7 @@ impl ShardedBackend {
     fn place_op(
         &self,
         descriptor: &Descriptor,
-        op: &Op,
+        (operation, op): (Operation, &Op),
         keyless: Keyless,
         before: &mut usize,
     ) -> Result<Placed> {
@@ -97,23 +109,6 @@ impl ShardedBackend {
                 translate_attachment(message)?;
                 (shard, queue)
             }
-            Op::Update {
-                queue, id, receipt, ..
-            }
-            | Op::PutBack {
-                queue, id, receipt, ..
-            }
-            | Op::Delete {
-                queue, id, receipt, ..
-            }
-            | Op::DeleteItems {
-                queue, id, receipt, ..
-            } => {
-                let (shard, _, own) = self.shard_of(queue, id, Operation::Apply)?;
-                *receipt = own_receipt(queue, shard, receipt, Operation::Apply)?;
-                *id = own;
-                (shard, queue)
-            }
             // What is recorded is not on a queue, and its queue is for errors only.
             Op::Swap { queue, .. } => {
                 return Ok(Placed {
@@ -123,10 +118,18 @@ impl ShardedBackend {
                     op,
                 });
             }
-            other => unreachable!("an operation that this version does not know: {other:?}"),
+            other => {
+                let (queue, id, receipt) = other.received_mut().expect("it is on a message");
+                let (shard, own) =
+                    shard_of_message(id).ok_or_else(|| no_such_id(queue, operation))?;
+                self.shard(descriptor, queue, shard, operation)?;
+                *receipt = own_receipt(queue, shard, receipt, operation)?;
+                *id = own;
+                (shard, queue)
+            }
         };
         let logical = queue.clone();
-        *queue = shard_name(&logical, shard, Operation::Apply)?;
+        *queue = shard_name(&logical, shard, operation)?;
         Ok(Placed {
             account: usize::from(descriptor.places[shard as usize]),
             shard,
@@ -140,8 +143,8 @@ impl ShardedBackend {
     async fn carry_out(
         &self,
         placed: &[Placed],
-        outcomes: &mut Vec<OpOutcome>,
-    ) -> Result<(), (usize, Error)> {
+        outcomes: &mut OpOutcomes,
+    ) -> Result<(), (usize, Failed)> {
         let mut start = 0;
         while start < placed.len() {
             let account = placed[start].account;
@@ -161,29 +164,31 @@ impl ShardedBackend {
             let atomicity = self.accounts[account].capabilities().atomicity;
             if atomicity != Atomicity::Atomic || self.is_one_account() {
                 outcomes.extend(shard_outcomes(run, failed.completed));
-                return Err((at, failed.error));
+                return Err((
+                    at,
+                    Failed {
+                        found: failed.found,
+                        ..Failed::from(failed.error)
+                    },
+                ));
             }
             // Nothing of the run was done, and what is before the failed one has to be.
             let is_known = failed.error.outcome() == Outcome::NotDone;
             if at == start || !is_known {
-                return Err((start, failed.error));
+                return Err((start, failed.error.into()));
             }
             return match self.apply_run(account, &run[..failed.index]).await {
                 Ok(done) => {
                     outcomes.extend(done);
-                    Err((at, failed.error))
+                    Err((at, failed.error.into()))
                 }
-                Err(other) => Err((start, other.error)),
+                Err(other) => Err((start, other.error.into())),
             };
         }
         Ok(())
     }
 
-    async fn apply_run(
-        &self,
-        account: usize,
-        run: &[Placed],
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply_run(&self, account: usize, run: &[Placed]) -> Result<OpOutcomes, ApplyError> {
         let ops = run.iter().map(|placed| placed.op.clone()).collect();
         let done = self.accounts[account].apply(ops).await?;
         for placed in run {
@@ -196,7 +201,7 @@ impl ShardedBackend {
 }
 
 /// Returns the outcomes of operations on shards with the ids that messages have here.
-fn shard_outcomes(run: &[Placed], outcomes: Vec<OpOutcome>) -> Vec<OpOutcome> {
+fn shard_outcomes(run: &[Placed], outcomes: impl IntoIterator<Item = OpOutcome>) -> OpOutcomes {
     let outcomes = run
         .iter()
         .zip(outcomes)

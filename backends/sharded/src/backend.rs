@@ -3,12 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, AttachmentPart, Attachments, Backend, BodyForm, BrowsedMessage,
-    Browsing, Capabilities, ConditionalPuts, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
-    Page, PageMark, PeekedMessage, Places, PopReceipt, PutIf, PutReceipt, QueueProperties,
-    ReceivedMessage, StaleReceipts, StorageId, Swap, Transactions,
+    ApplyError, Atomicity, AttachmentPart, Attachments, Backend, BackendExt as _, BodyForm,
+    BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Created, Metadata, NewMessage, Op,
+    OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, PutReceipt, QueueProperties,
+    ReceivedMessage, StaleReceipts, StorageId, Transactions, check_ops,
 };
 use queue_core::clock::Clock;
 use queue_core::idempotency::ResultStore;
@@ -19,8 +18,8 @@ use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 use crate::descriptor::Descriptor;
 use crate::placement::{
-    Turns, may_go_elsewhere, message_receipt, no_such_id, of_queue, of_shard, own_receipt,
-    shard_name, shard_of, shard_of_key, shard_of_message,
+    Turns, may_go_elsewhere, no_such_id, of_queue, of_shard, shard_name, shard_of, shard_of_key,
+    shard_of_message, translate_attachment,
 };
 use crate::round::Rounds;
 use crate::topology::Topology;
@@ -146,7 +145,9 @@ impl ShardedBackend {
         self.turns.next(descriptor.active)
     }
 
-    async fn put_message(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+    /// Puts a message on the shard of its key, or on one that takes it.
+    async fn put_message(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
+        translate_attachment(&mut message)?;
         let mut descriptor = self.topology.for_puts().await?;
         let place = |descriptor: &Descriptor| {
             let of_key = self.place(descriptor, &message);
@@ -266,32 +267,6 @@ impl Backend for ShardedBackend {
         set.map_err(|error| of_queue(error, queue))
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        let limits = self.capabilities.limits(Operation::Put, queue);
-        limits.check_put(&message)?;
-        self.put_message(queue, message).await
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        if self.capabilities.conditional_puts == ConditionalPuts::Unsupported {
-            return Err(unsupported(queue, Operation::Put));
-        }
-        let name = shard_name(queue, 0, Operation::Put)?;
-        let put = self.first().put_if(&name, message, swap).await;
-        match put.map_err(|error| of_queue(error, queue))? {
-            PutIf::Swapped(Some(put)) => {
-                self.rounds.has_messages(queue, 0);
-                Ok(PutIf::Swapped(Some(of_shard(0, put))))
-            }
-            other => Ok(other),
-        }
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -346,44 +321,20 @@ impl Backend for ShardedBackend {
         self.find_in_shards(queue, id, max).await
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let limits = self.capabilities.limits(Operation::Update, queue);
-        limits.check_update(visibility, body.as_ref().map(Bytes::len))?;
-        let (number, Shard { account, name }, id) = self.shard_of(queue, id, Operation::Update)?;
-        let receipt = own_receipt(queue, number, receipt, Operation::Update)?;
-        let updated = account.update(&name, &id, &receipt, visibility, body).await;
-        match updated {
-            Ok(mut lease) => {
-                lease.receipt = message_receipt(number, &lease.receipt);
-                Ok(lease)
-            }
-            Err(error) => Err(self.of_shard(error, queue, number).await),
-        }
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let (number, Shard { account, name }, id) = self.shard_of(queue, id, Operation::Delete)?;
-        let receipt = own_receipt(queue, number, receipt, Operation::Delete)?;
-        let deleted = account.delete(&name, &id, &receipt).await;
-        match deleted {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.of_shard(error, queue, number).await),
-        }
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         self.clear_all(queue).await
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        self.apply_to_shards(ops).await
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
+        match &ops[..] {
+            [Op::Put { queue, message }] => {
+                let put = self.put_message(queue, message.clone()).await;
+                let put = put.map_err(|error| ApplyError::nothing_done(0, error))?;
+                Ok(OpOutcomes::from([OpOutcome::Put(put)]))
+            }
+            _ => self.apply_to_shards(&ops).await,
+        }
     }
 }
 

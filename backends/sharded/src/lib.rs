@@ -4,7 +4,7 @@
 //! ```
 //! # use std::sync::Arc;
 //! # use queue_core::QueueName;
-//! # use queue_core::backend::{Backend, Metadata, NewMessage};
+//! # use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 //! # use queue_core::clock::Clock;
 //! # use queue_sharded::Shards;
 //! # async fn connect(accounts: Vec<Arc<dyn Backend>>, clock: Arc<dyn Clock>) -> queue_core::Result<()> {

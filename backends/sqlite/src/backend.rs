@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, BrowsedMessage, Capabilities, Created, Lease, Limits,
-    Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
-    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, Transactions, check_ops,
+    ApplyError, AttachmentPart, Backend, BrowsedMessage, Capabilities, Created, Limits, Metadata,
+    NewMessage, Op, OpOutcomes, Ops, Page, PageMark, PeekedMessage, QueueProperties,
+    ReceivedMessage, StorageId, Transactions, check_ops,
 };
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, MessageId, Operation, Outcome, QueueName, Result};
+use queue_core::{MessageId, Operation, Outcome, QueueName, Result};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::command::{self, Answer, Command, Request, ask, discard, mismatched};
@@ -25,8 +25,8 @@ use crate::reader::{Query, Reader, ask_reader};
 use crate::results::SqliteResults;
 use crate::rows::attachments::PART;
 use crate::rows::queues::format_metadata;
-use crate::rows::stored::{self, Handle, Stored};
-use crate::rows::tables::{Step, StepDone};
+use crate::rows::stored::{self, Stored};
+use crate::rows::tables::{Step, StepDone, Steps};
 use crate::threads::Threads;
 use crate::transactions::SqliteTransactions;
 use crate::wake::FileNotifier;
@@ -39,7 +39,7 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// ```
 /// # use std::sync::Arc;
 /// use queue_clock::SystemClock;
-/// use queue_core::backend::{Backend, Metadata, NewMessage};
+/// use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 /// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -188,7 +188,7 @@ impl SqliteBackend {
     }
 
     /// Returns the put of a message, after [staging](command::put) its attachment if that is large.
-    async fn step(
+    async fn put_step(
         &self,
         operation: Operation,
         queue: &QueueName,
@@ -283,57 +283,6 @@ impl Backend for SqliteBackend {
         answer.await.map(drop)
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        self.limits(Operation::Put, queue).check_put(&message)?;
-        let mut room = PART;
-        let step = self.step(Operation::Put, queue, message, &mut room).await?;
-        let staged = step.staged();
-        let answer = self.ask_about(Operation::Put, queue, Request::Step(step));
-        match answer.await {
-            Ok(Answer::Step(StepDone::Put(placed))) => Ok(placed.into_receipt()),
-            Ok(other) => mismatched(&other),
-            Err(error) => {
-                discard(&self.commands, staged);
-                Err(error)
-            }
-        }
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        if let Some(message) = &message {
-            self.limits(Operation::Put, queue).check_put(message)?;
-        }
-        let step = match message {
-            Some(message) => {
-                let mut room = PART;
-                let step = self.step(Operation::Put, queue, message, &mut room);
-                Some(step.await?)
-            }
-            None => None,
-        };
-        let staged = step.as_ref().and_then(Step::staged);
-        let request = Request::PutIf {
-            step,
-            swap: swap.clone(),
-        };
-        let put = match self.ask_about(Operation::Put, queue, request).await {
-            Ok(Answer::Swapped(None)) => Ok(PutIf::Swapped(None)),
-            Ok(Answer::Swapped(Some(StepDone::Put(placed)))) => {
-                return Ok(PutIf::Swapped(Some(placed.into_receipt())));
-            }
-            Ok(Answer::Differs(current)) => Ok(PutIf::Differs(current)),
-            Ok(other) => mismatched(&other),
-            Err(error) => Err(error),
-        };
-        discard(&self.commands, staged);
-        put
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -414,35 +363,6 @@ impl Backend for SqliteBackend {
         }
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        self.limits(Operation::Update, queue)
-            .check_update(visibility, body.as_ref().map(Bytes::len))?;
-        let step = Step::update(queue.clone(), id, receipt, Some(visibility), body);
-        let request = Request::Step(step);
-        match self.ask_about(Operation::Update, queue, request).await? {
-            Answer::Step(StepDone::Updated { visible_at, nonce }) => {
-                Ok(stored::lease(visible_at, nonce))
-            }
-            other => mismatched(&other),
-        }
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let request = Request::Step(Step::Delete {
-            queue: queue.clone(),
-            handle: Handle::parse(id, receipt),
-        });
-        let answer = self.ask_about(Operation::Delete, queue, request);
-        answer.await.map(drop)
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         let request = Request::Clear {
             queue: queue.clone(),
@@ -451,39 +371,42 @@ impl Backend for SqliteBackend {
         answer.await.map(drop)
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
         check_ops(&self.capabilities, &ops, |_| Ok(()))?;
         if ops.is_empty() {
-            return Ok(Vec::new());
+            return Ok(OpOutcomes::new());
         }
-        let (mut steps, mut room) = (Vec::with_capacity(ops.len()), PART);
+        let operation = Op::operation(&ops);
+        let queue = ops[0].queue().clone();
+        let is_of_queue = ops.iter().all(|op| *op.queue() == queue);
+        let (mut steps, mut room) = (Steps::new(), PART);
         for (index, op) in ops.into_iter().enumerate() {
             steps.push(match op {
                 Op::Put { queue, message } => {
-                    let step = self.step(Operation::Apply, &queue, message, &mut room);
-                    match step.await {
+                    match self.put_step(operation, &queue, message, &mut room).await {
                         Ok(step) => step,
                         Err(error) => {
                             discard(&self.commands, steps.iter().filter_map(Step::staged));
-                            return Err(ApplyError::new(index, Vec::new(), error));
+                            return Err(ApplyError::nothing_done(index, error));
                         }
                     }
                 }
                 other => Step::from_op(other),
             });
         }
-        let staged: Vec<_> = steps.iter().filter_map(Step::staged).collect();
+        let staged: SmallVec<[i64; 1]> = steps.iter().filter_map(Step::staged).collect();
         match ask(&self.commands, Request::Apply(steps)).await {
             Ok(Answer::Applied(done)) => Ok(done.into_iter().map(StepDone::into_outcome).collect()),
             Ok(other) => mismatched(&other),
             Err(failure) => {
                 discard(&self.commands, staged);
-                let index = match &failure {
-                    Failure::Step(index, ..) => *index,
-                    _ => 0,
+                let (index, found) = match &failure {
+                    Failure::Step(index, _, failed) => (*index, failed.found()),
+                    _ => (0, None),
                 };
-                let error: Error = failure.into_error(Operation::Apply, None, &self.settings.path);
-                Err(ApplyError::new(index, Vec::new(), error))
+                let queue = is_of_queue.then_some(&queue);
+                let error = failure.into_error(operation, queue, &self.settings.path);
+                Err(ApplyError::nothing_done(index, error).with_found(found))
             }
         }
     }

@@ -65,13 +65,18 @@ impl Pending {
     pub(super) fn push(&mut self, command: Command) {
         let kind = match &command.request {
             Request::Close => return self.closing.push(command),
-            Request::Step(Step::Update { .. } | Step::Delete { .. })
-            | Request::Ended { .. }
+            Request::Ended { .. }
             | Request::Results(ResultsRequest::Renew(..) | ResultsRequest::Release(..)) => {
                 &mut self.leases
             }
-            Request::Apply(steps) if steps.iter().all(Step::is_put) => &mut self.bulk,
-            Request::Apply(_) => &mut self.settlements,
+            Request::Apply(steps) => match &steps[..] {
+                [Step::Update { .. } | Step::Delete { .. }] => &mut self.leases,
+                [Step::Put { .. } | Step::Swap { .. }] | [Step::Put { .. }, Step::Swap { .. }] => {
+                    &mut self.singles
+                }
+                steps if steps.iter().all(Step::is_put) => &mut self.bulk,
+                _ => &mut self.settlements,
+            },
             Request::Receive { .. } => &mut self.receives,
             _ => &mut self.singles,
         };
@@ -91,8 +96,10 @@ impl Pending {
 
     /// Whether all commands besides receives are deletes.
     fn only_deletes(&self) -> bool {
-        let is_delete =
-            |command: &Command| matches!(command.request, Request::Step(Step::Delete { .. }));
+        let is_delete = |command: &Command| match &command.request {
+            Request::Apply(steps) => matches!(steps[..], [Step::Delete { .. }]),
+            _ => false,
+        };
         self.others() == self.leases.len() && self.leases.iter().all(is_delete)
     }
 
@@ -180,13 +187,8 @@ impl Request {
     fn weight(&self) -> Weight {
         let (messages, bytes) = match self {
             Self::Receive { max, .. } => (*max, 0),
-            Self::Step(step) => (1, step.bytes()),
             Self::Stage(Staging::Part { data, .. }) => (1, data.len()),
             Self::Apply(steps) => (steps.len(), steps.iter().map(Step::bytes).sum()),
-            Self::PutIf { step, swap } => {
-                let bytes = step.as_ref().map_or(0, Step::bytes);
-                (1, bytes + swap.value.len())
-            }
             Self::Results(ResultsRequest::Finish(_, _, result, _)) => (1, result.len()),
             _ => (1, 0),
         };

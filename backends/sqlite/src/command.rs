@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Attachment, Created, NewMessage, Swap, Token};
+use queue_core::backend::{Attachment, Created, NewMessage, Token};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{Staging, parts};
 use crate::rows::stored::{Attaching, Stored};
-use crate::rows::tables::{Step, StepDone};
+use crate::rows::tables::{Step, StepDone, Steps};
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
 #[derive(Debug)]
@@ -43,15 +44,9 @@ pub(super) enum Request {
         max: usize,
         visibility: Duration,
     },
-    Step(Step),
     /// Stages the attachment of a message that will be put.
     Stage(Staging),
-    Apply(Vec<Step>),
-    /// Puts a message, if there is one, and records a value in place of another.
-    PutIf {
-        step: Option<Step>,
-        swap: Swap,
-    },
+    Apply(Steps),
     /// Registers a process that waits for messages, or renews its registration.
     Register {
         port: Port,
@@ -93,11 +88,7 @@ pub(super) enum Answer {
     Done,
     Created(Created),
     Received(Vec<Stored>),
-    Step(StepDone),
-    Applied(Vec<StepDone>),
-    /// A swap with a message, without one, or none because of what is recorded.
-    Swapped(Option<StepDone>),
-    Differs(Option<Bytes>),
+    Applied(SmallVec<[StepDone; 1]>),
     Begun(ClaimOutcome),
     Standing(ClaimStatus),
     Swept(Swept),
@@ -232,11 +223,7 @@ impl Change {
                     bytes: bytes as u64,
                 };
             }
-            Request::Step(step) => std::slice::from_ref(step),
-            Request::Apply(steps) => steps,
-            Request::PutIf {
-                step: Some(step), ..
-            } => std::slice::from_ref(step),
+            Request::Apply(steps) => &steps[..],
             _ => &[],
         };
         Self::of_steps(steps)
@@ -263,6 +250,7 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
+    use queue_core::backend::Swap;
     use queue_core::idempotency::WorkKey;
 
     use super::*;
@@ -280,19 +268,14 @@ mod tests {
             },
         };
         let swap = Swap::new(WorkKey::new("order", "7"), "", Duration::ZERO);
-        let conditional = |step| Request::PutIf {
-            step,
+        let swap = || Step::Swap {
+            queue: QueueName::from_static("orders"),
             swap: swap.clone(),
         };
-        let puts = [
-            Request::Step(put()),
-            Request::Apply(vec![put()]),
-            conditional(Some(put())),
-        ];
-        for request in puts {
-            assert_eq!(Change::of(&request).puts, 1, "{request:?}");
-        }
-        assert_eq!(Change::of(&conditional(None)).puts, 0);
+        let puts = |steps| Change::of(&Request::Apply(Steps::from_vec(steps))).puts;
+        assert_eq!(puts(vec![put()]), 1);
+        assert_eq!(puts(vec![put(), swap()]), 1);
+        assert_eq!(puts(vec![swap()]), 0);
     }
 
     #[test]
@@ -300,7 +283,7 @@ mod tests {
         let mut message = NewMessage::new("an order");
         message.attachment = Some(Attachment::New("a film".into()));
         let put = Step::put(QueueName::from_static("orders"), message);
-        let change = Change::of(&Request::Step(put));
+        let change = Change::of_steps(&[put]);
         assert_eq!((change.puts, change.bytes), (1, 6));
         let part = Staging::Part {
             id: 1,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 use rusqlite::{ErrorCode, ffi};
@@ -17,8 +18,10 @@ pub(super) enum Failure {
     QueueExists,
     MessageNotFound,
     ReceiptMismatch,
-    /// A swap does not find the value that it expects.
-    Conflict,
+    /// A swap does not find the value that it expects, but this one or none.
+    Conflict(Option<Bytes>),
+    /// A swap finds a value that is damaged.
+    DamagedRecord,
     /// What was staged for a message is not there any more, or not all of it.
     NotStaged,
     /// The operation at this index of an `apply` was refused.
@@ -165,9 +168,28 @@ impl Failure {
             | Self::QueueExists
             | Self::MessageNotFound
             | Self::ReceiptMismatch
-            | Self::Conflict
+            | Self::Conflict(_)
+            | Self::DamagedRecord
             | Self::NotStaged => true,
             _ => false,
+        }
+    }
+
+    /// Names the step of an [`Apply`](crate::command::Request::Apply) that was refused. Other failures are those of the
+    /// whole transaction.
+    pub(super) fn of_step(self, index: usize, queue: &QueueName) -> Self {
+        if self.is_refusal() {
+            Self::Step(index, queue.clone(), Box::new(self))
+        } else {
+            self
+        }
+    }
+
+    /// Returns the value that a swap has found in place of the expected one.
+    pub(super) fn found(&self) -> Option<Bytes> {
+        match self {
+            Self::Conflict(found) => found.clone(),
+            _ => None,
         }
     }
 
@@ -198,7 +220,8 @@ impl Failure {
             Self::QueueExists => bare(ErrorKind::QueueExists),
             Self::MessageNotFound => bare(ErrorKind::MessageNotFound),
             Self::ReceiptMismatch => bare(ErrorKind::ReceiptMismatch),
-            Self::Conflict => bare(ErrorKind::Conflict),
+            Self::Conflict(_) => bare(ErrorKind::Conflict),
+            Self::DamagedRecord => Self::Corrupt(DAMAGED_RECORD).describe(operation, path),
             Self::NotStaged => error(
                 ErrorKind::Timeout,
                 format!("more than an hour passed between two parts of the attachment of a message, in `{file}`"),
@@ -343,6 +366,9 @@ impl Failure {
         }
     }
 }
+
+/// What is wrong with a recorded value that cannot be read.
+pub(super) const DAMAGED_RECORD: &str = "a recorded result is damaged";
 
 /// What to do about damage.
 const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";

@@ -430,8 +430,8 @@ impl<'c> Guest<'c> {
         let results = self.tables.results(self.now);
         results.record(completion.token)?;
         if let Some(release) = &completion.release {
-            match results.swap_in_step(release, None) {
-                Ok(()) | Err(Failure::Conflict) => {}
+            match results.swap(release, None) {
+                Ok(()) | Err(Failure::Conflict(_) | Failure::DamagedRecord) => {}
                 Err(failure) => return Err(failure),
             }
         }

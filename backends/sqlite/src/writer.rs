@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use queue_core::backend::{Swap, Token};
+use queue_core::backend::Token;
 use queue_core::store_clock::StoreClock;
 use rusqlite::{Connection, Statement};
 
@@ -25,7 +25,7 @@ use crate::file::turn::{self, Turn};
 use crate::rows::attachments::Staging;
 use crate::rows::schema;
 use crate::rows::stored::Probe;
-use crate::rows::tables::{Step, StepDone, Tables};
+use crate::rows::tables::Tables;
 use crate::time::StoreTime;
 use crate::wake::{Consumers, Peers};
 
@@ -367,7 +367,6 @@ impl<'c> Writer<'c> {
                 self.upkeep.purge.expect_work();
                 self.tables.clear(queue).map(|()| Answer::Done)
             }
-            Request::Step(step) => self.tables.step(step, None, now).map(Answer::Step),
             Request::Stage(staging) => {
                 if let Staging::Begin { queue, .. } = staging {
                     self.tables.queues.id(queue)?;
@@ -379,7 +378,6 @@ impl<'c> Writer<'c> {
                 let done = self.tables.steps(steps, now);
                 done.map(Answer::Applied)
             }
-            Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
             Request::Ended { token } => self.is_committed(*token, now).map(Answer::Ended),
             Request::Register { port } => self
                 .others
@@ -392,21 +390,6 @@ impl<'c> Writer<'c> {
             Request::Results(request) => self.tables.results(now).execute(request),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
-    }
-
-    /// Refuses a message before anything is recorded.
-    fn put_if(&mut self, step: Option<&Step>, swap: &Swap, now: i64) -> Result<Answer> {
-        if let Some(step) = step {
-            self.tables.queues.id(step.queue())?;
-        }
-        if let Some(current) = self.tables.results(now).differs(swap)? {
-            return Ok(Answer::Differs(current));
-        }
-        let put = step.map(|step| self.tables.step(step, None, now));
-        let put = put.transpose()?;
-        let message = put.as_ref().and_then(StepDone::put);
-        self.tables.results(now).swap(swap, message)?;
-        Ok(Answer::Swapped(put))
     }
 
     /// Whether a completion with this token was committed. If not, the next commit of this transaction overwrites what

@@ -6,13 +6,17 @@ use bytes::Bytes;
 
 use super::harness::{Fixture, Harness, Survival, assert_lease_gone, assert_refused, text};
 use crate::backend::{
-    ApplyError, Atomicity, ItemSet, Metadata, NewMessage, Op, OpOutcome, ReceivedMessage,
+    ApplyError, Atomicity, BackendExt as _, ItemSet, Metadata, NewMessage, Op, OpOutcome,
+    ReceivedMessage,
 };
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::name::QueueName;
 
 pub(super) async fn nothing_to_apply_does_nothing(f: Fixture) {
-    assert_eq!(f.backend.apply(Vec::new()).await.expect("apply"), []);
+    assert_eq!(
+        f.backend.apply(Vec::new().into()).await.expect("apply")[..],
+        []
+    );
 }
 
 pub(super) async fn operations_apply_across_queues(f: Fixture) {
@@ -21,12 +25,15 @@ pub(super) async fn operations_apply_across_queues(f: Fixture) {
     f.put("a").await;
     f.put("b").await;
     let received = f.receive(2).await;
-    let outcomes = f.backend.apply(vec![
-        put(&poison, "moved"),
-        delete(&f.queue, &received[0]),
-        update(&f.queue, &received[1], "changed"),
-        put(&f.queue, "c"),
-    ]);
+    let outcomes = f.backend.apply(
+        vec![
+            put(&poison, "moved"),
+            delete(&f.queue, &received[0]),
+            update(&f.queue, &received[1], "changed"),
+            put(&f.queue, "c"),
+        ]
+        .into(),
+    );
     let outcomes = outcomes.await.expect("apply");
     let [
         OpOutcome::Put(_),
@@ -54,7 +61,7 @@ pub(super) async fn receipts_from_an_apply_are_valid(f: Fixture) {
     f.put("a").await;
     let message = f.receive_one().await;
     let ops = vec![update(&f.queue, &message, "changed"), put(&f.queue, "b")];
-    let outcomes = f.backend.apply(ops).await.expect("apply");
+    let outcomes = f.backend.apply(ops.into()).await.expect("apply");
     let [OpOutcome::Updated(lease), OpOutcome::Put(put)] = &outcomes[..] else {
         panic!("an outcome for each, in order: {outcomes:?}");
     };
@@ -70,7 +77,11 @@ pub(super) async fn later_operations_see_earlier_ones(f: Fixture) {
     f.put("a").await;
     let message = f.receive_one().await;
     let twice = vec![delete(&f.queue, &message), delete(&f.queue, &message)];
-    let refused = f.backend.apply(twice).await.expect_err("deleted twice");
+    let refused = f
+        .backend
+        .apply(twice.into())
+        .await
+        .expect_err("deleted twice");
     assert_eq!(refused.index, 1);
     assert_lease_gone::<()>(Err(refused.error));
     match f.backend.capabilities().atomicity {
@@ -121,7 +132,7 @@ async fn fail_at(harness: &dyn Harness, position: usize, fault: Fault) {
         Fault::MissingQueue => put(&f.store.queue("missing"), "nowhere"),
     };
     ops.insert(position, failing);
-    let refused = f.backend.apply(ops).await.expect_err("one fails");
+    let refused = f.backend.apply(ops.into()).await.expect_err("one fails");
     assert_eq!(refused.index, position);
     assert_eq!(refused.error.outcome(), Outcome::NotDone);
     match fault {
@@ -176,14 +187,14 @@ pub(super) async fn a_refused_argument_spoils_an_atomic_apply(f: Fixture) {
     ];
     let refused = f
         .backend
-        .apply(ops)
+        .apply(ops.into())
         .await
         .expect_err("the delay is too long");
     assert_eq!(refused.index, 1);
     assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
     assert_eq!(f.count().await, refused.completed.len());
     if f.backend.capabilities().atomicity == Atomicity::Atomic {
-        assert_eq!(refused.completed, []);
+        assert_eq!(refused.completed[..], []);
     }
 }
 
@@ -202,11 +213,15 @@ pub(super) async fn an_apply_is_bounded(f: Fixture) {
     let capabilities = f.backend.capabilities();
     let (most, bytes) = (capabilities.max_apply, capabilities.max_apply_bytes);
     let too_many = vec![put(&f.queue, "one"); most + 1];
-    let refused = f.backend.apply(too_many).await.expect_err("too many");
+    let refused = f
+        .backend
+        .apply(too_many.into())
+        .await
+        .expect_err("too many");
     assert_eq!(refused.index, most);
     assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
     assert_eq!(refused.error.outcome(), Outcome::NotDone);
-    assert_eq!(refused.completed, []);
+    assert_eq!(refused.completed[..], []);
 
     let body = Bytes::from(vec![b'x'; capabilities.max_body]);
     let large = |count: usize| {
@@ -219,18 +234,21 @@ pub(super) async fn an_apply_is_bounded(f: Fixture) {
     // One body is not counted.
     let fitting = bytes / body.len() + 1;
     if fitting < most {
-        let refused = f.backend.apply(large(fitting + 1)).await;
+        let refused = f.backend.apply(large(fitting + 1).into()).await;
         let refused = refused.expect_err("too large");
         assert_eq!(refused.index, fitting);
         assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
-        assert_eq!(refused.completed, []);
+        assert_eq!(refused.completed[..], []);
     }
     assert_eq!(f.count().await, 0);
 
     if capabilities.atomicity == Atomicity::Atomic {
-        let applied = f.backend.apply(vec![put(&f.queue, "one"); most]).await;
+        let applied = f
+            .backend
+            .apply(vec![put(&f.queue, "one"); most].into())
+            .await;
         assert_eq!(applied.expect("at the limit").len(), most);
-        let applied = f.backend.apply(large(fitting.min(most))).await;
+        let applied = f.backend.apply(large(fitting.min(most)).into()).await;
         assert_eq!(applied.expect("at the limit").len(), fitting.min(most));
     }
 }
@@ -243,7 +261,7 @@ fn put(queue: &QueueName, body: &'static str) -> Op {
 }
 
 fn update(queue: &QueueName, message: &ReceivedMessage, body: &'static str) -> Op {
-    Op::Update {
+    Op::Renew {
         queue: queue.clone(),
         id: message.id.clone(),
         receipt: message.receipt.clone(),
@@ -289,9 +307,9 @@ fn deleting(f: &Fixture, message: &ReceivedMessage, items: &[u32]) -> Op {
 
 async fn delete_items(f: &Fixture, message: &ReceivedMessage, items: &[u32]) -> Result<()> {
     let op = deleting(f, message, items);
-    match f.backend.apply(vec![op]).await {
+    match f.backend.apply(vec![op].into()).await {
         Ok(outcomes) => {
-            assert_eq!(outcomes, [OpOutcome::Deleted]);
+            assert_eq!(outcomes[..], [OpOutcome::Deleted]);
             Ok(())
         }
         Err(failed) => Err(failed.error),
@@ -378,12 +396,14 @@ pub(super) async fn items_are_deleted_in_one_step_with_puts(
         queue: f.queue.clone(),
         message: NewMessage::new("follow-up"),
     };
-    let done = f.backend.apply(vec![put(), deleting(&f, &message, &[1])]);
+    let done = f
+        .backend
+        .apply(vec![put(), deleting(&f, &message, &[1])].into());
     done.await.expect("apply");
     assert_eq!(f.count().await, 2);
     let failed = f
         .backend
-        .apply(vec![put(), deleting(&f, &message, &[1])])
+        .apply(vec![put(), deleting(&f, &message, &[1])].into())
         .await;
     let failed = failed.expect_err("deleted before");
     assert_eq!((failed.index, failed.completed.len()), (1, 0));
@@ -393,7 +413,11 @@ pub(super) async fn items_are_deleted_in_one_step_with_puts(
     };
     for last in [&[2][..], &[0, 2, 3, 4, 5, 6, 7, 8]] {
         let ops = vec![deleting(&f, &message, last), missing.clone()];
-        let failed = f.backend.apply(ops).await.expect_err("no such queue");
+        let failed = f
+            .backend
+            .apply(ops.into())
+            .await
+            .expect_err("no such queue");
         assert_eq!(failed.index, 1);
     }
     assert_eq!(f.count().await, 2, "nothing was put or deleted");

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::harness::{Fixture, Harness, LONG, Survival, assert_refused};
 use crate::backend::{
-    Attachment, AttachmentPart, Attachments, BodyForm, NewMessage, Op, ReceivedMessage, StorageId,
+    Attachment, AttachmentPart, Attachments, BackendExt as _, BodyForm, NewMessage, Op,
+    PutBackPlace, ReceivedMessage, StorageId,
 };
 use crate::error::{ErrorKind, Result};
 use crate::name::QueueName;
@@ -39,11 +40,11 @@ async fn assert_survives(f: &Fixture, body: Bytes) {
     assert_eq!(peeked[0].body, body);
     let message = f.receive_one().await;
     assert_eq!(message.body, body);
-    let swapped = f.backend.update(
+    let swapped = f.backend.put_back(
         &f.queue,
         &message.id,
         &message.receipt,
-        std::time::Duration::ZERO,
+        PutBackPlace::After(std::time::Duration::ZERO),
         Some(body.clone()),
     );
     swapped.await.expect("update");
@@ -184,7 +185,7 @@ pub(super) async fn a_moved_message_takes_its_attachment_along(f: Fixture) {
     f.put_message(with(data.clone())).await;
     f.put("without").await;
     for message in f.receive(2).await {
-        let moved = f.backend.apply(moving(&f, &message, &poison)).await;
+        let moved = f.backend.apply(moving(&f, &message, &poison).into()).await;
         moved.expect("moved");
     }
     let moved = f.backend.receive(&poison, 2, LONG).await.expect("receive");
@@ -202,7 +203,7 @@ pub(super) async fn a_refused_move_leaves_the_attachment_where_it_was(f: Fixture
     let data = data(MIB);
     f.put_message(with(data.clone())).await;
     let message = f.receive_one().await;
-    let moved = f.backend.apply(moving(&f, &message, &missing)).await;
+    let moved = f.backend.apply(moving(&f, &message, &missing).into()).await;
     let error = moved.expect_err("there is no such queue").error;
     assert_eq!(error.kind(), ErrorKind::QueueNotFound, "{error}");
     assert_attached(&f, &f.queue, &message.id, &data).await;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::harness::{Fixture, Harness, LONG, Ordering, assert_refused, text};
-use crate::backend::{BrowsedMessage, Browsing, MessageState, NewMessage, PageMark, TimeToLive};
+use crate::backend::{
+    BackendExt as _, BrowsedMessage, Browsing, MessageState, NewMessage, PageMark, TimeToLive,
+};
 use crate::envelope::{ClientId, Envelope, MessageId, RequestId};
 use crate::error::ErrorKind;
 use crate::wire;

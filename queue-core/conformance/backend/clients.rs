@@ -15,7 +15,9 @@ use super::harness::{
     Fixture, Harness, LONG, Load, Stepped, Survival, assert_lease_gone, assert_refused, metadata,
     text,
 };
-use crate::backend::{Backend, Created, Metadata, NewMessage, ReceivedMessage, StorageId};
+use crate::backend::{
+    Backend, BackendExt as _, Created, Metadata, NewMessage, ReceivedMessage, StorageId,
+};
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
@@ -298,7 +300,7 @@ pub(super) async fn one_of_many_updates_wins(harness: &dyn Harness) {
             let message = message.clone();
             Box::pin(async move {
                 let (id, receipt) = (&message.id, &message.receipt);
-                match backend.update(&queue, id, receipt, LONG, None).await {
+                match backend.renew(&queue, id, receipt, LONG, None).await {
                     Err(error) if error.is_lease_gone() => false,
                     updated => updated.map(|_| true).expect("updated or gone"),
                 }

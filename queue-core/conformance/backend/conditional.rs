@@ -23,7 +23,7 @@ pub(super) async fn conditional(harness: &dyn Harness) -> Option<Fixture> {
     let refused = put_if(&f, "one", &swap("key", "first")).await;
     assert_refused(refused, ErrorKind::Unsupported);
     let (queue, swap) = (f.queue.clone(), swap("key", "first"));
-    let refused = f.backend.apply(vec![Op::Swap { queue, swap }]).await;
+    let refused = f.backend.apply(vec![Op::Swap { queue, swap }].into()).await;
     let refused = refused.expect_err("it puts without a condition").error;
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     f.assert_nothing_visible().await;
@@ -61,7 +61,7 @@ pub(super) async fn a_value_is_recorded_with_its_message(f: Fixture) {
     assert_swapped(&f, "other", &swap("another key", "1")).await;
     let other_scope = Swap::new(WorkKey::new("elsewhere", "key"), "1", LONG);
     assert_swapped(&f, "other scope", &other_scope).await;
-    assert_eq!(f.drain().await, ["other", "other scope"]);
+    assert_eq!(f.in_order(f.drain().await), ["other", "other scope"]);
     f.advance(2 * f.lease).await;
     assert_eq!(f.receive_one().await.id, receipt.id);
 }
@@ -85,7 +85,7 @@ pub(super) async fn a_value_that_differs_changes_nothing(f: Fixture) {
         put_if(&f, "late", &late).await.expect("answered"),
         differs("2")
     );
-    assert_eq!(f.drain().await, ["first", "next"]);
+    assert_eq!(f.in_order(f.drain().await), ["first", "next"]);
 }
 
 pub(super) async fn a_value_is_kept_until_its_retention_is_over(f: Fixture) {
@@ -106,7 +106,7 @@ pub(super) async fn a_value_is_kept_until_its_retention_is_over(f: Fixture) {
         PutIf::Differs(None)
     );
     assert_swapped(&f, "second", &swap("key", "2")).await;
-    assert_eq!(f.drain().await, ["first", "second"]);
+    assert_eq!(f.in_order(f.drain().await), ["first", "second"]);
 }
 
 pub(super) async fn a_value_is_recorded_without_a_message(f: Fixture) {
@@ -196,19 +196,23 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture)
         swap,
     };
     let next = || swap("key", "2").in_place_of("1");
-    let early = f.backend.apply(vec![put("early"), op(next())]).await;
+    let early = f.backend.apply(vec![put("early"), op(next())].into()).await;
     let early = early.expect_err("nothing is recorded");
     assert_eq!((early.index, early.error.kind()), (1, ErrorKind::Conflict));
 
     let ops = vec![op(swap("key", "1")), put("first"), op(next())];
-    let done = f.backend.apply(ops).await.expect("applied");
+    let done = f.backend.apply(ops.into()).await.expect("applied");
     assert_eq!(
         (&done[0], &done[2]),
         (&OpOutcome::Swapped, &OpOutcome::Swapped)
     );
 
     let late = vec![put("late"), op(swap("another", "1")), op(next())];
-    let late = f.backend.apply(late).await.expect_err("another value");
+    let late = f
+        .backend
+        .apply(late.into())
+        .await
+        .expect_err("another value");
     assert_eq!((late.index, late.error.kind()), (2, ErrorKind::Conflict));
     let (queue, message) = (f.store.queue("missing"), NewMessage::new("lost"));
     let failed = vec![
@@ -216,7 +220,7 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture)
         op(Swap::forget(WorkKey::new("conformance", "key")).in_place_of("3")),
         Op::Put { queue, message },
     ];
-    let failed = f.backend.apply(failed).await.expect_err("no queue");
+    let failed = f.backend.apply(failed.into()).await.expect_err("no queue");
     assert_eq!(failed.error.kind(), ErrorKind::QueueNotFound);
     // None of these has left a trace.
     assert_swapped(&f, "another", &swap("another", "1")).await;
@@ -239,15 +243,15 @@ pub(super) async fn a_forgotten_value_is_not_recorded_any_more(f: Fixture) {
             }
             _ => {
                 let queue = f.queue.clone();
-                let forgotten = f.backend.apply(vec![Op::Swap { queue, swap }]).await;
-                assert_eq!(forgotten.expect("applied"), [OpOutcome::Swapped]);
+                let forgotten = f.backend.apply(vec![Op::Swap { queue, swap }].into()).await;
+                assert_eq!(forgotten.expect("applied")[..], [OpOutcome::Swapped]);
             }
         }
         let nothing = f.backend.put_if(&f.queue, None, &forget()).await;
         assert_eq!(nothing.expect("answered"), PutIf::Swapped(None));
     }
     assert_swapped(&f, "3", &swap("key", "3")).await;
-    assert_eq!(f.drain().await, ["1", "2", "3"]);
+    assert_eq!(f.in_order(f.drain().await), ["1", "2", "3"]);
 }
 
 pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
@@ -282,9 +286,15 @@ pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
         queue: f.queue.clone(),
         swap,
     };
-    let done = f.backend.apply(vec![put("own"), op(swap("5"))]).await;
+    let done = f
+        .backend
+        .apply(vec![put("own"), op(swap("5"))].into())
+        .await;
     done.expect("applied");
-    f.backend.apply(vec![put("other")]).await.expect("applied");
+    f.backend
+        .apply(vec![put("other")].into())
+        .await
+        .expect("applied");
     let held = put_if(&f, "no", &swap("6")).await.expect("answered");
     assert_eq!(held, differs("5"));
     let own = loop {
@@ -300,9 +310,9 @@ pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
         receipt: own.receipt,
         moved: false,
     };
-    let done = f.backend.apply(vec![delete, op(release)]).await;
+    let done = f.backend.apply(vec![delete, op(release)].into()).await;
     assert_eq!(
-        done.expect("applied"),
+        done.expect("applied")[..],
         [OpOutcome::Deleted, OpOutcome::Swapped]
     );
     // One without a message is not ended by any.

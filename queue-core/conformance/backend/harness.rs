@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use super::super::suite::harness;
 use crate::backend::{
-    Backend, Created, Lease, Metadata, NewMessage, PutReceipt, ReceivedMessage, TimeToLive,
+    Backend, BackendExt as _, Created, Lease, Metadata, NewMessage, PutBackPlace, PutReceipt,
+    ReceivedMessage, TimeToLive,
 };
 use crate::clock::BoxFuture;
 use crate::error::{Error, ErrorKind, Outcome, Result};
@@ -243,6 +244,7 @@ impl Fixture {
         received.is_empty()
     }
 
+    /// Renews the lease of a message, or ends it if the visibility timeout is zero.
     pub(super) async fn update(
         &self,
         message: &ReceivedMessage,
@@ -251,9 +253,12 @@ impl Fixture {
     ) -> Result<Lease> {
         let (id, receipt) = (&message.id, &message.receipt);
         let body = body.map(Bytes::from);
-        self.backend
-            .update(&self.queue, id, receipt, visibility, body)
-            .await
+        let (backend, queue) = (&self.backend, &self.queue);
+        if visibility.is_zero() {
+            let place = PutBackPlace::After(visibility);
+            return backend.put_back(queue, id, receipt, place, body).await;
+        }
+        backend.renew(queue, id, receipt, visibility, body).await
     }
 
     pub(super) async fn delete(&self, message: &ReceivedMessage) -> Result<()> {

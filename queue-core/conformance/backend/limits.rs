@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::harness::{Fixture, assert_refused, metadata};
-use crate::backend::{Created, MAX_TIME_TO_LIVE, NewMessage, Op, TimeToLive};
+use crate::backend::{BackendExt as _, Created, MAX_TIME_TO_LIVE, NewMessage, Op, TimeToLive};
 use crate::error::ErrorKind;
 
 const STEP: Duration = Duration::from_millis(1);
@@ -21,7 +21,7 @@ pub(super) async fn bodies_at_the_limit(f: Fixture) {
     let update = |body: &String| {
         let body = Some(body.clone().into());
         f.backend
-            .update(&f.queue, &message.id, &message.receipt, f.lease, body)
+            .renew(&f.queue, &message.id, &message.receipt, f.lease, body)
     };
     assert_refused(update(&too_large).await, ErrorKind::TooLarge);
     update(&largest)
@@ -32,7 +32,11 @@ pub(super) async fn bodies_at_the_limit(f: Fixture) {
         queue: f.queue.clone(),
         message: NewMessage::new(too_large),
     };
-    let refused = f.backend.apply(vec![op]).await.expect_err("too large");
+    let refused = f
+        .backend
+        .apply(vec![op].into())
+        .await
+        .expect_err("too large");
     assert_eq!(refused.error.kind(), ErrorKind::TooLarge);
     assert_eq!(f.count().await, 1);
 }
@@ -49,7 +53,7 @@ pub(super) async fn bodies_of_moved_messages(f: Fixture) {
         queue: f.queue.clone(),
         message: NewMessage::moved(largest.clone()),
     };
-    f.backend.apply(vec![op]).await.expect("apply");
+    f.backend.apply(vec![op].into()).await.expect("apply");
     assert_eq!(f.receive_one().await.body, largest);
 
     if limit_moved == largest.len() {

@@ -6,8 +6,8 @@ use super::harness::{
     Fixture, Harness, LONG, OpenedBackend, Survival, assert_lease_gone, assert_refused, metadata,
 };
 use crate::backend::{
-    Atomicity, Created, Metadata, NewMessage, Op, PopReceipt, QueueTotals, ReceivedMessage,
-    StorageId,
+    Atomicity, BackendExt as _, Created, Metadata, NewMessage, Op, PopReceipt, QueueTotals,
+    ReceivedMessage, StorageId,
 };
 use crate::error::{ErrorKind, Result};
 use crate::name::QueueName;
@@ -170,13 +170,16 @@ pub(super) async fn every_method_reports_a_missing_queue(f: Fixture) {
     gone(b.put(&missing, NewMessage::new("body")).await.map(drop));
     gone(b.receive(&missing, 1, f.lease).await.map(drop));
     gone(b.peek(&missing, 1).await.map(drop));
-    let updated = b.update(&missing, &put.id, &put.receipt, f.lease, None);
+    let updated = b.renew(&missing, &put.id, &put.receipt, f.lease, None);
     gone(updated.await.map(drop));
     gone(b.delete(&missing, &put.id, &put.receipt).await);
     gone(b.clear(&missing).await);
     gone(b.delete_queue(&missing).await);
     for op in ops_on(&missing, &put.id, &put.receipt) {
-        let refused = b.apply(vec![op]).await.expect_err("the queue is missing");
+        let refused = b
+            .apply(vec![op].into())
+            .await
+            .expect_err("the queue is missing");
         assert_eq!(refused.index, 0);
         gone(Err(refused.error));
     }
@@ -190,7 +193,7 @@ fn ops_on(queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Vec<Op> {
             queue: queue.clone(),
             message: NewMessage::new("body"),
         },
-        Op::Update {
+        Op::Renew {
             queue: queue.clone(),
             id: id.clone(),
             receipt: receipt.clone(),
@@ -269,7 +272,7 @@ pub(super) async fn puts_and_deletes_are_totalled(f: Fixture) {
     f.put("three").await;
     let message = f.receive_one().await;
     let ops = vec![put_op(&f.queue), delete_op(&f.queue, &message)];
-    f.backend.apply(ops).await.expect("apply");
+    f.backend.apply(ops.into()).await.expect("apply");
     assert_totals(totals(&f).await, 4, 2);
 }
 
@@ -300,7 +303,7 @@ pub(super) async fn a_moved_message_is_totalled_on_both_queues(f: Fixture) {
     f.put("moved").await;
     let message = f.receive_one().await;
     let ops = vec![put_op(&poison), delete_op(&f.queue, &message)];
-    f.backend.apply(ops).await.expect("apply");
+    f.backend.apply(ops.into()).await.expect("apply");
     assert_totals(totals(&f).await, 1, 1);
     assert_totals(totals_of(&f, &poison).await, 1, 0);
 }
@@ -314,7 +317,7 @@ pub(super) async fn what_is_undone_is_not_totalled(f: Fixture) {
         delete_op(&f.queue, &message),
         put_op(&missing),
     ];
-    let failed = f.backend.apply(ops).await;
+    let failed = f.backend.apply(ops.into()).await;
     failed.expect_err("the queue is missing");
     match f.backend.capabilities().atomicity {
         Atomicity::Atomic => assert_totals(totals(&f).await, 1, 0),

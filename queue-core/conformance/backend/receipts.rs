@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::harness::{Fixture, ReceiptScope, assert_lease_gone, assert_refused, text};
-use crate::backend::{Op, PopReceipt, ReceivedMessage, StaleReceipts, StorageId};
+use crate::backend::{BackendExt as _, Op, PopReceipt, ReceivedMessage, StaleReceipts, StorageId};
 use crate::error::ErrorKind;
 
 pub(super) async fn a_deleted_message_is_gone(f: Fixture) {
@@ -27,7 +27,7 @@ pub(super) async fn the_receipt_of_a_put_allows_to_delete(f: Fixture) {
 pub(super) async fn the_receipt_of_a_put_allows_to_update(f: Fixture) {
     let put = f.put("one").await;
     let b = &f.backend;
-    let hidden = b.update(&f.queue, &put.id, &put.receipt, f.lease, None);
+    let hidden = b.renew(&f.queue, &put.id, &put.receipt, f.lease, None);
     let lease = hidden.await.expect("update");
     f.assert_nothing_visible().await;
     assert_lease_gone(b.delete(&f.queue, &put.id, &put.receipt).await);
@@ -74,7 +74,7 @@ pub(super) async fn a_stale_receipt_is_told_from_a_missing_message(f: Fixture) {
             receipt: message.receipt.clone(),
             moved: false,
         };
-        let applied = f.backend.apply(vec![op]).await;
+        let applied = f.backend.apply(vec![op].into()).await;
         let results = [
             f.delete(message).await,
             f.update(message, f.lease, None).await.map(drop),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::harness::{Fixture, LONG, Ordering, assert_lease_gone, assert_refused, text};
-use crate::backend::{BackendExt as _, NewMessage, Places, ReceivedMessage};
+use crate::backend::{BackendExt as _, NewMessage, Places, PutBackPlace, ReceivedMessage};
 use crate::error::ErrorKind;
 use crate::ext::between;
 
@@ -192,7 +192,10 @@ pub(super) async fn what_is_handed_back_keeps_its_place(f: Fixture) {
     let hand_back = |message: &ReceivedMessage, body: Option<&'static str>| {
         let (id, receipt) = (message.id.clone(), message.receipt.clone());
         let body = body.map(Bytes::from);
-        async move { backend.hand_back(queue, &id, &receipt, body).await }
+        async move {
+            let kept = PutBackPlace::Kept;
+            backend.put_back(queue, &id, &receipt, kept, body).await
+        }
     };
     hand_back(second, None).await.expect("handed back");
     hand_back(first, Some("changed"))

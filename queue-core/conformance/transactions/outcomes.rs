@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{BILLS, End, Fixture, ORDERS, Step, bill, completion};
-use crate::backend::{ConditionalPuts, Finish, NewMessage, PutIf, Swap, Token};
+use crate::backend::{BackendExt as _, ConditionalPuts, Finish, NewMessage, PutIf, Swap, Token};
 use crate::error::{ErrorKind, Operation};
 use crate::idempotency::{Claim, ClaimOutcome, Owner, WorkKey};
 

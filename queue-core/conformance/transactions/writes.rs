@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{BILLS, End, Fixture, Harness, ORDERS, Step, bill, completion};
-use crate::backend::{NewMessage, TimeToLive};
+use crate::backend::{BackendExt as _, NewMessage, TimeToLive};
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
@@ -150,7 +150,7 @@ pub(super) async fn an_update_without_an_answer_does_not_cost_the_lease(f: Fixtu
     let order = f.received().await;
     let (id, receipt) = (&order.id, &order.receipt);
     let lease = f.lease * 2;
-    let updated = f.backend.update(&ORDERS, id, receipt, lease, None).await;
+    let updated = f.backend.renew(&ORDERS, id, receipt, lease, None).await;
     drop(updated.expect("update"));
     let mut completion = completion(&order);
     completion.visibility = lease;

@@ -101,7 +101,7 @@ pub enum StaleReceipts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Places {
-    /// [`Op::PutBack`] is supported.
+    /// [`PutBackPlace::Kept`](super::PutBackPlace::Kept) keeps the place of a message.
     Kept,
     /// A message that is handed back is received after all messages that are visible then.
     Lost,
@@ -117,7 +117,7 @@ pub enum Browsing {
     Unsupported,
 }
 
-/// Whether [`put_if`](super::Backend::put_if) is implemented.
+/// Whether [`Op::Swap`] is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConditionalPuts {
@@ -165,7 +165,7 @@ impl Capabilities {
     ///
     /// Three limits differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
     /// between polls, and the size of a moved message, which has no limit. A backend that implements
-    /// [`browse`](super::Backend::browse), [`put_if`](super::Backend::put_if) or [`Op::PutBack`] sets the field for
+    /// [`browse`](super::Backend::browse), [`Op::Swap`] or [`PutBackPlace::Kept`](super::PutBackPlace::Kept) sets the field for
     /// that method.
     #[must_use]
     pub fn local() -> Self {
@@ -389,7 +389,12 @@ pub fn check_ops(
     ops: &[Op],
     check: impl Fn(&Op) -> Result<()>,
 ) -> Result<(), ApplyError> {
-    let refused = |index, error| Err(ApplyError::new(index, Vec::new(), error));
+    let refused = |index, error| Err(ApplyError::nothing_done(index, error));
+    let operation = Op::operation(ops);
+    if let [op] = ops {
+        let checked = check_op(capabilities, operation, op).and_then(|()| check(op));
+        return checked.or_else(|error| refused(0, error));
+    }
     let fitting = capabilities.fitting(ops);
     if fitting < ops.len() {
         let (most, bytes) = (capabilities.max_apply, capabilities.max_apply_bytes);
@@ -398,11 +403,11 @@ pub fn check_ops(
              of bodies besides the largest",
             ops.len()
         );
-        let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_detail(detail);
+        let error = Error::new(ErrorKind::InvalidInput, operation).with_detail(detail);
         return refused(fitting, error.unsent());
     }
     for (index, op) in ops.iter().enumerate() {
-        if let Err(error) = check_op(capabilities, op).and_then(|()| check(op)) {
+        if let Err(error) = check_op(capabilities, operation, op).and_then(|()| check(op)) {
             return refused(index, error);
         }
     }
@@ -410,32 +415,32 @@ pub fn check_ops(
 }
 
 /// Checks one operation of an [`apply`](super::Backend::apply).
-fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
-    let limits = |queue| capabilities.limits(Operation::Apply, queue);
+fn check_op(capabilities: &Capabilities, operation: Operation, op: &Op) -> Result<()> {
+    let limits = capabilities.limits(operation, op.queue());
+    let unsupported = |detail| {
+        let refused = Error::new(ErrorKind::Unsupported, operation).with_queue(op.queue());
+        Err(refused.with_detail(detail).unsent())
+    };
     match op {
-        Op::Put { queue, message } => limits(queue).check_put(message),
-        Op::Update {
-            queue,
-            visibility,
-            body,
-            ..
-        } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
-        Op::PutBack { queue, body, .. } if capabilities.places == Places::Kept => {
-            limits(queue).check_update(Duration::ZERO, body.as_ref().map(bytes::Bytes::len))
+        Op::Put { message, .. } => limits.check_put(message),
+        Op::Renew {
+            visibility, body, ..
+        } => limits.check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
+        Op::PutBack { place, body, .. } => {
+            limits.check_update(place.delay(), body.as_ref().map(bytes::Bytes::len))
         }
         Op::Delete { .. } => Ok(()),
-        Op::DeleteItems {
-            queue, items, of, ..
-        } if capabilities.atomicity == Atomicity::Atomic => {
+        Op::DeleteItems { items, of, .. } if capabilities.atomicity == Atomicity::Atomic => {
             let last = items.iter().last();
             if *of <= MAX_ITEMS && last.is_some_and(|last| last < *of) {
                 return Ok(());
             }
             let detail =
                 format!("{items:?} are no items of a pack of {of}, which has at most {MAX_ITEMS}");
-            Err(limits(queue).invalid(detail))
+            Err(limits.invalid(detail))
         }
+        Op::DeleteItems { .. } => unsupported("this storage cannot delete an item of a pack alone"),
         Op::Swap { .. } if capabilities.conditional_puts == ConditionalPuts::Supported => Ok(()),
-        _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply).unsent()),
+        Op::Swap { .. } => unsupported("this storage has no conditional puts"),
     }
 }

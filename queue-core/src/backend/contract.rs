@@ -5,23 +5,26 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::capabilities::{Capabilities, Places};
+use super::capabilities::Capabilities;
 use super::messages::{
     AttachmentPart, Lease, NewMessage, PeekedMessage, PopReceipt, PutReceipt, ReceivedMessage,
     StorageId,
 };
-use super::ops::{ApplyError, Op, OpOutcome, PutIf, Swap};
+use super::ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, PutIf, Swap};
 use super::queues::{BrowsedMessage, Created, Metadata, Page, PageMark, QueueProperties};
 use super::transactions::Transactions;
 use crate::envelope::MessageId;
-use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::error::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
 use crate::idempotency::ResultStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
 use crate::payload_store::PayloadStore;
 use crate::wire::{Body, StoredPayload};
 
-/// A storage backend.
+/// A storage backend: what the author of a storage engine writes.
+///
+/// All writes of messages are [operations](Op) of one method, [`apply`](Self::apply). Callers use the methods of
+/// [`BackendExt`], one for each operation.
 ///
 /// # Common contract
 /// - An [`Error`] with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
@@ -110,38 +113,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::QueueNotFound`]; [`ErrorKind::InvalidInput`] for metadata over `max_metadata`.
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()>;
-
-    /// Puts a message at the end of a queue. Not idempotent: repeating a put of unknown outcome may put the
-    /// message twice.
-    ///
-    /// # Errors
-    /// [`ErrorKind::TooLarge`] for the body; [`ErrorKind::InvalidInput`] for a delay over `max_delay`, a
-    /// time to live of zero or over [`MAX_TIME_TO_LIVE`](super::MAX_TIME_TO_LIVE), or one that does not exceed the delay.
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt>;
-
-    /// Carries out a [`Swap`] and puts a message in one atomic step: both happen or neither does, also if the process
-    /// is killed. Of several swaps that expect the same value, one succeeds. Without a message, only the value is
-    /// recorded, and the queue need not exist.
-    ///
-    /// Repeating a call of unknown outcome is safe if each call records another value: the answer
-    /// [`Differs`](PutIf::Differs) with the caller's own value means that the first call was carried out.
-    ///
-    /// The default is for backends without conditional puts, as [`Capabilities::conditional_puts`] says.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`]; those of [`put`](Self::put), also if the message would not be put because of the
-    /// recorded value; [`ErrorKind::Corrupt`] if the recorded value cannot be read.
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        let _ = (message, swap);
-        Err(Error::new(ErrorKind::Unsupported, Operation::Put)
-            .with_queue(queue)
-            .with_detail("this storage has no conditional puts"))
-    }
 
     /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
     /// Returns an empty list only if no message was visible.
@@ -235,57 +206,30 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         find_by_browsing(self, queue, id, max).await
     }
 
-    /// Sets a message's visibility timeout, counted from now (zero makes it visible at once), and replaces
-    /// its body if one is given. Dequeue count and expiry stay the same. The message gets a new receipt,
-    /// and `receipt` becomes stale.
-    ///
-    /// A visibility timeout that ends after the message's expiry does not prolong its life. A service may refuse a
-    /// timeout beyond the expiry as [`ErrorKind::InvalidInput`], so callers avoid it.
-    ///
-    /// Not idempotent: repeating an update that was carried out fails with
-    /// [`ErrorKind::ReceiptMismatch`], and the new receipt is lost.
-    ///
-    /// # Errors
-    /// [`ErrorKind::MessageNotFound`] if the message was deleted or has expired;
-    /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale
-    /// ([`Capabilities::stale_receipts`] says whether the two are distinct);
-    /// [`ErrorKind::TooLarge`]; [`ErrorKind::InvalidInput`] for `visibility` over the
-    /// larger of `max_visibility` and `max_delay`.
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease>;
-
-    /// Deletes a message, even after its lease has ended, as long as it has not been received again.
-    ///
-    /// Repeating a delete is safe: it fails with [`ErrorKind::MessageNotFound`] if the first delete was carried out.
-    ///
-    /// # Errors
-    /// [`ErrorKind::MessageNotFound`] and [`ErrorKind::ReceiptMismatch`] as for
-    /// [`update`](Self::update).
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()>;
-
     /// Deletes all messages of a queue, including invisible ones. Idempotent.
     async fn clear(&self, queue: &QueueName) -> Result<()>;
 
-    /// Carries out several operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee.
-    /// An empty list has no effect.
+    /// Carries out operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee for several. A
+    /// [swap](Op::Swap) and the put before it are always one atomic step. What each operation does is said at the
+    /// method of [`BackendExt`] with its name. An empty list has no effect.
     ///
     /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
     /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The error's index is that of the
     /// first operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
     ///
+    /// An operation that the backend does not support is refused as [`ErrorKind::Unsupported`] before any is carried out:
+    /// [`check_ops`](super::check_ops) does so, and checks the other limits.
+    ///
     /// # Errors
-    /// [`ApplyError`] holds the operation that failed and the outcomes of those before it.
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError>;
+    /// [`ApplyError`] holds the operation that failed and the outcomes of those before it. Its error names what was asked for,
+    /// as [`Op::operation`] tells it, or the single operation that failed.
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError>;
 }
 
 /// Convenience methods for every [`Backend`].
-#[async_trait]
+///
+/// # Cancel safety
+/// Dropping a future leaves the outcome unknown: the operation may still be carried out.
 pub trait BackendExt: Backend {
     /// The storage in [notifications](crate::notify::Notification::account): what the URIs of all its queues have in
     /// common.
@@ -300,42 +244,212 @@ pub trait BackendExt: Backend {
     ///
     /// # Errors
     /// The errors of [`create_queue`](Backend::create_queue) except [`ErrorKind::QueueExists`].
-    async fn ensure_queue(&self, queue: &QueueName) -> Result<Created> {
-        match self.create_queue(queue, &Metadata::new()).await {
-            Err(error) if error.kind() == ErrorKind::QueueExists => Ok(Created::Existed),
-            other => other,
+    fn ensure_queue(&self, queue: &QueueName) -> impl Future<Output = Result<Created>> + Send {
+        async {
+            match self.create_queue(queue, &Metadata::new()).await {
+                Err(error) if error.kind() == ErrorKind::QueueExists => Ok(Created::Existed),
+                other => other,
+            }
         }
     }
 
-    /// Makes a leased message visible at once that nobody has handled, in the place that it had, and replaces its body
-    /// if one is given. Where [places are lost](super::Places::Lost), the message comes after all that are visible.
+    /// Puts a message at the end of a queue. Not idempotent: repeating a put of unknown outcome may put the
+    /// message twice.
     ///
     /// # Errors
-    /// The errors of [`update`](Backend::update).
-    async fn hand_back(
+    /// [`ErrorKind::TooLarge`] for the body; [`ErrorKind::InvalidInput`] for a delay over `max_delay`, a
+    /// time to live of zero or over [`MAX_TIME_TO_LIVE`](super::MAX_TIME_TO_LIVE), or one that does not exceed the delay.
+    fn put(
+        &self,
+        queue: &QueueName,
+        message: NewMessage,
+    ) -> impl Future<Output = Result<PutReceipt>> + Send {
+        let put = Op::Put {
+            queue: queue.clone(),
+            message,
+        };
+        self.one(queue, put, |outcome| match outcome {
+            OpOutcome::Put(put) => Ok(put),
+            other => Err(other),
+        })
+    }
+
+    /// Carries out a [`Swap`] and puts a message in one atomic step: both happen or neither does, also if the process
+    /// is killed. Of several swaps that expect the same value, one succeeds. Without a message, only the value is
+    /// recorded, and the queue need not exist.
+    ///
+    /// Repeating a call of unknown outcome is safe if each call records another value: the answer
+    /// [`Differs`](PutIf::Differs) with the caller's own value means that the first call was carried out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where [`Capabilities::conditional_puts`] says so; those of [`put`](Self::put), also if
+    /// the message would not be put because of the recorded value; [`ErrorKind::Corrupt`] if the recorded value cannot be
+    /// read.
+    fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> impl Future<Output = Result<PutIf>> + Send {
+        let put = message.map(|message| Op::Put {
+            queue: queue.clone(),
+            message,
+        });
+        let swap = Op::Swap {
+            queue: queue.clone(),
+            swap: swap.clone(),
+        };
+        let ops: Ops = put.into_iter().chain([swap]).collect();
+        let at_swap = ops.len() - 1;
+        let answer = self.apply(ops);
+        async move {
+            match answer.await {
+                Ok(outcomes) => match &outcomes[..] {
+                    [OpOutcome::Swapped] => Ok(PutIf::Swapped(None)),
+                    [OpOutcome::Put(put), OpOutcome::Swapped] => {
+                        Ok(PutIf::Swapped(Some(put.clone())))
+                    }
+                    other => Err(another_answer(Operation::Put, queue, other)),
+                },
+                Err(failed)
+                    if failed.error.kind() == ErrorKind::Conflict && failed.index == at_swap =>
+                {
+                    Ok(PutIf::Differs(failed.found))
+                }
+                Err(failed) => Err(failed.error),
+            }
+        }
+    }
+
+    /// Sets the visibility timeout of a message that its holder keeps, counted from now, and replaces the body if one is
+    /// given. Dequeue count and expiry stay the same. The message gets a new receipt, and `receipt` becomes stale.
+    ///
+    /// A visibility timeout that ends after the message's expiry does not prolong its life. A service may refuse a
+    /// timeout beyond the expiry as [`ErrorKind::InvalidInput`], so callers avoid it.
+    ///
+    /// Not idempotent: repeating a renewal that was carried out fails with
+    /// [`ErrorKind::ReceiptMismatch`], and the new receipt is lost.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MessageNotFound`] if the message was deleted or has expired;
+    /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale
+    /// ([`Capabilities::stale_receipts`] says whether the two are distinct);
+    /// [`ErrorKind::TooLarge`]; [`ErrorKind::InvalidInput`] for `visibility` over the
+    /// larger of `max_visibility` and `max_delay`.
+    fn renew(
         &self,
         queue: &QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
+        visibility: Duration,
         body: Option<Bytes>,
-    ) -> Result<()> {
-        if self.capabilities().places == Places::Lost {
-            let updated = self.update(queue, id, receipt, Duration::ZERO, body);
-            return updated.await.map(drop);
-        }
-        let (queue, id, receipt) = (queue.clone(), id.clone(), receipt.clone());
-        let put_back = Op::PutBack {
-            queue,
-            id,
-            receipt,
+    ) -> impl Future<Output = Result<Lease>> + Send {
+        let renewal = Op::Renew {
+            queue: queue.clone(),
+            id: id.clone(),
+            receipt: receipt.clone(),
+            visibility,
             body,
         };
-        let applied = self.apply(vec![put_back]).await;
-        applied.map(drop).map_err(|failed| failed.error)
+        self.one(queue, renewal, into_lease)
+    }
+
+    /// Ends the lease of a message that its holder does not keep, so that it becomes visible at this
+    /// [place](PutBackPlace); replaces the body if one is given. Otherwise like [`renew`](Self::renew). A message that
+    /// nobody has handled goes back to [its place](PutBackPlace::Kept).
+    ///
+    /// # Errors
+    /// Those of [`renew`](Self::renew).
+    fn put_back(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        place: PutBackPlace,
+        body: Option<Bytes>,
+    ) -> impl Future<Output = Result<Lease>> + Send {
+        let put_back = Op::PutBack {
+            queue: queue.clone(),
+            id: id.clone(),
+            receipt: receipt.clone(),
+            place,
+            body,
+        };
+        self.one(queue, put_back, into_lease)
+    }
+
+    /// Deletes a message, even after its lease has ended, as long as it has not been received again.
+    ///
+    /// Repeating a delete is safe: it fails with [`ErrorKind::MessageNotFound`] if the first delete was carried out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MessageNotFound`] and [`ErrorKind::ReceiptMismatch`] as for
+    /// [`renew`](Self::renew).
+    fn delete(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let delete = Op::Delete {
+            queue: queue.clone(),
+            id: id.clone(),
+            receipt: receipt.clone(),
+            moved: false,
+        };
+        self.one(queue, delete, |outcome| match outcome {
+            OpOutcome::Deleted => Ok(()),
+            other => Err(other),
+        })
+    }
+
+    /// Carries out one operation on this queue, of whose outcome `read` takes the answer.
+    ///
+    /// # Errors
+    /// That of the operation; [`ErrorKind::Corrupt`] with an unknown outcome if the storage has answered something else.
+    fn one<T: Send>(
+        &self,
+        queue: &QueueName,
+        op: Op,
+        read: impl FnOnce(OpOutcome) -> Result<T, OpOutcome> + Send,
+    ) -> impl Future<Output = Result<T>> + Send {
+        let ops = Ops::from([op]);
+        let operation = Op::operation(&ops);
+        let answer = self.apply(ops);
+        async move {
+            let mut outcomes = answer.await.map_err(|failed| failed.error)?;
+            let only = if outcomes.len() == 1 {
+                outcomes.pop()
+            } else {
+                None
+            };
+            match only.map(read) {
+                Some(Ok(answer)) => Ok(answer),
+                Some(Err(other)) => Err(another_answer(operation, queue, &[other])),
+                None => Err(another_answer(operation, queue, &outcomes)),
+            }
+        }
     }
 }
 
 impl<B: Backend + ?Sized> BackendExt for B {}
+
+fn into_lease(outcome: OpOutcome) -> Result<Lease, OpOutcome> {
+    match outcome {
+        OpOutcome::Updated(lease) => Ok(lease),
+        other => Err(other),
+    }
+}
+
+/// The error of an answer that is not that of the operation, which may have been carried out.
+fn another_answer(operation: Operation, queue: &QueueName, outcomes: &[OpOutcome]) -> Error {
+    let detail = format!("the storage answered with the outcomes {outcomes:?}");
+    Error::new(ErrorKind::Corrupt, operation)
+        .with_queue(queue)
+        .with_detail(detail)
+        .with_retry(RetryAdvice::Temporary)
+        .with_outcome(Outcome::Unknown)
+}
 
 /// Reads all pages of a queue. A message that moves from one page to a later one is returned as it was on the last.
 async fn find_by_browsing<B: Backend + ?Sized>(

@@ -78,19 +78,6 @@ macro_rules! forward_backend {
             set_metadata<'q, 'm>(queue: &'q $crate::QueueName, metadata: &'m $crate::backend::Metadata)
                 -> $crate::Result<()> }
     };
-    (@put $self:ident, $inner:expr) => {
-        $crate::forward_backend! { @async $self, $inner;
-            put<'q>(queue: &'q $crate::QueueName, message: $crate::backend::NewMessage)
-                -> $crate::Result<$crate::backend::PutReceipt> }
-    };
-    (@put_if $self:ident, $inner:expr) => {
-        $crate::forward_backend! { @async $self, $inner;
-            put_if<'q, 'w>(
-                queue: &'q $crate::QueueName,
-                message: Option<$crate::backend::NewMessage>,
-                swap: &'w $crate::backend::Swap
-            ) -> $crate::Result<$crate::backend::PutIf> }
-    };
     (@receive $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
             receive<'q>(queue: &'q $crate::QueueName, max: usize, visibility: ::std::time::Duration)
@@ -123,32 +110,14 @@ macro_rules! forward_backend {
                 from: u64
             ) -> $crate::Result<$crate::backend::AttachmentPart> }
     };
-    (@update $self:ident, $inner:expr) => {
-        $crate::forward_backend! { @async $self, $inner;
-            update<'q, 'i, 'r>(
-                queue: &'q $crate::QueueName,
-                id: &'i $crate::backend::StorageId,
-                receipt: &'r $crate::backend::PopReceipt,
-                visibility: ::std::time::Duration,
-                body: Option<$crate::internal::Bytes>
-            ) -> $crate::Result<$crate::backend::Lease> }
-    };
-    (@delete $self:ident, $inner:expr) => {
-        $crate::forward_backend! { @async $self, $inner;
-            delete<'q, 'i, 'r>(
-                queue: &'q $crate::QueueName,
-                id: &'i $crate::backend::StorageId,
-                receipt: &'r $crate::backend::PopReceipt
-            ) -> $crate::Result<()> }
-    };
     (@clear $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
             clear<'q>(queue: &'q $crate::QueueName) -> $crate::Result<()> }
     };
     (@apply $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
-            apply<>(ops: Vec<$crate::backend::Op>)
-                -> $crate::Result<Vec<$crate::backend::OpOutcome>, $crate::backend::ApplyError> }
+            apply<>(ops: $crate::backend::Ops)
+                -> $crate::Result<$crate::backend::OpOutcomes, $crate::backend::ApplyError> }
     };
     (@async $self:ident, $inner:expr;
         $method:ident<$($life:lifetime),*>($($argument:ident: $type:ty),*) -> $output:ty
@@ -177,7 +146,7 @@ macro_rules! forward_pointer {
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
             forward_backend!(self => (**self);
                 capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-                properties metadata set_metadata put put_if receive peek attachment browse find update delete clear apply);
+                properties metadata set_metadata receive peek attachment browse find clear apply);
         }
     };
 }

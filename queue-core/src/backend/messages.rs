@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use smol_str::SmolStr;
 
 use crate::clock::Timestamp;
 use crate::name::QueueName;
@@ -12,12 +13,12 @@ use crate::name::QueueName;
 /// storage id differs from the message id of the envelope: duplicates share the message id, but each has its own
 /// storage id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StorageId(Box<str>);
+pub struct StorageId(SmolStr);
 
 /// A pop receipt: the right to update or delete a message. A pop receipt becomes stale when the message is received
 /// again, updated or deleted. `Debug` does not reveal a receipt.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct PopReceipt(Box<str>);
+pub struct PopReceipt(SmolStr);
 
 /// A message to put.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,8 +161,8 @@ pub struct Lease {
 impl StorageId {
     /// Creates an id from the storage's text.
     #[must_use]
-    pub fn new(id: impl Into<Box<str>>) -> Self {
-        Self(id.into())
+    pub fn new(id: impl AsRef<str>) -> Self {
+        Self(SmolStr::new(id))
     }
 
     /// The id as text.
@@ -174,8 +175,8 @@ impl StorageId {
 impl PopReceipt {
     /// Creates a receipt from the storage's text.
     #[must_use]
-    pub fn new(receipt: impl Into<Box<str>>) -> Self {
-        Self(receipt.into())
+    pub fn new(receipt: impl AsRef<str>) -> Self {
+        Self(SmolStr::new(receipt))
     }
 
     /// The receipt's text. A pop receipt is a secret: nothing else is needed to delete the message.

@@ -34,7 +34,7 @@ pub use messages::{
     Attachment, AttachmentPart, ItemSet, Lease, MAX_ITEMS, NewMessage, PeekedMessage, PopReceipt,
     PutReceipt, ReceivedMessage, StorageId, TimeToLive,
 };
-pub use ops::{ApplyError, Op, OpOutcome, PutIf, Swap};
+pub use ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, PutIf, Swap, steps};
 pub use placed::Placement;
 pub use queues::{
     BrowsedMessage, Created, InvalidMetadata, MessageState, Metadata, Page, PageMark,

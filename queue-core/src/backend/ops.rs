@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::messages::{ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, StorageId};
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::idempotency::WorkKey;
 use crate::name::QueueName;
 
@@ -20,25 +21,21 @@ pub enum Op {
         /// The message.
         message: NewMessage,
     },
-    /// Set a message's visibility timeout, and replace the body if a new body is given.
-    Update {
+    /// Renew the lease of a message that its holder keeps: see [`renew`](super::BackendExt::renew).
+    Renew {
         /// The queue.
         queue: QueueName,
         /// The message.
         id: StorageId,
         /// The message's pop receipt.
         receipt: PopReceipt,
-        /// How long the message stays invisible, from now.
+        /// The new visibility timeout, from now.
         visibility: Duration,
         /// The new body, or `None` to keep the current one.
         body: Option<Bytes>,
     },
-    /// Make a received message visible at once, in the place that its insertion gave it: before all that were put after
-    /// it. Replaces the message's body if one is given; otherwise like [`Update`](Self::Update). For a message that
-    /// nobody has handled: [`hand_back`](super::BackendExt::hand_back).
-    ///
-    /// Fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
-    /// [places](super::Capabilities::places).
+    /// End the lease of a message that its holder does not keep, and leave the message to later receives: see
+    /// [`put_back`](super::BackendExt::put_back).
     PutBack {
         /// The queue.
         queue: QueueName,
@@ -46,6 +43,8 @@ pub enum Op {
         id: StorageId,
         /// The message's pop receipt.
         receipt: PopReceipt,
+        /// When the message becomes visible, and among which others.
+        place: PutBackPlace,
         /// The new body, or `None` to keep the current one.
         body: Option<Bytes>,
     },
@@ -80,11 +79,14 @@ pub enum Op {
         /// The number of items that the message has.
         of: u32,
     },
-    /// Record a value in place of the expected one, as [`put_if`](super::Backend::put_if) does. Fails with
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another value or none is recorded, and with
+    /// Record a value in place of the expected one. Fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if
+    /// another value or none is recorded, which is then [found](ApplyError::found), and with
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
     /// [`conditional_puts`](super::Capabilities::conditional_puts). A value that
     /// [ends with its message](Swap::ends_with_message) ends with the last one that is put before it in the list.
+    ///
+    /// A swap and the put before it are one atomic step on each backend that supports swaps: both happen, or neither
+    /// does.
     Swap {
         /// The queue that errors name. The queue need not exist.
         queue: QueueName,
@@ -93,13 +95,40 @@ pub enum Op {
     },
 }
 
+/// The operations of one [`apply`](super::Backend::apply). A single operation stands inline, without an allocation.
+pub type Ops = SmallVec<[Op; 1]>;
+
+/// The outcomes of the [operations](Ops) of one [`apply`](super::Backend::apply), in their order.
+pub type OpOutcomes = SmallVec<[OpOutcome; 1]>;
+
+/// Where a [put-back](Op::PutBack) leaves a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutBackPlace {
+    /// Visible at once, in the place that its insertion gave it: before all messages that were put after it. Where
+    /// [places are lost](super::Places::Lost), after all that are visible.
+    Kept,
+    /// Visible after this time, and then after all that became visible before it.
+    After(Duration),
+}
+
+impl PutBackPlace {
+    /// How long the message stays invisible.
+    #[must_use]
+    pub const fn delay(self) -> Duration {
+        match self {
+            Self::Kept => Duration::ZERO,
+            Self::After(delay) => delay,
+        }
+    }
+}
+
 /// The outcome of an operation of [`apply`](super::Backend::apply).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpOutcome {
     /// The result of a put.
     Put(PutReceipt),
-    /// The result of an update or a put-back.
+    /// The result of a renewal or a put-back.
     Updated(Lease),
     /// The message, or the items of a pack, were deleted.
     Deleted,
@@ -107,7 +136,7 @@ pub enum OpOutcome {
     Swapped,
 }
 
-/// A compare-and-swap of a recorded value: the condition of a [conditional put](super::Backend::put_if) or an
+/// A compare-and-swap of a recorded value: the condition of a [conditional put](super::BackendExt::put_if) or an
 /// [`apply`](super::Op::Swap).
 ///
 /// ```
@@ -133,13 +162,13 @@ pub struct Swap {
     /// How long the new value is kept, in the storage's time. With zero, nothing is recorded afterwards.
     pub retention: Duration,
     /// Whether the new value counts as none as soon as the message is gone that is put with it: by the same
-    /// [`put_if`](super::Backend::put_if), or by the last put before it in an [`apply`](super::Op::Swap). The message
+    /// [`put_if`](super::BackendExt::put_if), or by the last put before it in an [`apply`](super::Op::Swap). The message
     /// may be deleted or expire, or its queue may be cleared or deleted. A swap that expects the value still replaces
     /// it.
     pub ends_with_message: bool,
 }
 
-/// The answer to a [conditional put](super::Backend::put_if).
+/// The answer to a [conditional put](super::BackendExt::put_if).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutIf {
     /// The value was recorded and the message, if there was one, was put.
@@ -159,6 +188,9 @@ pub struct ApplyError {
     pub index: usize,
     /// The error of the failed operation.
     pub error: Error,
+    /// The value that is recorded in place of the expected one, if the operation is a [swap](Op::Swap) that failed with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). `None` if no value is recorded.
+    pub found: Option<Bytes>,
 }
 
 crate::error_around!(
@@ -169,17 +201,97 @@ crate::error_around!(
 );
 
 impl Op {
+    /// The queue of the operation.
+    #[must_use]
+    pub fn queue(&self) -> &QueueName {
+        match self {
+            Self::Put { queue, .. }
+            | Self::Renew { queue, .. }
+            | Self::PutBack { queue, .. }
+            | Self::Delete { queue, .. }
+            | Self::DeleteItems { queue, .. }
+            | Self::Swap { queue, .. } => queue,
+        }
+    }
+
+    /// The received message of the operation, if it is one on a received message: its queue, id and receipt.
+    #[must_use]
+    pub fn received(&self) -> Option<(&QueueName, &StorageId, &PopReceipt)> {
+        match self {
+            Self::Renew {
+                queue, id, receipt, ..
+            }
+            | Self::PutBack {
+                queue, id, receipt, ..
+            }
+            | Self::Delete {
+                queue, id, receipt, ..
+            }
+            | Self::DeleteItems {
+                queue, id, receipt, ..
+            } => Some((queue, id, receipt)),
+            Self::Put { .. } | Self::Swap { .. } => None,
+        }
+    }
+
+    /// What [`received`](Self::received) returns, to be changed.
+    pub fn received_mut(&mut self) -> Option<(&mut QueueName, &mut StorageId, &mut PopReceipt)> {
+        match self {
+            Self::Renew {
+                queue, id, receipt, ..
+            }
+            | Self::PutBack {
+                queue, id, receipt, ..
+            }
+            | Self::Delete {
+                queue, id, receipt, ..
+            }
+            | Self::DeleteItems {
+                queue, id, receipt, ..
+            } => Some((queue, id, receipt)),
+            Self::Put { .. } | Self::Swap { .. } => None,
+        }
+    }
+
+    /// What the error of an [`apply`](super::Backend::apply) of these operations says has failed: a single operation and
+    /// a conditional put by their own names.
+    #[must_use]
+    pub fn operation(ops: &[Self]) -> Operation {
+        match ops {
+            [Self::Put { .. }] | [Self::Swap { .. }] | [Self::Put { .. }, Self::Swap { .. }] => {
+                Operation::Put
+            }
+            [Self::Renew { .. } | Self::PutBack { .. }] => Operation::Update,
+            [Self::Delete { .. } | Self::DeleteItems { .. }] => Operation::Delete,
+            _ => Operation::Apply,
+        }
+    }
+
     /// Returns the length of its body, or zero if it has none.
     pub(super) fn body_len(&self) -> usize {
         match self {
             Self::Put { message, .. } => message.body.len(),
-            Self::Update { body, .. } | Self::PutBack { body, .. } => {
+            Self::Renew { body, .. } | Self::PutBack { body, .. } => {
                 body.as_ref().map_or(0, Bytes::len)
             }
             Self::Delete { .. } | Self::DeleteItems { .. } => 0,
             Self::Swap { swap, .. } => swap.value.len(),
         }
     }
+}
+
+/// Divides operations into the steps that a backend carries out one by one if it is not
+/// [atomic](super::Atomicity::Atomic): a put with the [swap](Op::Swap) after it, and each other operation alone.
+pub fn steps(ops: Ops) -> impl Iterator<Item = Ops> + Send {
+    let mut ops = ops.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let first = ops.next()?;
+        let swap = match &first {
+            Op::Put { .. } => ops.next_if(|next| matches!(next, Op::Swap { .. })),
+            _ => None,
+        };
+        Some([first].into_iter().chain(swap).collect())
+    })
 }
 
 impl Swap {
@@ -219,11 +331,35 @@ impl Swap {
 impl ApplyError {
     /// Creates the failure of the operation at `index`, after `completed` were carried out.
     #[must_use]
-    pub fn new(index: usize, completed: Vec<OpOutcome>, error: Error) -> Self {
+    pub fn new(index: usize, completed: impl IntoIterator<Item = OpOutcome>, error: Error) -> Self {
         Self {
-            completed,
+            completed: completed.into_iter().collect(),
             index,
             error,
+            found: None,
         }
+    }
+
+    /// Creates the failure of the operation at `index`, after which nothing was done.
+    #[must_use]
+    pub fn nothing_done(index: usize, error: Error) -> Self {
+        Self::new(index, [], error)
+    }
+
+    /// Adds operations that were carried out before, from whose first the index counts then.
+    #[must_use]
+    pub fn after(mut self, before: impl IntoIterator<Item = OpOutcome>) -> Self {
+        let mut completed: Vec<_> = before.into_iter().collect();
+        self.index += completed.len();
+        completed.append(&mut self.completed);
+        self.completed = completed;
+        self
+    }
+
+    /// Sets the value that a swap has [found](Self::found).
+    #[must_use]
+    pub fn with_found(mut self, found: Option<Bytes>) -> Self {
+        self.found = found;
+        self
     }
 }

@@ -155,7 +155,7 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     /// database, or its connection is configured so that the storage would lose guarantees; also for a message outside
     /// [`Capabilities`](super::Capabilities). [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the
     /// queue of a message, if a [reply queue](QueueName::is_reply_queue) is missing. The errors of
-    /// [`delete`](super::Backend::delete) for the completion, and
+    /// [`delete`](super::BackendExt::delete) for the completion, and
     /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) with
     /// [`Operation::Results`](crate::Operation::Results) if the claim is not held in this storage.
     ///

@@ -20,9 +20,9 @@ pub use queue_core::backend::{
     ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BackendExt, BodyForm,
     BrowsedMessage, Browsing, Capabilities, Completion, ConditionalPuts, Created, Finish,
     InvalidMetadata, ItemSet, Lease, MAX_ITEMS, MessageState, Metadata, NewMessage, Op, OpOutcome,
-    PackItem, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties,
-    QueueTotals, RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, StorageTransaction,
-    Swap, TimeToLive, Token, Transactions, Writes,
+    OpOutcomes, Ops, PackItem, Page, PageMark, PeekedMessage, PopReceipt, PutBackPlace, PutIf,
+    PutReceipt, QueueProperties, QueueTotals, RECORD_RETENTION, ReceivedMessage, StaleReceipts,
+    StorageId, StorageTransaction, Swap, TimeToLive, Token, Transactions, Writes, steps,
 };
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

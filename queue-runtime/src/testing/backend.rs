@@ -1,11 +1,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Atomicity, AttachmentPart, Backend, BackendExt as _, BrowsedMessage, Created,
-    Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
-    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap,
+    Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage,
+    PopReceipt, PutBackPlace, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::internal::forward_backend;
 use queue_core::wire::StoredPayload;
@@ -52,33 +51,6 @@ impl Backend for FaultInjector {
         let call = Call::begin(self, Operation::SetMetadata, Some(queue));
         call.answer(self.inner().set_metadata(queue, metadata))
             .await?
-    }
-
-    async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
-        let call = Call::begin(self, Operation::Put, Some(queue));
-        call.hide_longer([&mut message]);
-        let again = call
-            .is_duplicated()
-            .then(|| (queue.clone(), message.clone()));
-        let put = call.answer(self.inner().put(queue, message));
-        let put = put.await??;
-        call.duplicate(again).await;
-        Ok(self.skew().put(put))
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        mut message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        let call = Call::begin(self, Operation::Put, Some(queue));
-        call.hide_longer(message.as_mut());
-        let put = call.answer(self.inner().put_if(queue, message, swap));
-        Ok(match put.await?? {
-            PutIf::Swapped(Some(put)) => PutIf::Swapped(Some(self.skew().put(put))),
-            other => other,
-        })
     }
 
     async fn receive(
@@ -131,91 +103,48 @@ impl Backend for FaultInjector {
         Ok(found.map(|one| self.skew().browsed(one)).collect())
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let call = Call::begin(self, Operation::Update, Some(queue));
-        call.take_away(queue, id, receipt).await;
-        let update = self.inner().update(queue, id, receipt, visibility, body);
-        let lease = call.answer(update).await??;
-        Ok(self.skew().lease(lease))
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let call = Call::begin(self, Operation::Delete, Some(queue));
-        call.take_away(queue, id, receipt).await;
-        call.answer(self.inner().delete(queue, id, receipt)).await?
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         let call = Call::begin(self, Operation::Clear, Some(queue));
         call.answer(self.inner().clear(queue)).await?
     }
 
-    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let handed_back = match &ops[..] {
-            [Op::PutBack { queue, .. }] => Some(queue.clone()),
-            _ => None,
-        };
-        let operation = match handed_back {
-            Some(_) => Operation::Update,
-            None => Operation::Apply,
-        };
-        let call = Call::begin(self, operation, handed_back.as_ref());
+    async fn apply(&self, mut ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let operation = Op::operation(&ops);
+        let queue = ops.first().map(|op| op.queue().clone());
+        let queue = queue.filter(|_| operation != Operation::Apply);
+        let call = Call::begin(self, operation, queue.as_ref());
         call.hide_longer(ops.iter_mut().filter_map(|op| match op {
             Op::Put { message, .. } => Some(message),
             _ => None,
         }));
-        for op in &ops {
-            if let Op::Update {
-                queue, id, receipt, ..
-            }
-            | Op::PutBack {
-                queue, id, receipt, ..
-            }
-            | Op::Delete {
-                queue, id, receipt, ..
-            }
-            | Op::DeleteItems {
-                queue, id, receipt, ..
-            } = op
-            {
-                call.take_away(queue, id, receipt).await;
-            }
+        for (queue, id, receipt) in ops.iter().filter_map(Op::received) {
+            call.take_away(queue, id, receipt).await;
         }
         let again = if call.is_duplicated() {
             puts(&ops)
         } else {
             Vec::new()
         };
-        let skewed = |outcomes: Vec<OpOutcome>| {
-            let outcomes = outcomes.into_iter();
-            outcomes.map(|one| self.skew().outcome(one)).collect()
+        let skewed = |mut failed: ApplyError| {
+            let completed = failed.completed.into_iter();
+            failed.completed = completed.map(|one| self.skew().outcome(one)).collect();
+            failed
         };
         if call.loses_answer() {
             let answer = self.inner().apply(ops).await;
             let error = call.lost("the answer was lost");
             let atomicity = self.capabilities().atomicity;
-            let mut lost = last_answer_lost(answer, atomicity, error);
-            lost.completed = skewed(lost.completed);
-            return Err(lost);
+            return Err(skewed(last_answer_lost(answer, atomicity, error)));
         }
         let answer = call.answer(self.inner().apply(ops)).await;
-        let answer = answer.map_err(|error| ApplyError::new(0, Vec::new(), error))?;
+        let answer = answer.map_err(|error| ApplyError::nothing_done(0, error))?;
         match answer {
             Ok(outcomes) => {
                 call.duplicate(again).await;
-                Ok(skewed(outcomes))
+                let outcomes = outcomes.into_iter();
+                Ok(outcomes.map(|one| self.skew().outcome(one)).collect())
             }
-            Err(mut failed) => {
-                failed.completed = skewed(failed.completed);
-                Err(failed)
-            }
+            Err(failed) => Err(skewed(failed)),
         }
     }
 }
@@ -223,16 +152,21 @@ impl Backend for FaultInjector {
 /// Returns the error of an [`apply`](Backend::apply) whose last answer was lost. If the operations are not
 /// atomic, each has a separate answer, so only the outcome of the last one is unknown.
 fn last_answer_lost(
-    answer: Result<Vec<OpOutcome>, ApplyError>,
+    answer: Result<OpOutcomes, ApplyError>,
     atomicity: Atomicity,
     error: Error,
 ) -> ApplyError {
     let (index, mut completed) = match answer {
         Ok(mut outcomes) => {
-            outcomes.pop();
-            (outcomes.len(), outcomes)
+            let swapped = matches!(outcomes.pop(), Some(OpOutcome::Swapped));
+            let index = outcomes.len();
+            // One step with the swap.
+            if swapped && matches!(outcomes.last(), Some(OpOutcome::Put(_))) {
+                outcomes.pop();
+            }
+            (index, outcomes)
         }
-        Err(failed) => (failed.index, failed.completed),
+        Err(failed) => (failed.index, failed.completed.into()),
     };
     if atomicity == Atomicity::Atomic {
         completed.clear();
@@ -240,12 +174,16 @@ fn last_answer_lost(
     ApplyError::new(index, completed, error)
 }
 
+/// Returns the puts that a request which is carried out twice carries out twice.
 fn puts(ops: &[Op]) -> Vec<(QueueName, NewMessage)> {
-    let put = |op: &Op| match op {
+    let next = ops.iter().skip(1).map(Some).chain([None]);
+    let put = |(op, next): (&Op, Option<&Op>)| match op {
+        // Once more, its condition is not met.
+        Op::Put { .. } if matches!(next, Some(Op::Swap { .. })) => None,
         Op::Put { queue, message } => Some((queue.clone(), message.clone())),
         _ => None,
     };
-    ops.iter().filter_map(put).collect()
+    ops.iter().zip(next).filter_map(put).collect()
 }
 
 /// One call to a fault injector, and the fault that was chosen for it.
@@ -375,7 +313,8 @@ impl<'a> Call<'a> {
             return;
         };
         let backend = self.injector.inner();
-        let visible = backend.update(queue, id, receipt, Duration::ZERO, None);
+        let at_once = PutBackPlace::After(Duration::ZERO);
+        let visible = backend.put_back(queue, id, receipt, at_once, None);
         if visible.await.is_err() {
             return;
         }
@@ -391,7 +330,8 @@ impl<'a> Call<'a> {
             }
         }
         for other in ahead {
-            let release = backend.hand_back(queue, &other.id, &other.receipt, None);
+            let kept = PutBackPlace::Kept;
+            let release = backend.put_back(queue, &other.id, &other.receipt, kept, None);
             // A message that cannot be released becomes visible again after `held_for`.
             let _ = release.await;
         }
@@ -436,7 +376,7 @@ mod tests {
     #[test]
     fn only_the_last_of_several_operations_is_unknown_where_each_is_answered() {
         let error = || Error::new(ErrorKind::Unreachable, Operation::Apply);
-        let done = |count| vec![OpOutcome::Deleted; count];
+        let done = |count| OpOutcomes::from(vec![OpOutcome::Deleted; count]);
         for (atomicity, completed) in [(Atomicity::InOrder, 2), (Atomicity::Atomic, 0)] {
             let lost = last_answer_lost(Ok(done(3)), atomicity, error());
             assert_eq!((lost.index, lost.completed.len()), (2, completed));

@@ -39,7 +39,7 @@ pub enum Fault {
     /// [`release`](super::FaultInjector::release) is called.
     AnswerStalled,
     /// Every put of the call is carried out twice; the answer is the answer of the first put. A [conditional
-    /// put](crate::backend::Backend::put_if) is not carried out twice, because its second time has no effect.
+    /// put](crate::backend::BackendExt::put_if) is not carried out twice, because its second time has no effect.
     Duplicated,
     /// Every put of the call becomes visible this much later than it asks for, so that later messages overtake
     /// it.

@@ -16,14 +16,14 @@ use super::fault::{Fault, Skew};
 ///
 /// Faults are scripted ([`fail_next`](Self::fail_next), [`fail_every`](Self::fail_every)) or random
 /// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one fault; the methods that set faults have
-/// precedence in this order. A script for [`Operation::Put`], [`Update`](Operation::Update) or
-/// [`Delete`](Operation::Delete) does not apply to the operations inside an [`apply`](Backend::apply), which is one
-/// call of [`Operation::Apply`]. Clones share script, counts and storage, so a test can keep a clone of the backend
+/// precedence in this order. An [`apply`](Backend::apply) of one
+/// operation, or of a put and its swap, is a call of [`Operation::Put`], [`Update`](Operation::Update) or
+/// [`Delete`](Operation::Delete); one of several is a call of [`Operation::Apply`], whichever they are. Clones share script, counts and storage, so a test can keep a clone of the backend
 /// that it passes to the service.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use queue_runtime::backend::{Backend, NewMessage};
+/// use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
 /// use queue_runtime::backend::MemoryBackend;
 /// use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 /// use queue_runtime::ErrorKind;

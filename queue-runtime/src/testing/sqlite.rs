@@ -108,7 +108,7 @@ struct Temporary {
 impl Backend for Temporary {
     forward_backend!(self => (&self.file as &dyn Backend);
         capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-        metadata set_metadata put put_if receive peek attachment browse find update delete clear apply);
+        metadata set_metadata receive peek attachment browse find clear apply);
 
     /// `drain` asks for these again and again, and would not wait in paused time.
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
+use queue_runtime::backend::{Backend as _, BackendExt as _, Metadata, NewMessage};
 use queue_runtime::request::RequestErrorKind;
 use queue_runtime::{Disposition, Message, QueueName, QueueService, Received};
 use serde::{Deserialize, Serialize};

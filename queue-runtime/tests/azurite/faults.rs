@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use queue_core::Timestamp;
-use queue_core::backend::{Backend, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, NewMessage};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_runtime::ErrorKind;
 use queue_runtime::backend::AzureBackend;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Backend, Created, Metadata, NewMessage, ReceivedMessage};
+use queue_core::backend::{
+    Backend, BackendExt as _, Created, Metadata, NewMessage, ReceivedMessage,
+};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use crate::fault::Call;
@@ -159,7 +161,7 @@ impl Call {
             Self::Update => {
                 let body = Some("changed".into());
                 let (id, receipt) = (&held().id, &held().receipt);
-                let updated = backend.update(queue, id, receipt, second, body);
+                let updated = backend.renew(queue, id, receipt, second, body);
                 updated.await.map(drop)?;
             }
             Self::Delete => backend.delete(queue, &held().id, &held().receipt).await?,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
-use queue_core::backend::{Backend, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, NewMessage};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::clock::SystemClock;
 use queue_runtime::error::Outcome;

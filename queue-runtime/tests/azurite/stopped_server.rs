@@ -252,7 +252,7 @@ impl Drop for Question<'_> {
 impl Backend for Questions {
     forward_backend!(self => self.inner;
         capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-        metadata set_metadata put put_if receive peek find attachment browse update delete clear apply);
+        metadata set_metadata receive peek find attachment browse clear apply);
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         let mut question = Question::of(&self.state);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use queue_core::backend::{
-    Backend, Metadata, NewMessage, Op, OpOutcome, PopReceipt, PutIf, StorageId, Swap, TimeToLive,
+    Backend, BackendExt as _, Metadata, NewMessage, Op, OpOutcome, PopReceipt, PutBackPlace, PutIf,
+    StorageId, Swap, TimeToLive,
 };
 use queue_core::idempotency::WorkKey;
 use queue_core::{ErrorKind, ManualClock, QueueName, Timestamp};
@@ -232,7 +233,7 @@ async fn attempt(
         Call::Update(queue, at, visibility, body) => {
             let Handle { id, receipt } = handles[*at].clone();
             let body = body.map(Into::into);
-            let lease = backend.update(queue, &id, &receipt, *visibility, body);
+            let lease = backend.renew(queue, &id, &receipt, *visibility, body);
             record(OpOutcome::Updated(lease.await?), Some(id), handles)
         }
         Call::Delete(queue, at) => {
@@ -273,9 +274,10 @@ fn op(call: &Call, handles: &[Handle]) -> Op {
             queue,
             id: handles[at].id.clone(),
             receipt: handles[at].receipt.clone(),
+            place: PutBackPlace::After(visibility),
             body: body.map(Into::into),
         },
-        Call::Update(queue, at, visibility, body) => Op::Update {
+        Call::Update(queue, at, visibility, body) => Op::Renew {
             queue,
             id: handles[at].id.clone(),
             receipt: handles[at].receipt.clone(),

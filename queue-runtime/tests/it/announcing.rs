@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::backend::NewMessage;
+use queue_core::backend::{BackendExt as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope};
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::notify::{Notification, Notifier, Subscriber, Subscription};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::backend::{Attachment, NewMessage};
+use queue_runtime::backend::{Attachment, BackendExt as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;
 use queue_runtime::send::UntypedMessage;

@@ -187,7 +187,7 @@ async fn each_error_is_a_sentence_without_the_cause_that_it_has() {
     seen.failed(&error.error);
     faults.fail_every(Operation::Delete, Fault::Refused(ErrorKind::Denied));
     seen.failed(&refused(taken.delete().await));
-    seen.failed(&ApplyError::new(1, Vec::new(), denied(Operation::Put)));
+    seen.failed(&ApplyError::new(1, [], denied(Operation::Put)));
 
     let service_with_store = QueueService::builder("memory:").payloads(Arc::new(Closed));
     let payloads = service_with_store

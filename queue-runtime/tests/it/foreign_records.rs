@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;
 use queue_runtime::receive::Settled;

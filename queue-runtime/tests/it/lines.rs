@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend as _, NewMessage};
+use queue_runtime::backend::{Backend as _, BackendExt as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::internal::to_base64;
 use queue_runtime::message::{DecodeError, DecodeErrorKind, Wire};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "sqlite")]
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::clock::{Clock, ManualClock, SystemClock};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;

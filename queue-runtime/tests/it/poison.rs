@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;
 use queue_runtime::receive::{Poisoned, Settled};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend as _, NewMessage};
+use queue_runtime::backend::{BackendExt as _, NewMessage};
 use queue_runtime::idempotency::{OnceErrorKind, WorkKey};
 use queue_runtime::message::JsonError;
 use queue_runtime::testing;

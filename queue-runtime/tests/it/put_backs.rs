@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend as _, MemoryBackend, NewMessage};
+use queue_runtime::backend::{BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::send::SubmitErrorKind;

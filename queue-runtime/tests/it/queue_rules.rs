@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::backend::{BackendExt as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::listener::ListenerPhase;
 use queue_runtime::receive::{AcceptErrorKind, Settled};

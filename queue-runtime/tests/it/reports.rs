@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::backend::{BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::internal::error_chain;
 use queue_runtime::receive::Settled;

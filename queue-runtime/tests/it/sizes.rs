@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend, Metadata, NewMessage, SqliteBackend};
+use queue_runtime::backend::{
+    Backend, BackendExt as _, MemoryBackend, Metadata, NewMessage, SqliteBackend,
+};
 use queue_runtime::clock::SystemClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend as _, MemoryBackend, NewMessage};
+use queue_runtime::backend::{Backend as _, BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::meter::{TransactionCounts, TransactionKind};
 use queue_runtime::notify::{LocalNotifier, Notification, Notifier as _, Writers};

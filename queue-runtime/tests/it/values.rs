@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend as _, NewMessage};
+use queue_runtime::backend::{BackendExt as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope, PoisonReason};
 use queue_runtime::idempotency::{OnceError, OnceErrorKind};
 use queue_runtime::request::RequestErrorKind;

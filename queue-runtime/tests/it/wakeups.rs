@@ -231,7 +231,7 @@ async fn a_submission_of_unknown_outcome_is_announced() {
         faults.fail_next(1, operation, Fault::AnswerLost);
         match operation {
             Operation::Put => drop(service.submit(End).await.expect_err("unknown")),
-            _ => drop(service.submit_all([End]).await.expect_err("unknown")),
+            _ => drop(service.submit_all([End, End]).await.expect_err("unknown")),
         }
         let end = guarded(waiting).await.expect("it ends").expect("no panic");
         let end = end.expect("no error").expect("it was stored");

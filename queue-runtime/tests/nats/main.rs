@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::backend::{BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::clock::SystemClock;
 use queue_runtime::notify::{NatsNotifier, Notification, Notifier, Subscriber};
 use queue_runtime::policy::{Idle, IdlePolicy};

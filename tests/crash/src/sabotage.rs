@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Capabilities, Lease, NewMessage, Op, OpOutcome, PopReceipt,
-    PutIf, PutReceipt, ReceivedMessage, StorageId, Swap,
+    ApplyError, Atomicity, Backend, BackendExt as _, Capabilities, Lease, NewMessage, Op,
+    OpOutcome, OpOutcomes, Ops, PopReceipt, PutReceipt, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
@@ -256,16 +255,112 @@ impl Sabotaged {
         point.pass(Some(self.bug));
     }
 
+    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        if self.bug != Bug::AcknowledgesEarly {
+            self.pass(Point::BeforePut);
+            let put = self.inner.put(queue, message).await;
+            if put.is_ok() {
+                self.pass(Point::AfterPut);
+            }
+            return put;
+        }
+        let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(AHEAD).await;
+            inner.put(&queue, message).await
+        });
+        let (id, receipt) = (StorageId::new("early"), PopReceipt::new("early"));
+        let now = Timestamp::UNIX_EPOCH;
+        Ok(PutReceipt::new(id, receipt, now, now))
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: NewMessage,
+        swap: &Swap,
+    ) -> Result<OpOutcomes, ApplyError> {
+        let put = Op::Put {
+            queue: queue.clone(),
+            message,
+        };
+        let swap = Op::Swap {
+            queue: queue.clone(),
+            swap: swap.clone(),
+        };
+        match self.bug {
+            Bug::RecordsFirst => {
+                self.inner.apply(Ops::from([swap])).await?;
+                std::process::abort()
+            }
+            Bug::PutsFirst => {
+                self.inner.apply(Ops::from([put])).await?;
+                std::process::abort()
+            }
+            _ => {
+                self.pass(Point::BeforePut);
+                let done = self.inner.apply([put, swap].into_iter().collect()).await?;
+                self.pass(Point::AfterPut);
+                Ok(done)
+            }
+        }
+    }
+
+    /// Renews a lease, or puts a message back.
+    async fn update(&self, ops: Ops) -> Result<OpOutcome> {
+        let receipt = ops[0].received().map(|(_, _, receipt)| receipt.clone());
+        let has_body = |op: &Op| {
+            matches!(
+                op,
+                Op::Renew { body: Some(_), .. } | Op::PutBack { body: Some(_), .. }
+            )
+        };
+        let puts_back = ops.iter().any(has_body);
+        if puts_back {
+            self.pass(Point::BeforePutBack);
+        }
+        let updated = self.inner.apply(ops).await;
+        if puts_back {
+            self.pass(Point::AfterPutBack);
+        }
+        match (self.bug, updated.map_err(|failed| failed.error)) {
+            (Bug::AcceptsStaleReceipts, Err(error)) if is_gone(error.kind()) => {
+                let receipt = receipt.expect("of a received message");
+                Ok(OpOutcome::Updated(Lease::new(
+                    receipt,
+                    Timestamp::UNIX_EPOCH,
+                )))
+            }
+            (_, updated) => Ok(updated?.remove(0)),
+        }
+    }
+
+    async fn apply_several(&self, mut ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        match self.bug {
+            Bug::AppliesInSteps => {}
+            Bug::Aborts(point) if point.is_between() => return self.apply_in_order(ops).await,
+            _ => return self.inner.apply(ops).await,
+        }
+        ops.reverse();
+        let mut outcomes = OpOutcomes::new();
+        for op in ops {
+            outcomes.extend(self.inner.apply(Ops::from([op])).await?);
+            tokio::task::yield_now().await;
+        }
+        outcomes.reverse();
+        Ok(outcomes)
+    }
+
     /// Carries out the operations one after the other.
-    async fn apply_in_order(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let mut outcomes = Vec::new();
+    async fn apply_in_order(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let mut outcomes = OpOutcomes::new();
         for (index, op) in ops.into_iter().enumerate() {
             let point = match &op {
                 Op::Put { message, .. } if message.moved => Some(Point::BetweenCopyAndDelete),
                 Op::Put { .. } => Some(Point::BetweenFollowUpAndDelete),
                 _ => None,
             };
-            match self.inner.apply(vec![op]).await {
+            match self.inner.apply(Ops::from([op])).await {
                 Ok(done) => outcomes.extend(done),
                 Err(failed) => return Err(ApplyError::new(index, outcomes, failed.error)),
             }
@@ -310,57 +405,6 @@ impl Backend for Sabotaged {
         &self.capabilities
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        if self.bug != Bug::AcknowledgesEarly {
-            self.pass(Point::BeforePut);
-            let put = self.inner.put(queue, message).await;
-            if put.is_ok() {
-                self.pass(Point::AfterPut);
-            }
-            return put;
-        }
-        let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
-        tokio::spawn(async move {
-            tokio::time::sleep(AHEAD).await;
-            inner.put(&queue, message).await
-        });
-        let (id, receipt) = (StorageId::new("early"), PopReceipt::new("early"));
-        let now = Timestamp::UNIX_EPOCH;
-        Ok(PutReceipt::new(id, receipt, now, now))
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        let Some(message) = message else {
-            return self.inner.put_if(queue, None, swap).await;
-        };
-        match self.bug {
-            Bug::RecordsFirst => {
-                let recorded = self.inner.put_if(queue, None, swap).await?;
-                match recorded {
-                    PutIf::Swapped(_) => std::process::abort(),
-                    PutIf::Differs(_) => Ok(recorded),
-                }
-            }
-            Bug::PutsFirst => {
-                self.inner.put(queue, message).await?;
-                std::process::abort()
-            }
-            _ => {
-                self.pass(Point::BeforePut);
-                let put = self.inner.put_if(queue, Some(message), swap).await;
-                if let Ok(PutIf::Swapped(_)) = put {
-                    self.pass(Point::AfterPut);
-                }
-                put
-            }
-        }
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -381,53 +425,27 @@ impl Backend for Sabotaged {
         Ok(received)
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let puts_back = body.is_some();
-        if puts_back {
-            self.pass(Point::BeforePutBack);
-        }
-        let updated = self
-            .inner
-            .update(queue, id, receipt, visibility, body)
-            .await;
-        if puts_back {
-            self.pass(Point::AfterPutBack);
-        }
-        match (self.bug, updated) {
-            (Bug::AcceptsStaleReceipts, Err(error)) if is_gone(error.kind()) => {
-                Ok(Lease::new(receipt.clone(), Timestamp::UNIX_EPOCH))
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let one = match &ops[..] {
+            [Op::Put { queue, message }] => {
+                let put = self.put(queue, message.clone()).await;
+                put.map(OpOutcome::Put)
             }
-            (_, updated) => updated,
-        }
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.pass(Point::BeforeCompletion);
-        let deleted = self.forgive(self.inner.delete(queue, id, receipt).await);
-        self.pass(Point::AfterCompletion);
-        deleted
-    }
-
-    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        match self.bug {
-            Bug::AppliesInSteps => {}
-            Bug::Aborts(point) if point.is_between() => return self.apply_in_order(ops).await,
-            _ => return self.inner.apply(ops).await,
-        }
-        ops.reverse();
-        let mut outcomes = Vec::new();
-        for op in ops {
-            outcomes.extend(self.inner.apply(vec![op]).await?);
-            tokio::task::yield_now().await;
-        }
-        outcomes.reverse();
-        Ok(outcomes)
+            [Op::Put { queue, message }, Op::Swap { swap, .. }] => {
+                return self.put_if(queue, message.clone(), swap).await;
+            }
+            [Op::Renew { .. } | Op::PutBack { .. }] => self.update(ops).await,
+            [Op::Delete { .. }] => {
+                self.pass(Point::BeforeCompletion);
+                let deleted = self.inner.apply(ops).await;
+                let deleted = deleted.map(drop).map_err(|failed| failed.error);
+                let deleted = self.forgive(deleted);
+                self.pass(Point::AfterCompletion);
+                deleted.map(|()| OpOutcome::Deleted)
+            }
+            _ => return self.apply_several(ops).await,
+        };
+        let one = one.map(|one| OpOutcomes::from([one]));
+        one.map_err(|error| ApplyError::nothing_done(0, error))
     }
 }

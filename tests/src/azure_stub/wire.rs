@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use percent_encoding::percent_decode_str;
 use queue_core::backend::{
-    Backend, Created, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt, ReceivedMessage,
-    StorageId, TimeToLive,
+    Backend, BackendExt as _, Created, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt,
+    ReceivedMessage, StorageId, TimeToLive,
 };
 use queue_core::{Error, ErrorKind, QueueName, Result, Timestamp};
 
@@ -171,7 +171,7 @@ impl<'m> Request<'m> {
             "PUT" => {
                 let lease = self.seconds("visibilitytimeout").unwrap_or_default();
                 let body = self.text().map(Into::into);
-                let lease = queues.update(queue, id, &receipt, lease, body).await?;
+                let lease = queues.renew(queue, id, &receipt, lease, body).await?;
                 let mut answer = empty("204 No Content");
                 answer.headers.extend([
                     ("x-ms-popreceipt".into(), lease.receipt.reveal().to_owned()),

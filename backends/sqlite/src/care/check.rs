@@ -39,7 +39,7 @@ const LINES: u32 = 1000;
 /// ```
 /// # use std::sync::Arc;
 /// # use queue_clock::SystemClock;
-/// use queue_core::backend::{Backend, Metadata, NewMessage};
+/// use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 /// use queue_sqlite::{FileCheck, SqliteBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -21,7 +21,7 @@ use crate::rows::schema;
 /// ```
 /// # use std::sync::Arc;
 /// # use queue_clock::SystemClock;
-/// use queue_core::backend::{Backend, Metadata, NewMessage};
+/// use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 /// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]

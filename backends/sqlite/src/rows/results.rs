@@ -9,7 +9,7 @@ use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner
 use queue_core::store_clock::after;
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{DAMAGED_RECORD, Failure, Result};
 use crate::rows::stored::{MessageRef, checksum};
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
@@ -37,7 +37,7 @@ impl Row {
     fn recorded(&self) -> Result<Option<Bytes>> {
         match &self.result {
             Some((result, sum)) if checksum(self.id, result) == *sum => Ok(Some(result.clone())),
-            Some(_) => Err(Failure::Corrupt("a recorded result is damaged")),
+            Some(_) => Err(Failure::Corrupt(DAMAGED_RECORD)),
             None => Ok(None),
         }
     }
@@ -53,7 +53,7 @@ pub(crate) struct Results<'c> {
 impl Results<'_> {
     /// Returns what is recorded under the key of a swap, if it is not what the swap expects. A value whose message is not
     /// stored any more counts as none, too.
-    pub(crate) fn differs(self, swap: &Swap) -> Result<Option<Option<Bytes>>> {
+    fn differs(self, swap: &Swap) -> Result<Option<Option<Bytes>>> {
         let found = self.find(&swap.key)?.filter(|row| row.ends_at > self.now);
         let current = match &found {
             Some(row) => row.recorded()?,
@@ -86,18 +86,24 @@ impl Results<'_> {
         }
     }
 
-    /// Carries out a swap as part of a step, after the put of a message. A value that is damaged is not the one that it
-    /// expects.
-    pub(crate) fn swap_in_step(self, new: &Swap, put: Option<MessageRef>) -> Result<()> {
-        match self.differs(new) {
-            Ok(None) => self.swap(new, put),
-            Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
+    /// Refuses a swap that does not find the value that it expects.
+    pub(crate) fn check(self, swap: &Swap) -> Result<()> {
+        match self.differs(swap) {
+            Ok(None) => Ok(()),
+            Ok(Some(found)) => Err(Failure::Conflict(found)),
+            Err(Failure::Corrupt(_)) => Err(Failure::DamagedRecord),
             Err(failure) => Err(failure),
         }
     }
 
+    /// Carries out a swap, after the put of a message.
+    pub(crate) fn swap(self, new: &Swap, put: Option<MessageRef>) -> Result<()> {
+        self.check(new)?;
+        self.record_value(new, put)
+    }
+
     /// Records the value of a swap, after the put of a message.
-    pub(crate) fn swap(self, swap: &Swap, put: Option<MessageRef>) -> Result<()> {
+    fn record_value(self, swap: &Swap, put: Option<MessageRef>) -> Result<()> {
         if swap.retention.is_zero() {
             return self.remove(&swap.key);
         }
@@ -116,8 +122,8 @@ impl Results<'_> {
     /// Records that the transaction of a completion was committed, if it will be.
     pub(crate) fn record(self, token: Token) -> Result<()> {
         let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
-        match self.swap_in_step(&record, None) {
-            Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
+        match self.swap(&record, None) {
+            Err(Failure::Conflict(_)) => Err(Failure::Corrupt("a completion was recorded before")),
             recorded => recorded,
         }
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    Attachment, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap,
+    Attachment, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutBackPlace, StorageId, Swap,
 };
 use rusqlite::Connection;
+use smallvec::SmallVec;
 
 use crate::failure::{Failure, Result};
 use crate::rows::messages::Messages;
@@ -46,6 +47,9 @@ pub(crate) enum Step {
     },
 }
 
+/// The steps of one request. A single step stands inline.
+pub(crate) type Steps = SmallVec<[Step; 1]>;
+
 #[derive(Debug)]
 pub(crate) enum StepDone {
     Put(Placed),
@@ -82,12 +86,7 @@ impl<'c> Tables<'c> {
     }
 
     /// Executes a step, after the put of a message.
-    pub(crate) fn step(
-        &mut self,
-        step: &Step,
-        put: Option<MessageRef>,
-        now: i64,
-    ) -> Result<StepDone> {
+    fn step(&mut self, step: &Step, put: Option<MessageRef>, now: i64) -> Result<StepDone> {
         match step {
             Step::Put { queue, parcel } => {
                 let queue = self.queues.id(queue)?;
@@ -130,7 +129,7 @@ impl<'c> Tables<'c> {
                 deleted.map(|()| StepDone::Deleted)
             }
             Step::Swap { swap, .. } => {
-                let swapped = self.results(now).swap_in_step(swap, put);
+                let swapped = self.results(now).swap(swap, put);
                 swapped.map(|()| StepDone::Swapped)
             }
         }
@@ -149,11 +148,23 @@ impl<'c> Tables<'c> {
 
     /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those
     /// before it.
-    pub(crate) fn steps(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
+    pub(crate) fn steps(&mut self, steps: &[Step], now: i64) -> Result<SmallVec<[StepDone; 1]>> {
         let connection = self.connection;
+        if let [step] = steps {
+            let done = self.step(step, None, now);
+            let done = done.map_err(|failure| failure.of_step(0, step.queue()))?;
+            return Ok(SmallVec::from([done]));
+        }
+        // Refused without a write, since a repeated submission of one message is common.
+        if let [Step::Put { queue, .. }, Step::Swap { queue: named, swap }] = steps {
+            let known = self.queues.id(queue);
+            known.map_err(|failure| failure.of_step(0, queue))?;
+            let checked = self.results(now).check(swap);
+            checked.map_err(|failure| failure.of_step(1, named))?;
+        }
         connection.execute_batch("SAVEPOINT apply")?;
         let saved = self.messages.counts.save();
-        let mut done = Vec::with_capacity(steps.len());
+        let mut done = SmallVec::with_capacity(steps.len());
         let mut put = None;
         for (index, step) in steps.iter().enumerate() {
             match self.step(step, put, now) {
@@ -164,8 +175,7 @@ impl<'c> Tables<'c> {
                 Err(failure) if failure.is_refusal() => {
                     connection.execute_batch("ROLLBACK TO apply; RELEASE apply")?;
                     self.messages.counts.roll_back(saved);
-                    let queue = step.queue().clone();
-                    return Err(Failure::Step(index, queue, Box::new(failure)));
+                    return Err(failure.of_step(index, step.queue()));
                 }
                 Err(failure) => return Err(failure),
             }
@@ -198,7 +208,7 @@ impl Step {
         Self::Put { queue, parcel }
     }
 
-    pub(crate) fn update(
+    fn update(
         queue: QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
@@ -220,7 +230,7 @@ impl Step {
     pub(crate) fn from_op(op: Op) -> Self {
         match op {
             Op::Put { queue, message } => Self::put(queue, message),
-            Op::Update {
+            Op::Renew {
                 queue,
                 id,
                 receipt,
@@ -231,8 +241,15 @@ impl Step {
                 queue,
                 id,
                 receipt,
+                place,
                 body,
-            } => Self::update(queue, &id, &receipt, None, body),
+            } => {
+                let delay = match place {
+                    PutBackPlace::Kept => None,
+                    PutBackPlace::After(delay) => Some(delay),
+                };
+                Self::update(queue, &id, &receipt, delay, body)
+            }
             Op::Delete {
                 queue, id, receipt, ..
             } => Self::Delete {

@@ -67,9 +67,13 @@ fn create() -> Vec<Request> {
     }]
 }
 
+fn apply(steps: impl IntoIterator<Item = Step>) -> Request {
+    Request::Apply(steps.into_iter().collect())
+}
+
 fn put(length: usize) -> Request {
     let body = Bytes::from(vec![b'x'; length]);
-    Request::Step(Step::put(orders(), NewMessage::new(body)))
+    apply([Step::put(orders(), NewMessage::new(body))])
 }
 
 #[test]
@@ -87,14 +91,14 @@ fn a_refused_command_does_not_fail_its_batch() {
         queue: orders(),
         handle,
     };
-    let Request::Step(first) = put(1) else {
+    let Request::Apply(first) = put(1) else {
         unreachable!("a put is one step")
     };
     let batch = vec![
         put(1),
-        Request::Step(stale()),
-        Request::Step(missing),
-        Request::Apply(vec![first, stale()]),
+        apply([stale()]),
+        apply([missing]),
+        apply(first.into_iter().chain([stale()])),
         put(2),
     ];
     let answers = serve(&connection, vec![batch]);
@@ -113,10 +117,13 @@ fn a_refused_command_does_not_fail_its_batch() {
 fn on_a_full_disk_commands_that_still_fit_succeed() {
     let (_directory, connection) = prepared();
     let placed = serve(&connection, vec![create(), vec![put(10)]]);
-    let Ok(Answer::Step(StepDone::Put(placed))) = &placed[1][0] else {
+    let Ok(Answer::Applied(done)) = &placed[1][0] else {
         panic!("the put fits");
     };
-    let delete = Request::Step(Step::Delete {
+    let StepDone::Put(placed) = &done[0] else {
+        panic!("a put was done: {done:?}");
+    };
+    let delete = apply([Step::Delete {
         queue: orders(),
         handle: Handle {
             seq: placed.seq,
@@ -124,7 +131,7 @@ fn on_a_full_disk_commands_that_still_fit_succeed() {
             visible_at: placed.visible_at,
             nonce: placed.nonce,
         },
-    });
+    }]);
     let pages: i64 = connection
         .pragma_query_value(None, "page_count", |row| row.get(0))
         .expect("page count");
@@ -135,9 +142,10 @@ fn on_a_full_disk_commands_that_still_fit_succeed() {
     };
     limit(pages);
     let answers = serve(&connection, vec![vec![put(40_000), delete, put(40_000)]]);
-    let [Err(first), Ok(Answer::Step(StepDone::Deleted)), Err(last)] = &answers[0][..] else {
+    let [Err(first), Ok(Answer::Applied(done)), Err(last)] = &answers[0][..] else {
         panic!("the delete alone succeeds: {answers:?}");
     };
+    assert!(matches!(done[..], [StepDone::Deleted]), "{done:?}");
     for failure in [first, last] {
         let error = failure.clone().into_error(
             queue_core::Operation::Put,

@@ -6,9 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
-    ConditionalPuts, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark,
-    PeekedMessage, Places, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
-    StorageId, Swap, check_ops,
+    ConditionalPuts, Created, Lease, Metadata, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark,
+    PeekedMessage, Places, PutBackPlace, QueueProperties, ReceivedMessage, StorageId, check_ops,
 };
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
@@ -18,8 +17,8 @@ use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Resul
 
 #[cfg(feature = "testing")]
 use super::history::History;
-use super::results::MemoryResults;
-use super::store::{Store, StoredMessage, StoredQueues};
+use super::results::{Entry, MemoryResults};
+use super::store::{Placed, Store, StoredMessage, StoredQueues};
 use super::{browse, store};
 
 /// Queues in this process: the reference model that other backends are compared with.
@@ -197,42 +196,6 @@ impl Backend for MemoryBackend {
         })
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        self.capabilities
-            .limits(Operation::Put, queue)
-            .check_put(&message)?;
-        let put = |state: &mut StoredQueues, now| state.put(queue, &message, now);
-        Ok(self.call(Operation::Put, queue, put)?.placed())
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        if let Some(message) = &message {
-            self.capabilities
-                .limits(Operation::Put, queue)
-                .check_put(message)?;
-        }
-        let results = &self.store.results;
-        // Values are only recorded under the lock of the queues.
-        self.call(Operation::Put, queue, |state, now| {
-            if message.is_some() {
-                state.queue(queue)?;
-            }
-            if let Some(current) = results.differs(swap, |place| state.is_stored(place, now)) {
-                return Ok(PutIf::Differs(current));
-            }
-            let put = message.map(|message| state.put(queue, &message, now));
-            let put = put.transpose()?;
-            let place = put.as_ref().map(|put| (queue, put.number()));
-            drop(results.record(swap, place));
-            Ok(PutIf::Swapped(put.as_ref().map(StoredMessage::placed)))
-        })
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -315,37 +278,30 @@ impl Backend for MemoryBackend {
         }
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        self.capabilities
-            .limits(Operation::Update, queue)
-            .check_update(visibility, body.as_ref().map(Bytes::len))?;
-        self.call(Operation::Update, queue, |state, now| {
-            let change = (Some(visibility), body.as_ref());
-            Ok(state.update(queue, id, receipt, change, now)?.0)
-        })
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let delete = |state: &mut StoredQueues, now| state.delete(queue, id, receipt, now);
-        self.call(Operation::Delete, queue, delete).map(drop)
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         self.call(Operation::Clear, queue, |state, _| state.clear(queue))
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
         check_ops(&self.capabilities, &ops, |_| Ok(()))?;
         let results = &self.store.results;
-        self.store
-            .with(|state, now| apply(state, results, &ops, now))
+        let applied = match &ops[..] {
+            // Nothing to undo.
+            [op] => {
+                let one = |state: &mut StoredQueues, now| step(state, results, op, None, now);
+                let done = self.store.with(one).map_err(|refused| (0, refused));
+                done.map(|done| OpOutcomes::from([done.outcome()]))
+            }
+            ops => {
+                let all = |state: &mut StoredQueues, now| apply(state, results, ops, now);
+                let done = self.store.with(all);
+                done.map(|done| done.into_iter().map(Done::outcome).collect())
+            }
+        };
+        applied.map_err(|(index, Refused { kind, found })| {
+            let error = Error::new(kind, Op::operation(&ops)).with_queue(ops[index].queue());
+            ApplyError::nothing_done(index, error).with_found(found)
+        })
     }
 }
 
@@ -354,61 +310,91 @@ debug_fields!(MemoryBackend { name });
 /// The most bytes of an attachment that are read at once.
 const MAX_PART: usize = 1024 * 1024;
 
-/// Undoes an operation of an `apply` of which a later one failed.
-type Undo<'a> = Box<dyn FnOnce(&mut StoredQueues) + 'a>;
+/// Why an operation was not carried out.
+struct Refused {
+    kind: ErrorKind,
+    /// The value that a swap has found.
+    found: Option<Bytes>,
+}
 
+impl From<ErrorKind> for Refused {
+    fn from(kind: ErrorKind) -> Self {
+        Self { kind, found: None }
+    }
+}
+
+/// What an operation did, and what undoes it.
+enum Done {
+    Put(Placed),
+    /// The message as it was before.
+    Updated(Lease, StoredMessage),
+    /// The message as it was before.
+    Deleted(StoredMessage),
+    /// What was recorded before.
+    Swapped(Option<Entry>),
+}
+
+impl Done {
+    fn outcome(self) -> OpOutcome {
+        match self {
+            Self::Put(put) => OpOutcome::Put(put.receipt()),
+            Self::Updated(lease, _) => OpOutcome::Updated(lease),
+            Self::Deleted(_) => OpOutcome::Deleted,
+            Self::Swapped(_) => OpOutcome::Swapped,
+        }
+    }
+
+    fn undo(self, state: &mut StoredQueues, results: &MemoryResults, op: &Op) {
+        match (self, op) {
+            (Self::Put(put), _) => state.undo_put(op.queue(), put.number),
+            (Self::Updated(_, before) | Self::Deleted(before), _) => {
+                state.restore(op.queue(), before);
+            }
+            (Self::Swapped(before), Op::Swap { swap, .. }) => results.restore(&swap.key, before),
+            (Self::Swapped(_), other) => unreachable!("a swap was done by {other:?}"),
+        }
+    }
+}
+
+/// Carries out all operations or none. An error has the index of the operation that was refused.
 fn apply(
     state: &mut StoredQueues,
     results: &MemoryResults,
     ops: &[Op],
     now: i64,
-) -> Result<Vec<OpOutcome>, ApplyError> {
-    let mut outcomes = Vec::with_capacity(ops.len());
-    let mut done = Vec::with_capacity(ops.len());
+) -> Result<Vec<Done>, (usize, Refused)> {
+    let mut done: Vec<Done> = Vec::with_capacity(ops.len());
     let mut last_put = None;
     for (index, op) in ops.iter().enumerate() {
-        match step(state, results, op, &mut last_put, now) {
-            Ok((outcome, undo)) => {
-                outcomes.push(outcome);
-                done.push(undo);
-            }
-            Err((kind, queue)) => {
-                for undo in done.into_iter().rev() {
-                    undo(state);
+        match step(state, results, op, last_put, now) {
+            Ok(one) => {
+                if let Done::Put(put) = &one {
+                    last_put = Some((op.queue(), put.number));
                 }
-                let error = Error::new(kind, Operation::Apply).with_queue(queue);
-                return Err(ApplyError::new(index, Vec::new(), error));
+                done.push(one);
+            }
+            Err(refused) => {
+                for (done, op) in done.into_iter().zip(ops).rev() {
+                    done.undo(state, results, op);
+                }
+                return Err((index, refused));
             }
         }
     }
-    Ok(outcomes)
+    Ok(done)
 }
 
-/// What an operation of an `apply` did, and how to undo it.
-type Done<'a> = Result<(OpOutcome, Undo<'a>), (ErrorKind, &'a QueueName)>;
-
-fn updated(queue: &QueueName, updated: store::Result<(Lease, StoredMessage)>) -> Done<'_> {
-    let (lease, before) = updated.map_err(|kind| (kind, queue))?;
-    let undo = move |state: &mut StoredQueues| state.restore(queue, before);
-    Ok((OpOutcome::Updated(lease), Box::new(undo)))
-}
-
-fn step<'a>(
+/// Carries out one operation, after the put of a message.
+fn step(
     state: &mut StoredQueues,
-    results: &'a MemoryResults,
-    op: &'a Op,
-    last_put: &mut Option<(&'a QueueName, u64)>,
+    results: &MemoryResults,
+    op: &Op,
+    last_put: Option<(&QueueName, u64)>,
     now: i64,
-) -> Done<'a> {
+) -> Result<Done, Refused> {
     match op {
-        Op::Put { queue, message } => {
-            let put = state.put(queue, message, now);
-            let put = put.map_err(|kind| (kind, queue))?;
-            let outcome = OpOutcome::Put(put.placed());
-            *last_put = Some((queue, put.number()));
-            Ok((outcome, Box::new(move |state| state.undo_put(queue, &put))))
-        }
-        Op::Update {
+        Op::Put { queue, message } => Ok(Done::Put(state.put(queue, message, now)?)),
+        Op::Renew {
             queue,
             id,
             receipt,
@@ -416,25 +402,27 @@ fn step<'a>(
             body,
         } => {
             let change = (Some(*visibility), body.as_ref());
-            updated(queue, state.update(queue, id, receipt, change, now))
+            let (lease, before) = state.update(queue, id, receipt, change, now)?;
+            Ok(Done::Updated(lease, before))
         }
         Op::PutBack {
             queue,
             id,
             receipt,
+            place,
             body,
         } => {
-            let change = (None, body.as_ref());
-            updated(queue, state.update(queue, id, receipt, change, now))
+            let visibility = match place {
+                PutBackPlace::Kept => None,
+                PutBackPlace::After(delay) => Some(*delay),
+            };
+            let change = (visibility, body.as_ref());
+            let (lease, before) = state.update(queue, id, receipt, change, now)?;
+            Ok(Done::Updated(lease, before))
         }
         Op::Delete {
             queue, id, receipt, ..
-        } => {
-            let deleted = state.delete(queue, id, receipt, now);
-            let before = deleted.map_err(|kind| (kind, queue))?;
-            let undo = move |state: &mut StoredQueues| state.restore(queue, before);
-            Ok((OpOutcome::Deleted, Box::new(undo)))
-        }
+        } => Ok(Done::Deleted(state.delete(queue, id, receipt, now)?)),
         Op::DeleteItems {
             queue,
             id,
@@ -442,19 +430,18 @@ fn step<'a>(
             items,
             of,
         } => {
-            let deleted = state.delete_items(queue, id, receipt, (items, *of), now);
-            let before = deleted.map_err(|kind| (kind, queue))?;
-            let undo = move |state: &mut StoredQueues| state.restore(queue, before);
-            Ok((OpOutcome::Deleted, Box::new(undo)))
+            let before = state.delete_items(queue, id, receipt, (items, *of), now)?;
+            Ok(Done::Deleted(before))
         }
-        Op::Swap { queue, swap } => {
-            let differs = results.differs(swap, |place| state.is_stored(place, now));
-            if differs.is_some() {
-                return Err((ErrorKind::Conflict, queue));
+        Op::Swap { swap, .. } => {
+            let found = results.differs(swap, |place| state.is_stored(place, now));
+            match found {
+                None => Ok(Done::Swapped(results.record(swap, last_put))),
+                Some(found) => Err(Refused {
+                    kind: ErrorKind::Conflict,
+                    found,
+                }),
             }
-            let before = results.record(swap, *last_put);
-            let undo = move |_: &mut StoredQueues| results.restore(&swap.key, before);
-            Ok((OpOutcome::Swapped, Box::new(undo)))
         }
         _ => unreachable!("`apply` checks the operations before it takes the lock"),
     }

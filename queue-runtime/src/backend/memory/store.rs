@@ -55,6 +55,16 @@ pub(super) struct StoredQueue {
     pub(super) schedule: BTreeSet<(i64, u64)>,
 }
 
+/// What the answer to the put of a message tells, before it is text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placed {
+    pub(super) number: u64,
+    receipt: u64,
+    inserted_at: i64,
+    visible_at: i64,
+    expires_at: Option<i64>,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct StoredMessage {
     number: u64,
@@ -140,13 +150,8 @@ impl StoredQueues {
         Ok(())
     }
 
-    /// Stores a message, and returns it as it is stored.
-    pub(super) fn put(
-        &mut self,
-        name: &QueueName,
-        new: &NewMessage,
-        now: i64,
-    ) -> Result<StoredMessage> {
+    /// Stores a message.
+    pub(super) fn put(&mut self, name: &QueueName, new: &NewMessage, now: i64) -> Result<Placed> {
         let attachment = match &new.attachment {
             None => None,
             Some(Attachment::New(data)) => Some(data.clone()),
@@ -155,7 +160,7 @@ impl StoredQueues {
         let (number, receipt) = (self.next_number(), self.next_number());
         let (visible_at, expires_at) = lifespan(now, new);
         let queue = self.queue(name)?;
-        let message = StoredMessage {
+        queue.insert(StoredMessage {
             number,
             receipt,
             body: new.body.clone(),
@@ -165,13 +170,18 @@ impl StoredQueues {
             expires_at,
             dequeue_count: 0,
             deleted_items: ItemSet::default(),
-        };
-        queue.insert(message.clone());
+        });
         queue.put += 1;
         if let Some(history) = &mut self.history {
             history.push(number, name, new);
         }
-        Ok(message)
+        Ok(Placed {
+            number,
+            receipt,
+            inserted_at: now,
+            visible_at,
+            expires_at,
+        })
     }
 
     /// Returns the attachment of a message.
@@ -238,7 +248,7 @@ impl StoredQueues {
         if let Some(body) = body {
             message.body = body.clone();
         }
-        let lease = Lease::new(message.pop_receipt(), timestamp(message.visible_at));
+        let lease = Lease::new(pop_receipt(message.receipt), timestamp(message.visible_at));
         queue.insert(message);
         Ok((lease, before))
     }
@@ -294,13 +304,13 @@ impl StoredQueues {
     }
 
     /// Removes a message that was put, also from the history.
-    pub(super) fn undo_put(&mut self, name: &QueueName, put: &StoredMessage) {
+    pub(super) fn undo_put(&mut self, name: &QueueName, number: u64) {
         if let Ok(queue) = self.queue(name) {
-            queue.take(put.number);
+            queue.take(number);
             queue.put -= 1;
         }
         if let Some(history) = &mut self.history {
-            history.remove(put.number);
+            history.remove(number);
         }
     }
 
@@ -395,6 +405,28 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| !text.starts_with(['+', '0']))
 }
 
+fn storage_id(number: u64) -> StorageId {
+    StorageId::new(itoa::Buffer::new().format(number))
+}
+
+fn pop_receipt(number: u64) -> PopReceipt {
+    PopReceipt::new(itoa::Buffer::new().format(number))
+}
+
+impl Placed {
+    /// Returns the answer to the put.
+    pub(super) fn receipt(self) -> PutReceipt {
+        let mut put = PutReceipt::new(
+            storage_id(self.number),
+            pop_receipt(self.receipt),
+            timestamp(self.inserted_at),
+            timestamp(self.visible_at),
+        );
+        put.expires_at = self.expires_at.map(timestamp);
+        put
+    }
+}
+
 impl StoredMessage {
     pub(super) fn is_alive(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|expires_at| expires_at > now)
@@ -404,31 +436,11 @@ impl StoredMessage {
         self.number
     }
 
-    fn storage_id(&self) -> StorageId {
-        StorageId::new(self.number.to_string())
-    }
-
-    fn pop_receipt(&self) -> PopReceipt {
-        PopReceipt::new(self.receipt.to_string())
-    }
-
-    /// Returns the answer to the put of this message.
-    pub(super) fn placed(&self) -> PutReceipt {
-        let mut put = PutReceipt::new(
-            self.storage_id(),
-            self.pop_receipt(),
-            timestamp(self.inserted_at),
-            timestamp(self.visible_at),
-        );
-        put.expires_at = self.expires_at.map(timestamp);
-        put
-    }
-
     /// Returns the answer to the receive of this message at `now`.
     pub(super) fn received(self, now: i64) -> ReceivedMessage {
         let mut received = ReceivedMessage::new(
-            self.storage_id(),
-            self.pop_receipt(),
+            storage_id(self.number),
+            pop_receipt(self.receipt),
             self.body,
             timestamp(self.inserted_at),
             timestamp(now),

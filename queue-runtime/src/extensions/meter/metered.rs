@@ -3,16 +3,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, BrowsedMessage, Browsing, ConditionalPuts, Created, Lease, Metadata,
-    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId, Swap,
+    ApplyError, Backend, BrowsedMessage, Browsing, Created, Metadata, Op, OpOutcome, OpOutcomes,
+    Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
 use queue_core::{MessageId, QueueName, Result};
 use queue_sharded::shard_of;
+use smallvec::SmallVec;
 
 use crate::extensions::storage_limit::Limiter;
 use crate::kernel::observe::transactions::TransactionKind;
@@ -66,6 +65,14 @@ impl Metered {
         }
     }
 
+    fn kinds(&self, ops: &[Op]) -> Kinds<'_> {
+        let counted = |op: &Op| (self.counters(op.queue()), kind(op, ops.len() == 1));
+        match ops {
+            [op] => SmallVec::from([counted(op)]),
+            ops => ops.iter().map(counted).collect(),
+        }
+    }
+
     /// Makes a call that takes one transaction.
     async fn one<'c, T: Send>(
         &self,
@@ -114,7 +121,7 @@ impl Metered {
     }
 }
 
-type Answer = Result<Vec<OpOutcome>, ApplyError>;
+type Answer = Result<OpOutcomes, ApplyError>;
 
 /// A call under way. If it is dropped before its answer, it counts as one transaction, because it may have been sent.
 struct Counting<'a> {
@@ -136,20 +143,20 @@ fn pages(items: usize, page: usize) -> usize {
     items.div_ceil(page).max(1)
 }
 
-/// Returns the queue and the kind of each operation.
-fn kinds(ops: &[Op]) -> Vec<(QueueName, TransactionKind)> {
-    let kind = |op: &Op| match op {
-        Op::Put { queue, .. } => Some((queue.clone(), TransactionKind::Put)),
-        Op::Update { queue, .. } | Op::PutBack { queue, .. } => {
-            Some((queue.clone(), TransactionKind::Update))
-        }
-        Op::Delete { queue, .. } | Op::DeleteItems { queue, .. } => {
-            Some((queue.clone(), TransactionKind::Delete))
-        }
+/// Returns the kind of transaction that an operation is, the only one or not. What is recorded beside other operations is no
+/// transaction of its own.
+fn kind(op: &Op, is_only: bool) -> Option<TransactionKind> {
+    match op {
+        Op::Put { .. } => Some(TransactionKind::Put),
+        Op::Renew { .. } | Op::PutBack { .. } => Some(TransactionKind::Update),
+        Op::Delete { .. } | Op::DeleteItems { .. } => Some(TransactionKind::Delete),
+        Op::Swap { .. } if is_only => Some(TransactionKind::Put),
         _ => None,
-    };
-    ops.iter().filter_map(kind).collect()
+    }
 }
+
+/// The counters of the queue of each operation, and the kind of transaction that it is.
+type Kinds<'a> = SmallVec<[(&'a QueueCounters, Option<TransactionKind>); 1]>;
 
 #[async_trait]
 #[warn(
@@ -189,36 +196,6 @@ impl Backend for Metered {
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
         let call = || self.inner.set_metadata(queue, metadata);
         self.one(queue, TransactionKind::SetMetadata, call).await
-    }
-
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        let kind = TransactionKind::Put;
-        let call = move || self.inner.put(queue, message);
-        let counted = |_: &_, measures: &Measures| {
-            measures.sent(1);
-            (kind, 1)
-        };
-        self.call(Some(queue), kind, call, counted).await
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        let call = move || self.inner.put_if(queue, message, swap);
-        if self.capabilities().conditional_puts == ConditionalPuts::Unsupported {
-            return call().await;
-        }
-        let kind = TransactionKind::Put;
-        let counted = |put: &PutIf, measures: &Measures| {
-            if let PutIf::Swapped(Some(_)) = put {
-                measures.sent(1);
-            }
-            (kind, 1)
-        };
-        self.call(Some(queue), kind, call, counted).await
     }
 
     async fn receive(
@@ -271,74 +248,70 @@ impl Backend for Metered {
         self.one(queue, TransactionKind::Peek, call).await
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let call = move || self.inner.update(queue, id, receipt, visibility, body);
-        self.one(queue, TransactionKind::Update, call).await
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let call = || self.inner.delete(queue, id, receipt);
-        self.one(queue, TransactionKind::Delete, call).await
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         let call = || self.inner.clear(queue);
         self.one(queue, TransactionKind::Clear, call).await
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Answer {
-        let tried = Applying {
-            by: self,
-            ops: kinds(&ops),
-        };
-        let answer = match &self.limiter {
-            None => self.inner.apply(ops).await,
-            Some(limiter) => Box::pin(limiter.apply(&*self.inner, ops)).await,
-        };
+    // What `#[async_trait]` would make of it, but for the future: without a limit it keeps no operations.
+    fn apply<'s, 'f>(&'s self, ops: Ops) -> BoxFuture<'f, Answer>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        let kinds = self.kinds(&ops);
+        match &self.limiter {
+            None => Box::pin(self.counted(kinds, self.inner.apply(ops))),
+            Some(limiter) => Box::pin(self.counted(kinds, limiter.apply(&*self.inner, ops))),
+        }
+    }
+}
+
+impl Metered {
+    async fn counted<'a>(&'a self, ops: Kinds<'a>, answer: impl Future<Output = Answer>) -> Answer {
+        let tried = Applying { by: self, ops };
+        let answer = answer.await;
         tried.answered(&answer);
         answer
     }
 }
 
-/// Several operations under way, which count when this is dropped: all, unless they were answered, because all may have
-/// been sent.
+/// Operations under way, which count when this is dropped: all, unless they were answered, because all may have been sent.
 struct Applying<'a> {
     by: &'a Metered,
-    ops: Vec<(QueueName, TransactionKind)>,
+    ops: Kinds<'a>,
 }
 
 impl Applying<'_> {
     /// Leaves the operations that were tried, up to the one that failed.
     fn answered(mut self, answer: &Answer) {
-        let (tried, stored) = match answer {
-            Ok(outcomes) => (self.ops.len(), outcomes.len()),
+        let (tried, outcomes) = match answer {
+            Ok(outcomes) => (self.ops.len(), &outcomes[..]),
             Err(failed) => {
                 self.by.meter.failed(&failed.error);
-                let stored = failed.completed.len();
-                let is_unsent = failed.error.is_unsent();
-                let tried = failed.index.saturating_add(1);
-                (if is_unsent { stored } else { tried }, stored)
+                let tried = if failed.error.is_unsent() {
+                    failed.completed.len()
+                } else {
+                    failed.index.saturating_add(1)
+                };
+                (tried, &failed.completed[..])
             }
         };
         self.ops.truncate(tried);
-        let stored = self.ops.iter().take(stored);
-        for (queue, _) in stored.filter(|(_, kind)| *kind == TransactionKind::Put) {
-            self.by.counters(queue).measures.sent(1);
+        for ((counters, _), outcome) in self.ops.iter().zip(outcomes) {
+            if let OpOutcome::Put(_) = outcome {
+                counters.measures.sent(1);
+            }
         }
     }
 }
 
 impl Drop for Applying<'_> {
     fn drop(&mut self) {
-        for (queue, kind) in self.ops.drain(..) {
-            self.by.counters(&queue).add(kind, 1);
+        for (counters, kind) in &self.ops {
+            if let Some(kind) = kind {
+                counters.add(*kind, 1);
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::backend::{
     Attachments, BackendExt as _, BrowsedMessage, MessageState, Op, PageMark, PopReceipt,
-    ReceivedMessage, StorageId,
+    PutBackPlace, ReceivedMessage, StorageId,
 };
 use queue_core::envelope::{AttemptRecord, PoisonRecord};
 use queue_core::internal::{between, rewrite, with_payload};
@@ -273,10 +273,16 @@ impl AnyQueue {
                 receipt: receipt.clone(),
                 moved: false,
             };
-            match backend.apply(vec![delete, swap]).await {
+            match backend.apply([delete, swap].into_iter().collect()).await {
                 Ok(_) => return Ok(()),
-                // The key is another message's by now, or nobody's.
-                Err(failed) if failed.error.kind() == ErrorKind::Conflict => {
+                // The key is another message's by now, or nobody's, or its record cannot be read.
+                Err(failed)
+                    if failed.index == 1
+                        && matches!(
+                            failed.error.kind(),
+                            ErrorKind::Conflict | ErrorKind::Corrupt
+                        ) =>
+                {
                     if !failed.completed.is_empty() {
                         return Ok(());
                     }
@@ -344,8 +350,9 @@ impl AnyQueue {
         };
         let body = Some(context.encoder.stored(body));
         let (id, receipt) = (&message.id, &message.receipt);
-        let updated = context.backend.update(queue, id, receipt, hidden, body);
-        updated.await.map(drop)
+        let place = PutBackPlace::After(hidden);
+        let put_back = context.backend.put_back(queue, id, receipt, place, body);
+        put_back.await.map(drop)
     }
 
     /// Returns the event of a message with this payload.
@@ -394,11 +401,15 @@ pub(super) async fn hand_back(
     message: &ReceivedMessage,
 ) -> Result<bool> {
     let body = body_unhandled(context, message);
-    let handed_back = context
-        .backend
-        .hand_back(queue, &message.id, &message.receipt, body);
+    let handed_back = context.backend.put_back(
+        queue,
+        &message.id,
+        &message.receipt,
+        PutBackPlace::Kept,
+        body,
+    );
     match handed_back.await {
-        Ok(()) => Ok(true),
+        Ok(_) => Ok(true),
         Err(error) if error.is_lease_gone() => Ok(false),
         Err(error) => Err(error),
     }

@@ -331,7 +331,7 @@ impl AnyQueue {
             // An operation that does not fit by itself is refused by the storage, with the reason.
             let fitting = backend.capabilities().fitting(&ops).max(1);
             let rest = ops.split_off(fitting.min(ops.len()));
-            match backend.apply(ops.clone()).await {
+            match backend.apply(ops.clone().into()).await {
                 Ok(_) => {
                     notifiers.publish(Announced::puts_of(&ops));
                     done += ops.len();

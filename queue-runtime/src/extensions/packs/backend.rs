@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, BrowsedMessage, ItemSet, Lease, Op, OpOutcome, Page,
+    ApplyError, AttachmentPart, Backend, BrowsedMessage, ItemSet, Op, OpOutcomes, Ops, Page,
     PageMark, PeekedMessage, PopReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::clock::{BoxFuture, Clock};
@@ -89,14 +89,9 @@ impl Packs {
 }
 
 /// Returns the place of the operation that is about an item.
-fn position_of_item(ops: &[Op]) -> Option<usize> {
-    let is_item = |op: &Op| match op {
-        Op::Update { id, .. } | Op::PutBack { id, .. } | Op::Delete { id, .. } => {
-            parse_item(id).is_some()
-        }
-        _ => false,
-    };
-    ops.iter().position(is_item)
+pub(super) fn position_of_item(ops: &[Op]) -> Option<usize> {
+    let received = |op: &Op| op.received().map(|(_, id, _)| parse_item(id).is_some());
+    ops.iter().position(|op| received(op).unwrap_or(false))
 }
 
 #[async_trait]
@@ -106,7 +101,7 @@ fn position_of_item(ops: &[Op]) -> Option<usize> {
 )]
 impl Backend for Packs {
     forward_backend!(self => self.storage; capabilities queue_uri partition notifier results payload_store transactions
-        create_queue delete_queue list_queues properties metadata set_metadata put put_if find clear);
+        create_queue delete_queue list_queues properties metadata set_metadata find clear);
 
     async fn receive(
         &self,
@@ -179,95 +174,16 @@ impl Backend for Packs {
         }
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        match self.item(queue, id) {
-            None => {
-                self.storage
-                    .update(queue, id, receipt, visibility, body)
-                    .await
-            }
-            Some(item) => {
-                self.this()
-                    .update_item(item?, receipt, visibility, body)
-                    .await
-            }
-        }
-    }
-
-    // What `#[async_trait]` would make of it, but for the future: a message that is no item needs none of its own.
-    fn delete<'s, 'q, 'i, 'r, 'f>(
-        &'s self,
-        queue: &'q QueueName,
-        id: &'i StorageId,
-        receipt: &'r PopReceipt,
-    ) -> BoxFuture<'f, Result<()>>
+    // What `#[async_trait]` would make of it, but for the future: messages that are no items need none of their own.
+    fn apply<'s, 'f>(&'s self, ops: Ops) -> BoxFuture<'f, Result<OpOutcomes, ApplyError>>
     where
         's: 'f,
-        'q: 'f,
-        'i: 'f,
-        'r: 'f,
         Self: 'f,
     {
-        match self.item(queue, id) {
-            None => self.storage.delete(queue, id, receipt),
-            Some(item) => Box::pin(async move { self.this().delete_item(item?, receipt).await }),
+        match position_of_item(&ops) {
+            None => self.storage.apply(ops),
+            Some(at) => Box::pin(async move { self.this().apply_to_item(ops, at).await }),
         }
-    }
-
-    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let Some(at) = position_of_item(&ops) else {
-            return self.storage.apply(ops).await;
-        };
-        let refused = |error| ApplyError::new(at, Vec::new(), error);
-        let (Op::Update {
-            queue, id, receipt, ..
-        }
-        | Op::PutBack {
-            queue, id, receipt, ..
-        }
-        | Op::Delete {
-            queue, id, receipt, ..
-        }) = &ops[at]
-        else {
-            unreachable!("it was found to be one of these");
-        };
-        if position_of_item(&ops[at + 1..]).is_some() {
-            let detail = "several items of packs are settled by several calls";
-            let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_queue(queue);
-            return Err(refused(error.with_detail(detail).unsent()));
-        }
-        let item = self.item(queue, id).expect("it is an item");
-        let (item, receipt) = (item.map_err(refused)?, receipt.clone());
-        if let [Op::PutBack { body, .. }] = &ops[..] {
-            let this = self.this();
-            let handed_back = this.hand_back_item(item, &receipt, body.clone());
-            let lease = handed_back.await.map_err(refused)?;
-            return Ok(vec![OpOutcome::Updated(lease)]);
-        }
-        if let Op::PutBack {
-            queue,
-            id,
-            receipt,
-            body,
-        } = ops[at].clone()
-        {
-            // As one of several operations, it leaves its pack.
-            ops[at] = Op::Update {
-                queue,
-                id,
-                receipt,
-                visibility: Duration::ZERO,
-                body,
-            };
-        }
-        self.this().change_item(item, &receipt, ops, at).await
     }
 }
 

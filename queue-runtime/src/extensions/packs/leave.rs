@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use queue_core::backend::{
-    Backend as _, BackendExt as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt,
-    TimeToLive,
+    Backend as _, BackendExt as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutBackPlace,
+    PutReceipt, TimeToLive,
 };
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, Outcome, QueueName, Result};
@@ -160,7 +160,7 @@ impl Packs {
             let (now, later) = rest.split_at(puts.len());
             let items = now.iter().map(|one| one.number).collect();
             puts.push(self.delete_items(pack, receipt, items));
-            let outcomes = self.storage.apply(puts).await;
+            let outcomes = self.storage.apply(puts.into()).await;
             let outcomes = outcomes.map_err(|failed| failed.error)?;
             for (one, outcome) in now.iter().zip(outcomes) {
                 if let OpOutcome::Put(put) = outcome {
@@ -332,8 +332,13 @@ impl Packs {
             Ok(receipt) => {
                 let (queue, id) = (pack.queue(), pack.id());
                 let hand_back = || {
-                    self.storage
-                        .hand_back(queue, id, &receipt, Some(body.clone()))
+                    self.storage.put_back(
+                        queue,
+                        id,
+                        &receipt,
+                        PutBackPlace::Kept,
+                        Some(body.clone()),
+                    )
                 };
                 let until = self.clock.monotonic().saturating_add(GIVING_BACK);
                 let repeats = Repeats::within_lease(until, &*self.clock);
@@ -342,7 +347,7 @@ impl Packs {
             Err(error) => Err(error),
         };
         match given_back {
-            Ok(()) => locked.settled(),
+            Ok(_) => locked.settled(),
             Err(error) if error.kind() == ErrorKind::MessageNotFound => locked.lose(),
             Err(error) => {
                 let (queue, id) = (pack.queue(), pack.id());

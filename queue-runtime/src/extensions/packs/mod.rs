@@ -16,7 +16,8 @@
 //! | `backend` | which calls are about items, and which go to the storage as they are; items on the pages of a queue |
 //! | `open` | the state of an open pack and its items; which packs of a queue are open, and how many items a message of it has |
 //! | `receive` | opening a pack, and returning its items |
-//! | `settle` | deleting an item; several of a pack in one operation |
+//! | `settle` | operations on an item, alone and beside others |
+//! | `delete` | deleting an item; several of a pack in one operation |
 //! | `leave` | an item that becomes a message of its own, giving a pack back, and what is due: ended leases of items, and the longest time for which a pack is held |
 //!
 //! A storage that is atomic records deleted items beside the message, in the step that settles. Otherwise the pack is
@@ -27,6 +28,7 @@
 //! split into messages before any of its items is handled.
 
 mod backend;
+mod delete;
 mod leave;
 mod open;
 mod receive;

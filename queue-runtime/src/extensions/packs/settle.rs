@@ -6,56 +6,80 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend as _, ItemSet, Lease, Op, OpOutcome, PackItem, PopReceipt,
-    StorageId,
+    ApplyError, Atomicity, Backend as _, ItemSet, Lease, Op, OpOutcome, OpOutcomes, Ops, PackItem,
+    PopReceipt, PutBackPlace, StorageId,
 };
-use queue_core::{ErrorKind, QueueName, Result};
-use tokio::sync::oneshot;
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use super::backend::Packs;
+use super::backend::{Packs, position_of_item};
 use super::leave::Leaving;
 use super::open::{ItemCounts, ItemOf, ItemStatus, OpenPack, parse_item};
 use crate::kernel::lease::{CompletedItem, Locked};
 
 impl Packs {
-    /// Deletes an item.
-    pub(super) async fn delete_item(
+    /// Carries out operations of which the one at `at` is about an item, and no other.
+    pub(super) async fn apply_to_item(
         self: &Arc<Self>,
-        (pack, number): ItemOf,
-        receipt: &PopReceipt,
-    ) -> Result<()> {
-        loop {
-            let deleted = match pack.held(number, receipt)? {
-                ItemStatus::Moved { id, receipt, .. } => {
-                    let deleted = self.storage.delete(pack.queue(), &id, &receipt).await;
-                    if deleted.is_ok() {
-                        pack.set(number, ItemStatus::Gone);
-                    }
-                    Some(deleted)
-                }
-                _ if self.is_atomic() => self.delete_together(&pack, number).await,
-                _ => self.delete_in_header(&pack, number).await.transpose(),
-            };
-            // `None` if it has left the pack meanwhile, which it does once.
-            if let Some(deleted) = deleted {
-                self.changed(&pack).await;
-                return deleted;
-            }
+        mut ops: Ops,
+        at: usize,
+    ) -> Result<OpOutcomes, ApplyError> {
+        let refused = |error| ApplyError::nothing_done(at, error);
+        let (queue, id, receipt) = ops[at].received().expect("it is about an item");
+        if position_of_item(&ops[at + 1..]).is_some() {
+            let detail = "several items of packs are settled by several calls";
+            let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_queue(queue);
+            return Err(refused(error.with_detail(detail).unsent()));
         }
+        let item = self.item(queue, id).expect("it is an item");
+        let (item, receipt) = (item.map_err(refused)?, receipt.clone());
+        let alone = match &ops[..] {
+            [Op::Delete { moved: false, .. }] => {
+                let deleted = self.delete_item(item, &receipt).await;
+                deleted.map(|()| OpOutcome::Deleted)
+            }
+            [
+                Op::Renew {
+                    visibility,
+                    body: None,
+                    ..
+                },
+            ] => {
+                let renewed = self.renew_item(item, &receipt, *visibility).await;
+                renewed.map(OpOutcome::Updated)
+            }
+            [
+                Op::PutBack {
+                    place: PutBackPlace::Kept,
+                    body,
+                    ..
+                },
+            ] => {
+                let handed_back = self.hand_back_item(item, &receipt, body.clone()).await;
+                handed_back.map(OpOutcome::Updated)
+            }
+            _ => {
+                if let Op::PutBack { place, .. } = &mut ops[at] {
+                    // It leaves its pack, and its place with it.
+                    *place = PutBackPlace::After(place.delay());
+                }
+                return self.change_item(item, &receipt, ops, at).await;
+            }
+        };
+        alone.map(|one| OpOutcomes::from([one])).map_err(refused)
     }
 
-    /// Has an item leased for this long from now, or makes a message of it that is hidden for as long.
-    pub(super) async fn update_item(
+    /// Has an item leased for this long from now. One that cannot be leased for as long within its pack becomes a message
+    /// of its own.
+    async fn renew_item(
         self: &Arc<Self>,
         (pack, number): ItemOf,
         receipt: &PopReceipt,
         visibility: Duration,
-        body: Option<Bytes>,
     ) -> Result<Lease> {
         let held = pack.held(number, receipt)?;
         let until = self.clock.monotonic().saturating_add(visibility);
-        let is_renewal = body.is_none() && !visibility.is_zero();
-        if is_renewal && matches!(held, ItemStatus::Held(_)) && visibility <= self.reach(&pack) {
+        let is_held = matches!(held, ItemStatus::Held(_)) && !visibility.is_zero();
+        if is_held && visibility <= self.reach(&pack) {
             pack.lease.last_until(until).await?;
             if pack.is_leaving(number) {
                 // Until it is known whether it has left.
@@ -68,23 +92,19 @@ impl Packs {
                 return Ok(Lease::new(pack.receipt.clone(), visible_at));
             }
         }
-        let op = Op::Update {
+        let renewal = Op::Renew {
             queue: pack.queue().clone(),
             id: pack.id().clone(),
             receipt: receipt.clone(),
             visibility,
-            body,
+            body: None,
         };
-        let changed = self.change_item((pack, number), receipt, vec![op], 0).await;
-        match changed.map_err(|failed| failed.error)?.pop() {
-            Some(OpOutcome::Updated(lease)) => Ok(lease),
-            other => unreachable!("it was an update: {other:?}"),
-        }
+        self.update_item((pack, number), receipt, renewal).await
     }
 
     /// Hands back an item that nobody has handled. It stays in its pack, of which no further item is returned: as soon as
     /// none is held, the pack goes back where it was.
-    pub(super) async fn hand_back_item(
+    async fn hand_back_item(
         self: &Arc<Self>,
         (pack, number): ItemOf,
         receipt: &PopReceipt,
@@ -92,8 +112,14 @@ impl Packs {
     ) -> Result<Lease> {
         pack.held(number, receipt)?;
         if !pack.stay(number) {
-            let item = (pack, number);
-            return self.update_item(item, receipt, Duration::ZERO, body).await;
+            let put_back = Op::PutBack {
+                queue: pack.queue().clone(),
+                id: pack.id().clone(),
+                receipt: receipt.clone(),
+                place: PutBackPlace::After(Duration::ZERO),
+                body,
+            };
+            return self.update_item((pack, number), receipt, put_back).await;
         }
         let now = self.clock.monotonic();
         let visible_at = pack.lease.storage_time().latest_now(now);
@@ -101,15 +127,29 @@ impl Packs {
         Ok(Lease::new(pack.receipt.clone(), visible_at))
     }
 
+    /// Carries out a renewal or a put-back, for which an item leaves its pack.
+    async fn update_item(
+        self: &Arc<Self>,
+        item: ItemOf,
+        receipt: &PopReceipt,
+        op: Op,
+    ) -> Result<Lease> {
+        let changed = self.change_item(item, receipt, Ops::from([op]), 0).await;
+        match changed.map_err(|failed| failed.error)?.pop() {
+            Some(OpOutcome::Updated(lease)) => Ok(lease),
+            other => unreachable!("it was an update: {other:?}"),
+        }
+    }
+
     /// Carries out operations of which the one at `at` is about an item.
-    pub(super) async fn change_item(
+    async fn change_item(
         self: &Arc<Self>,
         (pack, number): ItemOf,
         receipt: &PopReceipt,
-        ops: Vec<Op>,
+        ops: Ops,
         at: usize,
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
-        let refused = |error| ApplyError::new(at, Vec::new(), error);
+    ) -> Result<OpOutcomes, ApplyError> {
+        let refused = |error| ApplyError::nothing_done(at, error);
         if let Ok(ItemStatus::Held(_)) = pack.held(number, receipt) {
             self.see_to_lease(&pack).await.map_err(refused)?;
         }
@@ -136,103 +176,14 @@ impl Packs {
         changed
     }
 
-    /// Deletes an item of a storage that is atomic, in one operation with the others of its pack that wait for that.
-    async fn delete_together(&self, pack: &Arc<OpenPack>, number: u32) -> Option<Result<()>> {
-        let (reply, mut answer) = oneshot::channel();
-        pack.state().deleting.push((number, reply));
-        // Items that are finished at the same moment are deleted by one operation, not the first of them by its own.
-        tokio::task::yield_now().await;
-        let locked = tokio::select! {
-            biased;
-            answered = &mut answer => match answered {
-                Ok(answered) => return Some(answered),
-                // Who asked for it has gone before the answer.
-                Err(_) => pack.lease.lock().await,
-            },
-            locked = pack.lease.lock() => locked,
-        };
-        if let Ok(answered) = answer.try_recv() {
-            return Some(answered);
-        }
-        let others = {
-            let mut state = pack.state();
-            let mut others = mem::take(&mut state.deleting);
-            // Who waits for one that has left the pack asks again.
-            others.retain(|(other, _)| *other != number && state.is_held(*other));
-            if !state.is_held(number) {
-                state.deleting.append(&mut others);
-                return None;
-            }
-            others
-        };
-        let all = others.iter().map(|(other, _)| *other).chain([number]);
-        let deleted = self.delete_set(pack, &locked, all.collect()).await;
-        if others.is_empty() {
-            return Some(deleted);
-        }
-        Some(match deleted {
-            Err(error) if error.kind() == ErrorKind::MessageNotFound => {
-                // One of them was deleted before. Each has its own answer then.
-                for (other, reply) in others {
-                    let alone = ItemSet::from_iter([other]);
-                    let _ = reply.send(self.delete_set(pack, &locked, alone).await);
-                }
-                self.delete_set(pack, &locked, ItemSet::from_iter([number]))
-                    .await
-            }
-            deleted => {
-                for (_, reply) in others {
-                    // It may be gone.
-                    let _ = reply.send(deleted.clone());
-                }
-                deleted
-            }
-        })
-    }
-
-    async fn delete_set(
-        &self,
-        pack: &Arc<OpenPack>,
-        locked: &Locked<'_>,
-        items: ItemSet,
-    ) -> Result<()> {
-        let receipt = locked.receipt()?;
-        let op = self.delete_items(pack, &receipt, items.clone());
-        let deleted = self.storage.apply(vec![op]).await;
-        deleted.map_err(|failed| failed.error)?;
-        for item in items.iter() {
-            pack.set(item, ItemStatus::Gone);
-        }
-        Ok(())
-    }
-
-    /// Deletes an item of a storage that is not atomic: the header of the pack tells it from the next renewal on, and the
-    /// last item takes the pack along. Returns `None` if it has left the pack.
-    async fn delete_in_header(&self, pack: &Arc<OpenPack>, number: u32) -> Result<Option<()>> {
-        self.see_to_lease(pack).await?;
-        let locked = pack.lease.lock().await;
-        if !pack.state().is_held(number) {
-            return Ok(None);
-        }
-        let receipt = locked.receipt()?;
-        let ItemCounts { waiting, held, .. } = pack.counts();
-        if waiting + held == 1 {
-            self.storage
-                .delete(pack.queue(), pack.id(), &receipt)
-                .await?;
-        }
-        pack.set(number, ItemStatus::Gone);
-        Ok(Some(()))
-    }
-
     async fn change_at_once(
         &self,
         (pack, number): (&Arc<OpenPack>, u32),
         locked: Locked<'_>,
-        mut ops: Vec<Op>,
+        mut ops: Ops,
         at: usize,
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
-        let refused = |error| ApplyError::new(at, Vec::new(), error);
+    ) -> Result<OpOutcomes, ApplyError> {
+        let refused = |error| ApplyError::nothing_done(at, error);
         let leaving = self.leaving(pack, number, &ops[at]);
         let own = match &leaving {
             Some(leaving) => Some(self.put_of(pack, leaving).map_err(refused)?),
@@ -240,8 +191,14 @@ impl Packs {
         };
         let receipt = locked.receipt().map_err(refused)?;
         let deletion = self.delete_items(pack, &receipt, ItemSet::from_iter([number]));
-        let more = own.iter().len();
-        ops.splice(at..=at, own.into_iter().chain([deletion]));
+        let more = usize::from(own.is_some());
+        match own {
+            Some(own) => {
+                ops[at] = own;
+                ops.insert(at + 1, deletion);
+            }
+            None => ops[at] = deletion,
+        }
         let mut outcomes = self.storage.apply(ops).await.map_err(|mut failed| {
             failed.index -= failed.index.saturating_sub(at).min(more);
             failed
@@ -262,12 +219,12 @@ impl Packs {
         self: &Arc<Self>,
         item: (&Arc<OpenPack>, u32),
         receipt: &PopReceipt,
-        mut ops: Vec<Op>,
+        mut ops: Ops,
         at: usize,
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
+    ) -> Result<OpOutcomes, ApplyError> {
         ops.remove(at);
         let mut outcomes = if ops.is_empty() {
-            Vec::new()
+            OpOutcomes::new()
         } else {
             self.storage.apply(ops).await.map_err(|mut failed| {
                 failed.index += usize::from(failed.index >= at);
@@ -288,12 +245,12 @@ impl Packs {
         &self,
         (pack, number): (&Arc<OpenPack>, u32),
         mut locked: Locked<'_>,
-        mut ops: Vec<Op>,
+        mut ops: Ops,
         at: usize,
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
+    ) -> Result<OpOutcomes, ApplyError> {
         let leaving = self.leaving(pack, number, &ops[at]);
         let leaving = leaving.expect("it is an update");
-        let refused = |error| ApplyError::new(at, Vec::new(), error);
+        let refused = |error| ApplyError::nothing_done(at, error);
         locked.receipt().map_err(refused)?;
         ops[at] = self.put_of(pack, &leaving).map_err(refused)?;
         let mut applied = self.storage.apply(ops).await;
@@ -314,17 +271,13 @@ impl Packs {
         &self,
         (pack, number): (&Arc<OpenPack>, u32),
         (own, current): (StorageId, PopReceipt),
-        mut ops: Vec<Op>,
+        mut ops: Ops,
         at: usize,
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
-        let (Op::Update { id, receipt, .. } | Op::Delete { id, receipt, .. }) = &mut ops[at] else {
-            unreachable!("an item is updated or deleted");
-        };
-        (*id, *receipt) = (own.clone(), current);
-        let visibility = match &ops[at] {
-            Op::Update { visibility, .. } => *visibility,
-            _ => Duration::ZERO,
-        };
+    ) -> Result<OpOutcomes, ApplyError> {
+        if let Some((_, id, receipt)) = ops[at].received_mut() {
+            (*id, *receipt) = (own.clone(), current);
+        }
+        let visibility = change_of(&ops[at]).map_or(Duration::ZERO, |(visibility, _)| visibility);
         let mut applied = self.storage.apply(ops).await;
         match done(&mut applied).get_mut(at) {
             Some(OpOutcome::Updated(lease)) => {
@@ -341,12 +294,7 @@ impl Packs {
 
     /// Returns the item as it leaves the pack, if this operation has it do that.
     fn leaving(&self, pack: &OpenPack, number: u32, op: &Op) -> Option<Leaving> {
-        let Op::Update {
-            visibility, body, ..
-        } = op
-        else {
-            return None;
-        };
+        let (delay, body) = change_of(op)?;
         let body = match body {
             Some(body) => body.clone(),
             None => pack.state().items[number as usize].event.clone(),
@@ -354,7 +302,7 @@ impl Packs {
         Some(Leaving {
             number,
             body: self.encoder.unpacked(&body, 0),
-            delay: *visibility,
+            delay,
         })
     }
 
@@ -420,7 +368,7 @@ impl Packs {
     }
 
     /// Does what follows from a change of a pack's items.
-    async fn changed(self: &Arc<Self>, pack: &Arc<OpenPack>) {
+    pub(super) async fn changed(self: &Arc<Self>, pack: &Arc<OpenPack>) {
         let (counts, closing) = {
             let state = pack.state();
             (state.counts(), state.closing)
@@ -451,8 +399,19 @@ impl Packs {
     }
 }
 
+/// Returns how long an operation hides a message from now on, and its new body, if it leaves the message in the storage.
+fn change_of(op: &Op) -> Option<(Duration, &Option<Bytes>)> {
+    match op {
+        Op::Renew {
+            visibility, body, ..
+        } => Some((*visibility, body)),
+        Op::PutBack { place, body, .. } => Some((place.delay(), body)),
+        _ => None,
+    }
+}
+
 /// Returns the outcomes of what was done, also if one of the operations failed.
-fn done(applied: &mut Result<Vec<OpOutcome>, ApplyError>) -> &mut Vec<OpOutcome> {
+fn done(applied: &mut Result<OpOutcomes, ApplyError>) -> &mut [OpOutcome] {
     match applied {
         Ok(outcomes) => outcomes,
         Err(failed) => &mut failed.completed,

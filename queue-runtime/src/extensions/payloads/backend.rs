@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BrowsedMessage,
-    Capabilities, Lease, NewMessage, Op, OpOutcome, Page, PageMark, PopReceipt, PutIf, PutReceipt,
-    ReceivedMessage, StorageId, Swap, Transactions, check_ops,
+    ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BackendExt as _,
+    BrowsedMessage, Capabilities, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark,
+    PopReceipt, PutReceipt, ReceivedMessage, StorageId, Transactions, check_ops, steps,
 };
 use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::internal::{forward_backend, hex};
@@ -107,38 +106,41 @@ impl WithPayloads {
         }
     }
 
-    async fn carry_out(&self, op: Op) -> Result<OpOutcome> {
-        match op {
-            Op::Put { queue, message } => self.put(&queue, message).await.map(OpOutcome::Put),
-            Op::Update {
-                queue,
-                id,
-                receipt,
-                visibility,
-                body,
-            } => {
-                let updated = self.update(&queue, &id, &receipt, visibility, body);
-                updated.await.map(OpOutcome::Updated)
-            }
-            Op::PutBack {
-                queue,
-                id,
-                receipt,
-                body,
-            } => {
-                let PayloadReceipt { payload, receipt } = PayloadReceipt::read(&receipt);
-                let put_back = Op::PutBack {
-                    queue,
-                    id,
-                    receipt,
-                    body,
-                };
-                let mut outcome = self.in_storage(put_back).await?;
-                if let OpOutcome::Updated(lease) = &mut outcome {
-                    lease.receipt = PayloadReceipt::write(payload.as_ref(), &lease.receipt);
+    async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
+        match message.attachment.take() {
+            Some(Attachment::New(data)) => self.submit(queue, message, data).await,
+            Some(Attachment::Of { queue: from, id }) => {
+                // One that the storage itself keeps.
+                if self.inner.capabilities().attachments != Attachments::Unsupported {
+                    let (queue, id) = (from.clone(), id.clone());
+                    message.attachment = Some(Attachment::Of { queue, id });
                 }
-                Ok(outcome)
+                self.put_moved(queue, message, (from, id)).await
             }
+            None => self.put_as_it_is(queue, message, None).await,
+        }
+    }
+
+    /// Puts a message and records a value with it.
+    async fn put_if(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let mut outcomes = self.inner.apply(ops).await?;
+        if let Some(OpOutcome::Put(put)) = outcomes.first_mut() {
+            put.receipt = PayloadReceipt::write(None, &put.receipt);
+        }
+        Ok(outcomes)
+    }
+
+    async fn carry_out(&self, mut op: Op) -> Result<OpOutcomes, ApplyError> {
+        let payload = match &mut op {
+            Op::Renew { receipt, .. } | Op::PutBack { receipt, .. } => {
+                let held = PayloadReceipt::read(receipt);
+                *receipt = held.receipt;
+                held.payload
+            }
+            _ => None,
+        };
+        let done = match op {
+            Op::Put { queue, message } => self.put(&queue, message).await.map(OpOutcome::Put),
             Op::Delete {
                 queue,
                 id,
@@ -148,15 +150,33 @@ impl WithPayloads {
                 let removed = self.remove(&queue, &id, &receipt, moved).await;
                 removed.map(|()| OpOutcome::Deleted)
             }
-            other => self.in_storage(other).await,
-        }
+            other => {
+                let mut outcomes = self.inner.apply(Ops::from([other])).await?;
+                if let Some(OpOutcome::Updated(lease)) = outcomes.first_mut() {
+                    lease.receipt = PayloadReceipt::write(payload.as_ref(), &lease.receipt);
+                }
+                return Ok(outcomes);
+            }
+        };
+        let done = done.map(|one| OpOutcomes::from([one]));
+        done.map_err(|error| ApplyError::nothing_done(0, error))
     }
+}
 
-    async fn in_storage(&self, op: Op) -> Result<OpOutcome> {
-        let outcomes = self.inner.apply(vec![op]).await;
-        let last = outcomes.map_err(|failed| failed.error)?.pop();
-        last.ok_or_else(|| Error::new(ErrorKind::Corrupt, Operation::Apply))
-    }
+/// Refuses a conditional put of a message with a payload, which would be stored in steps.
+fn check_conditions(ops: &[Op]) -> Result<(), ApplyError> {
+    let is_refused = |two: &[Op]| match two {
+        [Op::Put { message, .. }, Op::Swap { .. }] => message.attachment.is_some(),
+        _ => false,
+    };
+    let Some(index) = ops.windows(2).position(is_refused) else {
+        return Ok(());
+    };
+    let error = Error::new(ErrorKind::Unsupported, Op::operation(ops));
+    let error = error.with_queue(ops[index].queue()).with_detail(
+        "a message that depends on a condition cannot have a payload in a payload store",
+    );
+    Err(ApplyError::nothing_done(index, error.unsent()))
 }
 
 /// Has the receipt of a message tell where its payload is.
@@ -181,45 +201,6 @@ impl Backend for WithPayloads {
     /// None: those of the storage know nothing of the store.
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         None
-    }
-
-    async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
-        match message.attachment.take() {
-            Some(Attachment::New(data)) => self.submit(queue, message, data).await,
-            Some(Attachment::Of { queue: from, id }) => {
-                // One that the storage itself keeps.
-                if self.inner.capabilities().attachments != Attachments::Unsupported {
-                    let (queue, id) = (from.clone(), id.clone());
-                    message.attachment = Some(Attachment::Of { queue, id });
-                }
-                self.put_moved(queue, message, (from, id)).await
-            }
-            None => self.put_as_it_is(queue, message, None).await,
-        }
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        if message
-            .as_ref()
-            .is_some_and(|message| message.attachment.is_some())
-        {
-            let refused = Error::new(ErrorKind::Unsupported, Operation::Put).with_queue(queue);
-            return Err(refused.unsent().with_detail(
-                "a message that depends on a condition cannot have a payload in a payload store",
-            ));
-        }
-        Ok(match self.inner.put_if(queue, message, swap).await? {
-            PutIf::Swapped(Some(mut put)) => {
-                put.receipt = PayloadReceipt::write(None, &put.receipt);
-                PutIf::Swapped(Some(put))
-            }
-            other => other,
-        })
     }
 
     async fn receive(
@@ -288,32 +269,18 @@ impl Backend for WithPayloads {
         Ok(found)
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let PayloadReceipt { payload, receipt } = PayloadReceipt::read(receipt);
-        let updated = self.inner.update(queue, id, &receipt, visibility, body);
-        let mut lease = updated.await?;
-        lease.receipt = PayloadReceipt::write(payload.as_ref(), &lease.receipt);
-        Ok(lease)
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.remove(queue, id, receipt, false).await
-    }
-
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
         check_ops(&self.capabilities, &ops, |_| Ok(()))?;
-        let mut completed = Vec::with_capacity(ops.len());
-        for (index, op) in ops.into_iter().enumerate() {
-            match self.carry_out(op).await {
-                Ok(outcome) => completed.push(outcome),
-                Err(error) => return Err(ApplyError::new(index, completed, error)),
+        check_conditions(&ops)?;
+        let mut completed = OpOutcomes::with_capacity(ops.len());
+        for mut step in steps(ops) {
+            let done = match step.len() {
+                1 => self.carry_out(step.remove(0)).await,
+                _ => self.put_if(step).await,
+            };
+            match done {
+                Ok(outcomes) => completed.extend(outcomes),
+                Err(failed) => return Err(failed.after(completed)),
             }
         }
         Ok(completed)

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    AttachmentPart, Backend, Lease, NewMessage, PopReceipt, PutReceipt, StorageId, TimeToLive,
+    AttachmentPart, Backend, BackendExt as _, Lease, NewMessage, PopReceipt, PutBackPlace,
+    PutReceipt, StorageId, TimeToLive,
 };
 use queue_core::clock::Clock;
 use queue_core::wire::{Body, Payload, PayloadRef, StoredPayload};
@@ -191,7 +192,7 @@ impl Pending<'_> {
         let (queue, visibility) = (self.queue, pending_for(time_to_live));
         let renewed = self
             .storage
-            .update(queue, &self.id, &self.receipt, visibility, None);
+            .renew(queue, &self.id, &self.receipt, visibility, None);
         match renewed.await {
             Ok(lease) => self.receipt = lease.receipt,
             Err(error) if error.is_lease_gone() => {
@@ -207,8 +208,8 @@ impl Pending<'_> {
     /// Submits the message.
     pub(super) async fn submit(self, submitted: NewMessage) -> Result<Lease> {
         let (queue, storage) = (self.queue, self.storage);
-        let (delay, body) = (submitted.delay, Some(submitted.body));
-        let updated = storage.update(queue, &self.id, &self.receipt, delay, body);
+        let (place, body) = (PutBackPlace::After(submitted.delay), Some(submitted.body));
+        let updated = storage.put_back(queue, &self.id, &self.receipt, place, body);
         let error = match updated.await {
             Ok(lease) => return Ok(lease),
             Err(error) => error,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use queue_core::backend::{ConditionalPuts, PageMark, PutIf};
+use queue_core::backend::{BackendExt as _, ConditionalPuts, PageMark, PutIf};
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::{Forgotten, RecordState, Recorded, ResultStore};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};

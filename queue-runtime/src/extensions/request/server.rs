@@ -180,7 +180,7 @@ async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMes
         });
     }
     let apply = async {
-        let applied = context.backend.apply(deletes).await;
+        let applied = context.backend.apply(deletes.into()).await;
         applied.map_err(|failed| failed.error)
     };
     let deleted = queue.in_time(context, PATIENCE, Operation::Apply, apply);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use queue_core::backend::{ApplyError, Atomicity, Backend, Op, OpOutcome, check_ops};
+use queue_core::backend::{ApplyError, Atomicity, Backend, Op, OpOutcomes, Ops, check_ops, steps};
 use queue_core::clock::Clock;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -121,13 +121,13 @@ impl Limiter {
     pub(crate) async fn apply(
         &self,
         backend: &dyn Backend,
-        ops: Vec<Op>,
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
+        ops: Ops,
+    ) -> Result<OpOutcomes, ApplyError> {
         if backend.capabilities().atomicity == Atomicity::InOrder {
             return self.one_by_one(backend, ops).await;
         }
         if let Some(op) = ops.first() {
-            self.turns.take(queue(op), urgency(&ops)).await;
+            self.turns.take(Some(op.queue()), urgency(&ops)).await;
         }
         backend.apply(ops).await
     }
@@ -136,21 +136,18 @@ impl Limiter {
     ///
     /// All are checked before the first is sent, except by rules of the engine's own: an operation that those refuse fails
     /// after the ones before it were carried out.
-    async fn one_by_one(
-        &self,
-        backend: &dyn Backend,
-        ops: Vec<Op>,
-    ) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn one_by_one(&self, backend: &dyn Backend, ops: Ops) -> Result<OpOutcomes, ApplyError> {
         check_ops(backend.capabilities(), &ops, |_| Ok(()))?;
         let urgency = urgency(&ops);
-        let mut completed = Vec::with_capacity(ops.len());
-        for (index, op) in ops.into_iter().enumerate() {
-            self.turns.take(queue(&op), urgency).await;
-            match backend.apply(vec![op]).await {
-                Ok(outcomes) if outcomes.len() == 1 => completed.extend(outcomes),
+        let mut completed = OpOutcomes::with_capacity(ops.len());
+        for step in steps(ops) {
+            self.turns.take(step.first().map(Op::queue), urgency).await;
+            let count = step.len();
+            match backend.apply(step).await {
+                Ok(outcomes) if outcomes.len() == count => completed.extend(outcomes),
                 // What it has carried out is unknown, so that the outcomes end here.
                 Ok(_) => return Ok(completed),
-                Err(failed) => return Err(ApplyError::new(index, completed, failed.error)),
+                Err(failed) => return Err(failed.after(completed)),
             }
         }
         Ok(completed)
@@ -159,28 +156,10 @@ impl Limiter {
 
 /// Settlements go first with all that follows from them.
 fn urgency(ops: &[Op]) -> Urgency {
-    let is_leased = |op: &Op| {
-        matches!(
-            op,
-            Op::Update { .. } | Op::PutBack { .. } | Op::Delete { .. } | Op::DeleteItems { .. }
-        )
-    };
-    if ops.iter().any(is_leased) {
+    if ops.iter().any(|op| op.received().is_some()) {
         Urgency::Leased
     } else {
         Urgency::Ordinary
-    }
-}
-
-fn queue(op: &Op) -> Option<&QueueName> {
-    match op {
-        Op::Put { queue, .. }
-        | Op::Update { queue, .. }
-        | Op::PutBack { queue, .. }
-        | Op::Delete { queue, .. }
-        | Op::DeleteItems { queue, .. }
-        | Op::Swap { queue, .. } => Some(queue),
-        _ => None,
     }
 }
 

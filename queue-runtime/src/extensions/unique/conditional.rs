@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{PutIf, Swap};
+use queue_core::backend::{BackendExt as _, PutIf, Swap};
 use queue_core::idempotency::{ResultStore, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};

@@ -73,7 +73,7 @@ impl<M> Submit<M> {
     /// # Errors
     /// Awaiting the submission then also fails with [`SubmitErrorKind::NoKey`] for a variant of an enum without key
     /// fields, with [`ErrorKind::InvalidInput`] if the duration is zero, and with [`ErrorKind::Unsupported`] if the
-    /// storage cannot put on a [condition](crate::backend::Backend::put_if), as on Azure.
+    /// storage cannot put on a [condition](crate::backend::BackendExt::put_if), as on Azure.
     pub fn unique_for(mut self, duration: Duration) -> Self
     where
         M: KeyedMessage,

@@ -1,4 +1,3 @@
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,34 +38,9 @@ impl Lease {
         receive: Receive,
         renew_for: Duration,
     ) -> Self {
-        let held = (message.id.clone(), message.receipt.clone());
-        Self::of(renewals, queue, message, held, receive, renew_for)
-    }
-
-    /// As [`hold`](Self::hold), and takes id and receipt out of the message.
-    pub(crate) fn take(
-        renewals: &Renewals,
-        queue: &QueueName,
-        message: &mut ReceivedMessage,
-        receive: Receive,
-        renew_for: Duration,
-    ) -> Self {
-        let id = mem::replace(&mut message.id, StorageId::new(""));
-        let receipt = mem::replace(&mut message.receipt, PopReceipt::new(""));
-        Self::of(renewals, queue, message, (id, receipt), receive, renew_for)
-    }
-
-    fn of(
-        renewals: &Renewals,
-        queue: &QueueName,
-        message: &ReceivedMessage,
-        held: (StorageId, PopReceipt),
-        receive: Receive,
-        renew_for: Duration,
-    ) -> Self {
         let shared = Arc::clone(&renewals.0);
         let receive = receive.of(message);
-        let leased = Leased::new(shared, queue, message, held, receive, renew_for);
+        let leased = Leased::new(shared, queue, message, receive, renew_for);
         let leased = Arc::new(leased);
         let due = leased.machine().renew_at();
         leased.schedule(due);

@@ -3,7 +3,9 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Backend, PopReceipt, ReceivedMessage, StorageId, Token};
+use queue_core::backend::{
+    Backend, BackendExt as _, PopReceipt, ReceivedMessage, StorageId, Token,
+};
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Timestamp};
@@ -52,7 +54,6 @@ impl Leased {
         shared: Arc<LeasesShared>,
         queue: &QueueName,
         message: &ReceivedMessage,
-        (id, receipt): (StorageId, PopReceipt),
         receive: Receive,
         renew_for: Duration,
     ) -> Self {
@@ -62,12 +63,12 @@ impl Leased {
         Self {
             shared,
             queue: queue.clone(),
-            id,
+            id: message.id.clone(),
             storage_time,
             turn: Mutex::new(RequestTurn(())),
             body: OnceLock::new(),
             machine: StdMutex::new(Machine::new(receive, renew_until, expiry)),
-            receipt: StdMutex::new(receipt),
+            receipt: StdMutex::new(message.receipt.clone()),
             promised: StdMutex::new(Promise::None),
             ticket: Ticket::default(),
             cancellation: Arc::default(),
@@ -123,7 +124,7 @@ impl Leased {
             answered: false,
         };
         let answer = tokio::select! {
-            answer = self.shared.backend.update(queue, id, &receipt, visibility, body) => answer,
+            answer = self.shared.backend.renew(queue, id, &receipt, visibility, body) => answer,
             () = self.shared.clock.sleep(renewal.patience) => Err(
                 Error::new(ErrorKind::Timeout, Operation::Update)
                     .with_queue(queue)

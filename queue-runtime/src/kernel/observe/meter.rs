@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use metrics::Counter;
 use queue_core::internal::as_u64;
 use queue_core::{Error, QueueName};
+use rapidhash::v3::rapidhash_v3;
 
 use super::measures::{Measures, describe};
 use super::transactions::{KINDS, MeterReading, TransactionCounts, TransactionKind};
@@ -116,19 +117,10 @@ impl Meter {
     }
 
     fn probes(&self, queue: &QueueName) -> impl Iterator<Item = &OnceLock<Box<Slot>>> {
-        let first = hash(queue.as_str()) as usize;
+        // Names that were chosen so that they collide only cause queues to be counted together, as others.
+        let first = rapidhash_v3(queue.as_str().as_bytes()) as usize;
         (0..PROBES).map(move |probe| &self.slots[first.wrapping_add(probe) % SLOTS])
     }
-}
-
-/// FNV-1a, which is the cheapest for short texts. Names that were chosen so that they collide only cause queues to be
-/// counted together, as others.
-fn hash(name: &str) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    name.bytes().fold(OFFSET, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
-    })
 }
 
 /// The counters of one queue.

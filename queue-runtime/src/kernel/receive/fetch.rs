@@ -80,10 +80,10 @@ pub(crate) async fn fetch(
         }
         (Err(error), MissingQueue::Report) => return Err(error),
     };
-    let answered_at = context.clock.monotonic();
+    let receive = answered(context, settings, visibility, asked_at);
     record_lag(context, queue, &messages);
-    let mut fetched = hold(context, consumer, settings, visibility, asked_at, messages);
-    if answered_at.saturating_sub(asked_at) >= visibility && !fetched.is_empty() {
+    let mut fetched = hold(context, consumer, settings, receive, messages);
+    if receive.answered_at.saturating_sub(asked_at) >= visibility && !fetched.is_empty() {
         context
             .background
             .spawn(hand_back(context, consumer, fetched));
@@ -321,11 +321,25 @@ impl Drop for Receiving {
                 }
             };
             let asked_at = sending.counts_from(asked_at, &*context.clock);
-            let fetched = hold(
-                &context, &consumer, settings, visibility, asked_at, messages,
-            );
+            let receive = answered(&context, settings, visibility, asked_at);
+            let fetched = hold(&context, &consumer, settings, receive, messages);
             hand_back(&context, &consumer, fetched).await;
         });
+    }
+}
+
+/// Returns a receive that is answered now.
+fn answered(
+    context: &Context,
+    settings: Settings,
+    visibility: Duration,
+    asked_at: Duration,
+) -> Receive {
+    Receive {
+        asked_at,
+        answered_at: context.clock.monotonic(),
+        visibility,
+        renewal: settings.visibility,
     }
 }
 
@@ -334,21 +348,14 @@ fn hold(
     context: &Context,
     consumer: &Consumer,
     settings: Settings,
-    visibility: Duration,
-    asked_at: Duration,
+    receive: Receive,
     messages: Vec<ReceivedMessage>,
 ) -> Vec<Fetched> {
-    let receive = Receive {
-        asked_at,
-        answered_at: context.clock.monotonic(),
-        visibility,
-        renewal: settings.visibility,
-    };
     let renew_for = settings.handler_timeout;
-    let hold = |mut message: ReceivedMessage| {
+    let hold = |message: ReceivedMessage| {
         let (renewals, queue) = (&context.renewals, &consumer.queue);
         Fetched {
-            lease: Lease::take(renewals, queue, &mut message, receive, renew_for),
+            lease: Lease::hold(renewals, queue, &message, receive, renew_for),
             message,
             settings,
         }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::backend::{BackendExt as _, NewMessage, TimeToLive};
 use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::encoder::Encoded;
 use queue_core::envelope::TraceContext;

@@ -235,9 +235,9 @@ impl<M> SubmitAll<M> {
         while done < ops.len() {
             let rest = &ops[done..];
             let batch = &rest[..backend.capabilities().fitting(rest).max(1)];
-            let (outcomes, error) = match backend.apply(batch.to_vec()).await {
+            let (outcomes, error) = match backend.apply(batch.to_vec().into()).await {
                 Ok(outcomes) => (outcomes, None),
-                Err(failed) => (failed.completed, Some(failed.error)),
+                Err(failed) => (failed.completed.into(), Some(failed.error)),
             };
             if !outcomes.is_empty() {
                 repeats.succeeded();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{NewMessage, ReceivedMessage};
+use queue_core::backend::{NewMessage, PutBackPlace, ReceivedMessage};
 use queue_core::clock::BoxFuture;
 use queue_core::envelope::PoisonReason;
 use queue_core::internal::{MAX_LOGGED, error_chain, escape_short, later};
@@ -302,10 +302,12 @@ impl Settling<'_> {
 
     fn change(self, put_back: &PutBack<'_>, body: Option<Bytes>) -> MessageChange {
         if put_back.keeps_place() {
-            return MessageChange::HandBack { body };
+            let place = PutBackPlace::Kept;
+            return MessageChange::PutBack { place, body };
         }
         let delay = put_back.delay.min(self.longest_delay());
-        MessageChange::PutBack { delay, body }
+        let place = PutBackPlace::After(delay);
+        MessageChange::PutBack { place, body }
     }
 
     /// Returns when a message is due that is put back for longer than the storage can hide it, in the storage's time. It is

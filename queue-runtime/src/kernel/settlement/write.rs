@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Atomicity, BackendExt as _, NewMessage, Op, PopReceipt, StorageId, Swap,
+    Atomicity, NewMessage, Op, Ops, PopReceipt, PutBackPlace, StorageId, Swap,
 };
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
@@ -26,11 +26,9 @@ pub(super) enum MessageChange {
     /// `moved` if another message takes its place.
     Delete { moved: bool },
     PutBack {
-        delay: Duration,
+        place: PutBackPlace,
         body: Option<Bytes>,
     },
-    /// At once, in its place.
-    HandBack { body: Option<Bytes> },
 }
 
 /// The failure of a settlement.
@@ -112,7 +110,7 @@ async fn repeat(
     };
     let mut release = match change {
         MessageChange::Delete { .. } => send::release(context, &incoming.envelope),
-        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => None,
+        MessageChange::PutBack { .. } => None,
     };
     let mut locked = lease.lock().await;
     let give_up_at = clock
@@ -135,6 +133,7 @@ async fn repeat(
         let Err(Interrupted {
             done,
             at_settlement,
+            at_release,
             error,
         }) = attempt
         else {
@@ -154,8 +153,9 @@ async fn repeat(
         if leave_out_replies((lease.queue(), lease.id()), puts, &error) {
             continue;
         }
-        // The key is another message's by now, or nobody's.
-        if error.kind() == ErrorKind::Conflict && release.take().is_some() {
+        // The key is another message's by now, or nobody's, or its record cannot be read.
+        if at_release && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt) {
+            release = None;
             // A redrive believes what a copy of the message says.
             for (_, put) in puts.iter_mut().filter(|(_, put)| put.moved) {
                 put.body = context.encoder.without_unique_key(&put.body);
@@ -224,11 +224,8 @@ fn announce(
         .iter()
         .map(|(queue, message)| Announced::put(queue, message));
     let put_back = match change {
-        Some(MessageChange::PutBack { delay, .. }) => {
-            Some(Announced::put_back(lease.queue(), *delay))
-        }
-        Some(MessageChange::HandBack { .. }) => {
-            Some(Announced::put_back(lease.queue(), Duration::ZERO))
+        Some(MessageChange::PutBack { place, .. }) => {
+            Some(Announced::put_back(lease.queue(), place.delay()))
         }
         Some(MessageChange::Delete { .. }) | None => None,
     };
@@ -270,6 +267,8 @@ struct Interrupted {
     done: usize,
     /// Whether the operation on the message itself was tried, so that it may have been carried out.
     at_settlement: bool,
+    /// Whether the release of the message's key failed.
+    at_release: bool,
     error: Error,
 }
 
@@ -278,6 +277,7 @@ impl Interrupted {
         Self {
             done: 0,
             at_settlement: true,
+            at_release: false,
             error,
         }
     }
@@ -291,59 +291,64 @@ async fn attempt(
     change: &MessageChange,
     release: Option<&Swap>,
 ) -> Result<(), Interrupted> {
-    let (queue, id) = (lease.queue(), lease.id());
-    let backend = &context.backend;
-    let alone = match change {
-        MessageChange::PutBack { delay, body } => {
-            let updated = backend.update(queue, id, &receipt, *delay, body.clone());
-            Some(updated.await.map(drop))
-        }
-        MessageChange::HandBack { body } => {
-            let handed_back = backend.hand_back(queue, id, &receipt, body.clone());
-            Some(handed_back.await)
-        }
-        MessageChange::Delete { moved: false } if puts.is_empty() && release.is_none() => {
-            Some(backend.delete(queue, id, &receipt).await)
-        }
-        MessageChange::Delete { .. } => None,
-    };
-    if let Some(alone) = alone {
-        return alone.map_err(Interrupted::at_settlement);
-    }
-    let mut ops: Vec<Op> = puts
-        .iter()
-        .map(|(queue, message)| Op::Put {
-            queue: queue.clone(),
-            message: message.clone(),
-        })
-        .collect();
-    ops.push(Op::Delete {
-        queue: queue.clone(),
-        id: id.clone(),
-        receipt,
-        moved: matches!(change, MessageChange::Delete { moved: true }),
-    });
-    // Last, so that it is the message itself that is reported as gone.
-    ops.extend(release.map(|swap| Op::Swap {
-        queue: lease.queue().clone(),
-        swap: swap.clone(),
-    }));
+    let settled_at = puts.len();
+    let ops = operations(lease, receipt, puts, change, release);
     match context.backend.apply(ops).await {
         Ok(_) => Ok(()),
         // The message is settled, and only its key is still held.
-        Err(failed) if failed.completed.len() > puts.len() => Ok(()),
+        Err(failed) if failed.completed.len() > settled_at => Ok(()),
         Err(failed) => Err(Interrupted {
             done: failed.completed.len(),
-            at_settlement: is_atomic(context) || failed.index >= puts.len(),
+            at_settlement: is_atomic(context) || failed.index >= settled_at,
+            at_release: failed.index > settled_at,
             error: failed.error,
         }),
     }
 }
 
+/// Returns the puts, the settlement itself, and the release of the key: last, so that it is the message itself that is
+/// reported as gone.
+fn operations(
+    lease: &Lease,
+    receipt: PopReceipt,
+    puts: &[(QueueName, NewMessage)],
+    change: &MessageChange,
+    release: Option<&Swap>,
+) -> Ops {
+    let (queue, id) = (lease.queue().clone(), lease.id().clone());
+    let settlement = match change {
+        MessageChange::PutBack { place, body } => Op::PutBack {
+            queue,
+            id,
+            receipt,
+            place: *place,
+            body: body.clone(),
+        },
+        MessageChange::Delete { moved } => Op::Delete {
+            queue,
+            id,
+            receipt,
+            moved: *moved,
+        },
+    };
+    if puts.is_empty() && release.is_none() {
+        return Ops::from([settlement]);
+    }
+    let puts = puts.iter().map(|(queue, message)| Op::Put {
+        queue: queue.clone(),
+        message: message.clone(),
+    });
+    let release = release.map(|swap| Op::Swap {
+        queue: lease.queue().clone(),
+        swap: swap.clone(),
+    });
+    puts.chain([settlement]).chain(release).collect()
+}
+
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
 fn request(context: &Context, change: &MessageChange, puts: &[(QueueName, NewMessage)]) -> LastOp {
     match change {
-        MessageChange::PutBack { .. } | MessageChange::HandBack { .. } => LastOp::PutBack,
+        MessageChange::PutBack { .. } => LastOp::PutBack,
         MessageChange::Delete { .. } if is_atomic(context) && !puts.is_empty() => {
             LastOp::DeleteWithPuts
         }

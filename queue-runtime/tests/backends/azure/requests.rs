@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Backend, NewMessage, PopReceipt, StorageId};
+use queue_core::backend::{Backend, BackendExt as _, NewMessage, PopReceipt, StorageId};
 use queue_runtime::ErrorKind;
 
 use crate::azure::responder::{ACCOUNT, KEY, Reply, Responder, answer, queue, with};
@@ -18,7 +18,7 @@ fn an_update_sends_its_receipt_and_returns_a_new_one() {
         let (id, receipt) = (StorageId::new("a-1"), PopReceipt::new("old+receipt=="));
         let visibility = Duration::from_millis(1_500);
         backend
-            .update(&queue(), &id, &receipt, visibility, None)
+            .renew(&queue(), &id, &receipt, visibility, None)
             .await
     });
     let lease = lease.expect("updated");

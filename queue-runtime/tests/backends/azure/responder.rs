@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::QueueName;
-use queue_core::backend::{Backend, Metadata, NewMessage, PopReceipt, StorageId};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage, PopReceipt, StorageId};
 use queue_core::clock::BoxFuture;
 use queue_runtime::Error;
 use queue_runtime::backend::{AzureBackend, AzureBuilder};
@@ -218,15 +218,12 @@ pub(crate) async fn every_error(
         ("put", nothing(b.put(queue, NewMessage::new("body")))),
         ("receive", nothing(b.receive(queue, 32, second))),
         ("peek", nothing(b.peek(queue, 32))),
-        (
-            "update",
-            nothing(b.update(queue, id, receipt, second, None)),
-        ),
+        ("update", nothing(b.renew(queue, id, receipt, second, None))),
         (
             "update with a body",
-            nothing(b.update(queue, id, receipt, second, Some("body".into()))),
+            nothing(b.renew(queue, id, receipt, second, Some("body".into()))),
         ),
-        ("delete", b.delete(queue, id, receipt)),
+        ("delete", nothing(b.delete(queue, id, receipt))),
         ("clear", b.clear(queue)),
     ];
     let results = join_all(calls.map(async |(name, call)| (name, call.await))).await;

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, NewMessage, PopReceipt, StorageId};
+use queue_core::backend::{BackendExt as _, NewMessage, PopReceipt, StorageId};
 use queue_runtime::QueueService;
 use queue_tests::{Written, is_alone};
 
@@ -134,7 +134,7 @@ fn successes() {
         async |backend| {
             let (id, receipt) = (StorageId::new("1"), PopReceipt::new(RECEIPT));
             let (queue, second) = (&queue(), Duration::from_secs(1));
-            let lease = backend.update(queue, &id, &receipt, second, None).await;
+            let lease = backend.renew(queue, &id, &receipt, second, None).await;
             assert_clean(&format!("{:?}", lease.expect("updated")));
         },
     );

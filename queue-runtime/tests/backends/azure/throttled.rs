@@ -6,11 +6,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, BrowsedMessage, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
-    PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
-    StorageId, Swap,
+    ApplyError, Backend, BrowsedMessage, Created, Metadata, OpOutcomes, Ops, Page, PageMark,
+    PeekedMessage, QueueProperties, ReceivedMessage,
 };
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{AzureBackend, MemoryBackend};
@@ -72,7 +70,7 @@ macro_rules! stand_still {
         #[warn(clippy::missing_trait_methods, reason = "a default would hide the engine's own")]
         impl Backend for Still {
             forward_backend!(self => self.0;
-                capabilities queue_uri partition notifier results payload_store transactions attachment);
+        capabilities queue_uri partition notifier results payload_store transactions attachment);
 
             $(async fn $method(&self, $($argument: $type),*) -> $output {
                 let _still = still();
@@ -89,16 +87,10 @@ stand_still! {
     properties(queue: &QueueName) -> Result<QueueProperties>;
     metadata(queue: &QueueName) -> Result<Metadata>;
     set_metadata(queue: &QueueName, metadata: &Metadata) -> Result<()>;
-    put(queue: &QueueName, message: NewMessage) -> Result<PutReceipt>;
-    put_if(queue: &QueueName, message: Option<NewMessage>, swap: &Swap) -> Result<PutIf>;
     receive(queue: &QueueName, max: usize, visibility: Duration) -> Result<Vec<ReceivedMessage>>;
     peek(queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>>;
     browse(queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page>;
     find(queue: &QueueName, id: &MessageId, max: usize) -> Result<Vec<BrowsedMessage>>;
-    update(
-        queue: &QueueName, id: &StorageId, receipt: &PopReceipt, visibility: Duration, body: Option<Bytes>
-    ) -> Result<Lease>;
-    delete(queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()>;
     clear(queue: &QueueName) -> Result<()>;
-    apply(ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError>;
+    apply(ops: Ops) -> Result<OpOutcomes, ApplyError>;
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Lease,
-    MessageState, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt,
-    PutIf, PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId, Swap,
+    ApplyError, Backend, BackendExt as _, BrowsedMessage, Browsing, Capabilities, ConditionalPuts,
+    Lease, MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark,
+    PeekedMessage, PopReceipt, PutBackPlace, PutIf, PutReceipt, QueueProperties, QueueTotals,
+    ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
@@ -81,65 +82,6 @@ impl Buggy {
         let latest = self.latest.lock().expect("no panic");
         latest.get(id).unwrap_or(given).clone()
     }
-}
-
-#[warn(
-    clippy::missing_trait_methods,
-    reason = "a method that is not forwarded would hide the backend's own"
-)]
-#[async_trait]
-impl Backend for Buggy {
-    forward_backend!(self => self.inner;
-        partition notifier results payload_store transactions create_queue set_metadata attachment);
-
-    fn queue_uri(&self, queue: &QueueName) -> String {
-        match self.bug {
-            Bug::NamesNoQueueInUri => "memory:".to_owned(),
-            Bug::NamesClientInUri => format!("memory:{self:p}#{queue}"),
-            _ => self.inner.queue_uri(queue),
-        }
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        self.has_deleted_queue.store(true, Ordering::Relaxed);
-        self.inner.delete_queue(queue).await
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-        let mut listed = self.inner.list_queues(prefix).await?;
-        if self.bug == Bug::ListsUnsorted {
-            listed.reverse();
-        }
-        Ok(listed)
-    }
-
-    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        let mut properties = self.inner.properties(queue).await?;
-        let count = properties.approximate_count;
-        match self.bug {
-            Bug::CountsVisibleOnly => {
-                properties.approximate_count = self.inner.peek(queue, 256).await?.len();
-            }
-            Bug::TotalsPresent => properties.totals = Some(QueueTotals::new(count, 0)),
-            Bug::TotalsOfCalls | Bug::TotalsOfClient => {
-                let put = self.put_calls.load(Ordering::Relaxed).max(count);
-                properties.totals = Some(QueueTotals::new(put, put - count));
-            }
-            _ => {}
-        }
-        Ok(properties)
-    }
-
-    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
-        match self.bug {
-            Bug::ForgetsMetadata => Ok(Metadata::new()),
-            _ => self.inner.metadata(queue).await,
-        }
-    }
 
     async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
         match self.bug {
@@ -206,6 +148,167 @@ impl Backend for Buggy {
         self.inner.put_if(queue, message, &swap).await
     }
 
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        let receipt = match self.bug {
+            Bug::AcceptsStaleUpdate | Bug::ReceiptsStay => self.current(id, receipt),
+            _ => receipt.clone(),
+        };
+        let body = body.filter(|_| self.bug != Bug::UpdateForgetsBody);
+        let updated = self.inner.renew(queue, id, &receipt, visibility, body);
+        let mut lease = updated.await?;
+        self.record(id, &lease.receipt);
+        if self.bug == Bug::ReceiptsStay {
+            let first = self.first.lock().expect("no panic");
+            lease.receipt = first.get(id).unwrap_or(&receipt).clone();
+        }
+        Ok(lease)
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        match self.bug {
+            Bug::AcceptsStaleDelete => {
+                let deleted = self
+                    .inner
+                    .delete(queue, id, &self.current(id, receipt))
+                    .await;
+                deleted.or_else(|error| match error.kind() {
+                    ErrorKind::MessageNotFound => Ok(()),
+                    _ => Err(error),
+                })
+            }
+            Bug::ReceiptsStay => {
+                self.inner
+                    .delete(queue, id, &self.current(id, receipt))
+                    .await
+            }
+            Bug::ConfusesStaleReceipts => {
+                let deleted = self.inner.delete(queue, id, receipt).await;
+                deleted.map_err(|error| match error.kind() {
+                    ErrorKind::ReceiptMismatch => {
+                        Error::new(ErrorKind::MessageNotFound, Operation::Delete)
+                    }
+                    _ => error,
+                })
+            }
+            _ => self.inner.delete(queue, id, receipt).await,
+        }
+    }
+
+    /// Carries out a conditional put, or records a value.
+    async fn swap(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<OpOutcomes, ApplyError> {
+        let index = usize::from(message.is_some());
+        match self.put_if(queue, message, swap).await {
+            Ok(PutIf::Swapped(put)) => {
+                let put = put.map(OpOutcome::Put);
+                Ok(put.into_iter().chain([OpOutcome::Swapped]).collect())
+            }
+            Ok(PutIf::Differs(found)) => {
+                let error = Error::new(ErrorKind::Conflict, Operation::Put).with_queue(queue);
+                Err(ApplyError::nothing_done(index, error).with_found(found))
+            }
+            Err(error) => Err(ApplyError::nothing_done(0, error)),
+        }
+    }
+
+    async fn apply_several(&self, mut ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count();
+        self.put_calls.fetch_add(puts, Ordering::Relaxed);
+        match self.bug {
+            Bug::AppliesBeforeFailing => {
+                for (index, op) in ops.into_iter().enumerate() {
+                    let done = self.inner.apply(Ops::from([op])).await;
+                    done.map_err(|failure| ApplyError::nothing_done(index, failure.error))?;
+                }
+                let failed = Error::new(ErrorKind::Storage, Operation::Apply);
+                Err(ApplyError::nothing_done(0, failed))
+            }
+            Bug::LosesPutOfApply => {
+                ops.retain(|op| !matches!(op, Op::Put { .. }));
+                self.inner.apply(ops).await
+            }
+            Bug::AppliesWithoutSwap | Bug::SwapsBeforeApplying => {
+                let is_swap = |op: &Op| matches!(op, Op::Swap { .. });
+                let (swaps, others): (Vec<_>, Vec<_>) = ops.into_iter().partition(is_swap);
+                if self.bug == Bug::SwapsBeforeApplying {
+                    self.inner.apply(swaps.into()).await?;
+                }
+                self.inner.apply(others.into()).await
+            }
+            _ => self.inner.apply(ops).await,
+        }
+    }
+}
+
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a method that is not forwarded would hide the backend's own"
+)]
+#[async_trait]
+impl Backend for Buggy {
+    forward_backend!(self => self.inner;
+        partition notifier results payload_store transactions create_queue set_metadata attachment);
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        match self.bug {
+            Bug::NamesNoQueueInUri => "memory:".to_owned(),
+            Bug::NamesClientInUri => format!("memory:{self:p}#{queue}"),
+            _ => self.inner.queue_uri(queue),
+        }
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        self.has_deleted_queue.store(true, Ordering::Relaxed);
+        self.inner.delete_queue(queue).await
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let mut listed = self.inner.list_queues(prefix).await?;
+        if self.bug == Bug::ListsUnsorted {
+            listed.reverse();
+        }
+        Ok(listed)
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let mut properties = self.inner.properties(queue).await?;
+        let count = properties.approximate_count;
+        match self.bug {
+            Bug::CountsVisibleOnly => {
+                properties.approximate_count = self.inner.peek(queue, 256).await?.len();
+            }
+            Bug::TotalsPresent => properties.totals = Some(QueueTotals::new(count, 0)),
+            Bug::TotalsOfCalls | Bug::TotalsOfClient => {
+                let put = self.put_calls.load(Ordering::Relaxed).max(count);
+                properties.totals = Some(QueueTotals::new(put, put - count));
+            }
+            _ => {}
+        }
+        Ok(properties)
+    }
+
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        match self.bug {
+            Bug::ForgetsMetadata => Ok(Metadata::new()),
+            _ => self.inner.metadata(queue).await,
+        }
+    }
+
     async fn receive(
         &self,
         queue: &QueueName,
@@ -229,7 +332,8 @@ impl Backend for Buggy {
                 Bug::ReceivedWhenPut => message.received_at = message.inserted_at,
                 Bug::ReceivesTwice => {
                     let (id, receipt) = (&message.id, &message.receipt);
-                    let shown = self.inner.update(queue, id, receipt, Duration::ZERO, None);
+                    let at_once = PutBackPlace::After(Duration::ZERO);
+                    let shown = self.inner.put_back(queue, id, receipt, at_once, None);
                     self.record(id, &shown.await?.receipt);
                 }
                 _ => {}
@@ -339,59 +443,6 @@ impl Backend for Buggy {
         Ok(found)
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let receipt = match self.bug {
-            Bug::AcceptsStaleUpdate | Bug::ReceiptsStay => self.current(id, receipt),
-            _ => receipt.clone(),
-        };
-        let body = body.filter(|_| self.bug != Bug::UpdateForgetsBody);
-        let updated = self.inner.update(queue, id, &receipt, visibility, body);
-        let mut lease = updated.await?;
-        self.record(id, &lease.receipt);
-        if self.bug == Bug::ReceiptsStay {
-            let first = self.first.lock().expect("no panic");
-            lease.receipt = first.get(id).unwrap_or(&receipt).clone();
-        }
-        Ok(lease)
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        match self.bug {
-            Bug::AcceptsStaleDelete => {
-                let deleted = self
-                    .inner
-                    .delete(queue, id, &self.current(id, receipt))
-                    .await;
-                deleted.or_else(|error| match error.kind() {
-                    ErrorKind::MessageNotFound => Ok(()),
-                    _ => Err(error),
-                })
-            }
-            Bug::ReceiptsStay => {
-                self.inner
-                    .delete(queue, id, &self.current(id, receipt))
-                    .await
-            }
-            Bug::ConfusesStaleReceipts => {
-                let deleted = self.inner.delete(queue, id, receipt).await;
-                deleted.map_err(|error| match error.kind() {
-                    ErrorKind::ReceiptMismatch => {
-                        Error::new(ErrorKind::MessageNotFound, Operation::Delete)
-                    }
-                    _ => error,
-                })
-            }
-            _ => self.inner.delete(queue, id, receipt).await,
-        }
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         if self.bug != Bug::ClearsVisibleOnly {
             return self.inner.clear(queue).await;
@@ -407,54 +458,66 @@ impl Backend for Buggy {
         Ok(())
     }
 
-    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count();
-        self.put_calls.fetch_add(puts, Ordering::Relaxed);
-        match self.bug {
-            Bug::AppliesBeforeFailing => {
-                for (index, op) in ops.into_iter().enumerate() {
-                    let done = self.inner.apply(vec![op]).await;
-                    done.map_err(|failure| ApplyError::new(index, Vec::new(), failure.error))?;
-                }
-                Err(ApplyError::new(
-                    0,
-                    Vec::new(),
-                    Error::new(ErrorKind::Storage, Operation::Apply),
-                ))
+    async fn apply(&self, mut ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let one = match (&mut ops[..], self.bug) {
+            ([Op::Put { queue, message }], _) => {
+                let put = self.put(queue, message.clone()).await;
+                put.map(OpOutcome::Put)
             }
-            Bug::LosesPutOfApply => {
-                ops.retain(|op| !matches!(op, Op::Put { .. }));
-                self.inner.apply(ops).await
+            ([Op::Swap { queue, swap }], _) => return self.swap(queue, None, swap).await,
+            ([Op::Put { queue, message }, Op::Swap { swap, .. }], bug)
+                if !matches!(bug, Bug::AppliesWithoutSwap | Bug::SwapsBeforeApplying) =>
+            {
+                return self.swap(queue, Some(message.clone()), swap).await;
             }
-            Bug::AppliesWithoutSwap | Bug::SwapsBeforeApplying => {
-                let is_swap = |op: &Op| matches!(op, Op::Swap { .. });
-                let (swaps, others) = ops.into_iter().partition(is_swap);
-                if self.bug == Bug::SwapsBeforeApplying {
-                    self.inner.apply(swaps).await?;
-                }
-                self.inner.apply(others).await
-            }
-            Bug::LosesPlaces => {
-                for op in &mut ops {
-                    if let Op::PutBack {
+            (
+                [
+                    Op::Renew {
                         queue,
                         id,
                         receipt,
+                        visibility,
                         body,
-                    } = op.clone()
-                    {
-                        *op = Op::Update {
-                            queue,
-                            id,
-                            receipt,
-                            visibility: Duration::ZERO,
-                            body,
-                        };
-                    }
-                }
-                self.inner.apply(ops).await
+                    },
+                ],
+                _,
+            ) => {
+                let updated = self.update(queue, id, receipt, *visibility, body.take());
+                updated.await.map(OpOutcome::Updated)
             }
-            _ => self.inner.apply(ops).await,
-        }
+            ([Op::PutBack { place, .. }], Bug::LosesPlaces) => {
+                *place = PutBackPlace::After(place.delay());
+                return self.inner.apply(ops).await;
+            }
+            (
+                [
+                    Op::PutBack {
+                        queue,
+                        id,
+                        receipt,
+                        place: PutBackPlace::After(delay),
+                        body,
+                    },
+                ],
+                _,
+            ) => {
+                let updated = self.update(queue, id, receipt, *delay, body.take());
+                updated.await.map(OpOutcome::Updated)
+            }
+            (
+                [
+                    Op::Delete {
+                        queue, id, receipt, ..
+                    },
+                ],
+                _,
+            ) => {
+                let deleted = self.delete(queue, id, receipt).await;
+                deleted.map(|()| OpOutcome::Deleted)
+            }
+            _ => return self.apply_several(ops).await,
+        };
+        let one = one.map(|one| OpOutcomes::from([one]));
+        one.map_err(|error| ApplyError::nothing_done(0, error))
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, BrowsedMessage, Completion, MessageState, Metadata, NewMessage, PutIf, PutReceipt,
-    Swap, Token,
+    Backend, BackendExt as _, BrowsedMessage, Completion, MessageState, Metadata, NewMessage,
+    PutIf, PutReceipt, Swap, Token,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::transactions::{End, Harness, OpenedTransactions, Step};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, Metadata, NewMessage, TimeToLive};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage, TimeToLive};
 use queue_core::{Error, ErrorKind};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::sqlite;

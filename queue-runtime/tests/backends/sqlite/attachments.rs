@@ -171,7 +171,7 @@ fn nothing_stays_of_a_put_that_is_refused() {
             message: large(),
         };
         backend
-            .apply(vec![put, gone])
+            .apply(vec![put, gone].into())
             .await
             .expect_err("no such message");
         assert_eq!(count(&place.file(), "queue_messages"), 0);

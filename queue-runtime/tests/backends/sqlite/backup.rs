@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 
 use queue_core::ErrorKind;
-use queue_core::backend::{Backend, Metadata, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 use queue_runtime::backend::SqliteBackend;
 
 use crate::sqlite::place::{LEASE, Place};

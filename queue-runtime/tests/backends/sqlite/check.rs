@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use queue_core::ErrorKind;
 use queue_core::backend::{
-    Attachment, Backend, ItemSet, Metadata, NewMessage, Op, Swap, TimeToLive,
+    Attachment, Backend, BackendExt as _, ItemSet, Metadata, NewMessage, Op, Swap, TimeToLive,
 };
 use queue_core::idempotency::{ClaimOutcome, Owner, ResultStore, WorkKey};
 use queue_runtime::backend::SqliteBackend;
@@ -64,7 +64,7 @@ async fn fill(place: &Place, backend: &SqliteBackend) {
                 items: ItemSet::from_iter([1]),
                 of: 3,
             };
-            backend.apply(vec![delete]).await.expect("deleted");
+            backend.apply(vec![delete].into()).await.expect("deleted");
         }
     }
     let store = backend.results();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use queue_core::backend::{Backend, Metadata, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 use queue_core::clock::BoxFuture;
 use queue_core::{BootTime, Clock, QueueName, Timestamp};
 use queue_runtime::backend::SqliteBackend;

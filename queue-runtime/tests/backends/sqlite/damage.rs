@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, NewMessage, Op, ReceivedMessage, TimeToLive};
+use queue_core::backend::{
+    Backend, BackendExt as _, NewMessage, Op, PutBackPlace, ReceivedMessage, TimeToLive,
+};
 use queue_core::envelope::PoisonReason;
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, Outcome, QueueName};
@@ -289,7 +291,13 @@ fn an_altered_body_is_marked_as_damaged() {
         assert_eq!(damaged, [false, true, false]);
         let (id, receipt) = (&received[1].id, &received[1].receipt);
         let rewritten = Some("amount: 250".into());
-        let lease = backend.update(&place.queue, id, receipt, Duration::ZERO, rewritten);
+        let lease = backend.put_back(
+            &place.queue,
+            id,
+            receipt,
+            PutBackPlace::After(Duration::ZERO),
+            rewritten,
+        );
         lease.await.expect("update");
         let received = backend.receive(&place.queue, 10, LEASE).await;
         let received = received.expect("receive");

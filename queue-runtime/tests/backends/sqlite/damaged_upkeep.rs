@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use queue_core::ErrorKind;
-use queue_core::backend::{Backend, NewMessage, TimeToLive};
+use queue_core::backend::{Backend, BackendExt as _, NewMessage, TimeToLive};
 use queue_runtime::backend::SqliteBackend;
 use rusqlite::Connection;
 

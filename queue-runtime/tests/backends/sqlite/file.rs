@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::backend::{Backend, NewMessage, Op, PopReceipt, TimeToLive};
+use queue_core::backend::{Backend, BackendExt as _, NewMessage, Op, PopReceipt, TimeToLive};
 use queue_core::{ErrorKind, Outcome, QueueName, RetryAdvice};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::{Message, QueueService};
@@ -50,15 +50,18 @@ fn a_refused_operation_does_not_fail_others_of_its_commit() {
             patient.put(&place.queue, NewMessage::new("two")),
             patient.delete(&place.queue, &put.id, &stale),
             patient.put(&missing, NewMessage::new("three")),
-            patient.apply(vec![
-                put_op(&place.queue, "four"),
-                Op::Delete {
-                    queue: place.queue.clone(),
-                    id: put.id.clone(),
-                    receipt: stale.clone(),
-                    moved: false,
-                },
-            ]),
+            patient.apply(
+                vec![
+                    put_op(&place.queue, "four"),
+                    Op::Delete {
+                        queue: place.queue.clone(),
+                        id: put.id.clone(),
+                        receipt: stale.clone(),
+                        moved: false,
+                    },
+                ]
+                .into()
+            ),
             async { lock.execute_batch("ROLLBACK").expect("unlock") },
         );
         a.expect("the put succeeds");
@@ -175,7 +178,10 @@ fn counts_are_those_of_the_schedule() {
                     moved: false,
                 },
             ];
-            backend.apply(twice).await.expect_err("deleted before");
+            backend
+                .apply(twice.into())
+                .await
+                .expect_err("deleted before");
         }
         for backend in [&one, &other] {
             let properties = backend.properties(&place.queue).await.expect("properties");
@@ -201,7 +207,7 @@ fn a_receive_skips_any_number_of_expired_messages() {
             backend.apply(ops).await.expect("apply");
         }
         let lasting = vec![put_op(&place.queue, "lasting")];
-        backend.apply(lasting).await.expect("apply");
+        backend.apply(lasting.into()).await.expect("apply");
         place.clock.advance(LEASE * 2);
         let received = backend.receive(&place.queue, 10, LEASE).await;
         let received = received.expect("receive");

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use queue_core::backend::{Backend, Metadata, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 use queue_core::{ErrorKind, Outcome, QueueName, RetryAdvice};
 use queue_runtime::backend::{SqliteBackend, Synchronous};
 

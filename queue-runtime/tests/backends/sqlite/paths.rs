@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use queue_core::backend::{Backend, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, NewMessage};
 use queue_core::{Error, ErrorKind, Outcome, RetryAdvice};
 
 use crate::sqlite::place::{LEASE, Place};

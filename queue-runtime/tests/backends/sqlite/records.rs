@@ -1,6 +1,6 @@
 //! Listing what is recorded in a SQLite file: beside damage, and beside those who write.
 
-use queue_core::backend::{Backend, Swap};
+use queue_core::backend::{BackendExt as _, Swap};
 use queue_core::idempotency::{
     ClaimOutcome, Forgotten, Owner, RecordState, Recorded, ResultStore, WorkKey,
 };

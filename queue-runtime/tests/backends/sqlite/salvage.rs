@@ -3,7 +3,7 @@
 use std::fs;
 
 use queue_core::ErrorKind;
-use queue_core::backend::{Backend, TimeToLive};
+use queue_core::backend::{Backend, BackendExt as _, TimeToLive};
 use queue_runtime::sqlite;
 use rusqlite::Connection;
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use queue_core::backend::{Backend, Metadata, NewMessage, ReceivedMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage, ReceivedMessage};
 use queue_core::{Error, ErrorKind, Outcome};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::sqlite;

@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_core::backend::{Backend, Metadata, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 use rusqlite::Connection;
 
 use crate::sqlite::place::{LEASE, PATIENCE, Place, put_op};
@@ -79,7 +79,7 @@ fn a_renewal_goes_before_the_puts_that_another_process_asks_for_later() {
         for round in 0..ROUNDS {
             own.execute_batch("BEGIN IMMEDIATE; DELETE FROM history")
                 .expect("the lock");
-            let renewal = consumer.update(&place.queue, &received.id, &receipt, LEASE, None);
+            let renewal = consumer.renew(&place.queue, &received.id, &receipt, LEASE, None);
             let mut renewal = Box::pin(renewal);
             let start = Instant::now();
             while !is_waited_for(&log) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use queue_core::QueueName;
-use queue_core::backend::{Backend, Metadata, NewMessage, Op, Swap, TimeToLive};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage, Op, Swap, TimeToLive};
 use queue_core::idempotency::WorkKey;
 
 use crate::sqlite::place::{LEASE, PATIENCE, Place, put_op};

@@ -36,7 +36,7 @@ struct Transaction {
 #[async_trait::async_trait]
 impl Backend for Store {
     queue_core::forward_backend!(self => self.0; capabilities queue_uri partition notifier results create_queue delete_queue
-        list_queues properties metadata set_metadata put put_if receive peek browse find update delete clear apply);
+        list_queues properties metadata set_metadata receive peek browse find clear apply);
 
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         let engine = Arc::clone(&self.1);
@@ -105,7 +105,7 @@ impl Transaction {
                 created.expect("created");
             }
         }
-        store.apply(self.ops).await.expect("committed");
+        store.apply(self.ops.into()).await.expect("committed");
         store.1.0.lock().expect("sound").extend(self.tokens);
     }
 }

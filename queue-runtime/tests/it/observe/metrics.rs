@@ -1,4 +1,4 @@
-use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
+use queue_runtime::backend::{Backend as _, BackendExt as _, Metadata, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};

@@ -5,7 +5,7 @@ use opentelemetry::Value;
 use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
-use queue_runtime::backend::{Backend as _, NewMessage};
+use queue_runtime::backend::{BackendExt as _, NewMessage};
 use queue_runtime::envelope::{Envelope, TraceContext};
 use queue_runtime::recurring::every;
 use queue_runtime::send::UntypedMessage;

@@ -1,7 +1,7 @@
 //! Packs that somebody else wrote.
 
 use bytes::Bytes;
-use queue_runtime::backend::{ItemSet, NewMessage};
+use queue_runtime::backend::{BackendExt as _, ItemSet, NewMessage};
 use queue_runtime::envelope::{AttemptRecord, ClientId, Envelope, MessageId, RequestId};
 use queue_runtime::wire::{Event, Pack, Payload, encode_payload};
 use queue_runtime::{Message, QueueService, Received};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_runtime::backend::{NewMessage, Op};
+use queue_runtime::backend::{NewMessage, Op, PutBackPlace};
 use queue_runtime::error::Operation;
 use queue_runtime::testing::Fault;
 use queue_runtime::{ErrorKind, QueueName, Received};
@@ -229,11 +229,11 @@ async fn an_item_that_has_left_does_not_leave_again_when_the_rest_is_repeated() 
     let (queue, backend) = (jobs(&process.service), process.service.backend());
     let received = backend.receive(queue.name(), 1, VISIBILITY).await;
     let item = received.expect("received").remove(0);
-    let leave = Op::Update {
+    let leave = Op::PutBack {
         queue: queue.name().clone(),
         id: item.id,
         receipt: item.receipt,
-        visibility: Duration::ZERO,
+        place: PutBackPlace::After(Duration::ZERO),
         body: None,
     };
     let follows = Op::Put {
@@ -241,7 +241,9 @@ async fn an_item_that_has_left_does_not_leave_again_when_the_rest_is_repeated() 
         message: NewMessage::new("{}"),
     };
     for _ in 0..2 {
-        let applied = backend.apply(vec![leave.clone(), follows.clone()]).await;
+        let applied = backend
+            .apply([leave.clone(), follows.clone()].into_iter().collect())
+            .await;
         let failed = applied.expect_err("there is no such queue");
         assert_eq!((failed.index, failed.completed.len()), (1, 1));
         assert_eq!(depth(&process.service).await, 2, "the pack and the item");

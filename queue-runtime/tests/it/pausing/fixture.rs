@@ -101,7 +101,7 @@ struct Unheard(Arc<MemoryBackend>, Arc<LocalNotifier>);
 impl Backend for Unheard {
     forward_backend!(self => self.0;
         capabilities queue_uri partition results payload_store transactions create_queue delete_queue list_queues properties
-        metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
+        metadata set_metadata receive peek attachment browse clear apply);
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         let notifier: Arc<LocalNotifier> = Arc::clone(&self.1);

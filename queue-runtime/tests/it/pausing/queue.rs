@@ -93,7 +93,7 @@ struct Overwritten(MemoryBackend, AtomicUsize);
 impl Backend for Overwritten {
     forward_backend!(self => self.0;
         capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-        properties metadata put put_if receive peek attachment browse update delete clear apply);
+        properties metadata receive peek attachment browse clear apply);
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
         let left = self.1.load(Ordering::Relaxed);

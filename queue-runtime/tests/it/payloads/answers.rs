@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::internal::forward_backend;
-use queue_runtime::backend::{Backend, Created, Lease, MemoryBackend, PopReceipt, StorageId};
+use queue_runtime::backend::{ApplyError, Backend, Created, MemoryBackend, Op, OpOutcomes, Ops};
 use queue_runtime::error::{Operation, Outcome};
 use queue_runtime::payloads::{MemoryPayloads, ObjectPage, PayloadStore};
 use queue_runtime::policy::StorageRetry;
@@ -257,21 +257,19 @@ struct Doubling(Mortal);
 #[async_trait]
 impl Backend for Doubling {
     forward_backend!(self => self.0; capabilities queue_uri partition notifier create_queue delete_queue list_queues
-        properties set_metadata put receive peek attachment delete clear apply);
+        properties set_metadata receive peek attachment clear);
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        if body.is_some() {
-            let first = self.0.update(queue, id, receipt, visibility, body.clone());
-            first.await?;
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let has_body = |op: &Op| {
+            matches!(
+                op,
+                Op::Renew { body: Some(_), .. } | Op::PutBack { body: Some(_), .. }
+            )
+        };
+        if ops.iter().any(has_body) {
+            self.0.apply(ops.clone()).await?;
         }
-        self.0.update(queue, id, receipt, visibility, body).await
+        self.0.apply(ops).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Messages that say of their payloads what is not so, and stores that are not what they were.
 
-use queue_runtime::backend::{Backend as _, NewMessage};
+use queue_runtime::backend::{Backend as _, BackendExt as _, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::receive::AcceptErrorKind;
 use queue_runtime::wire::Body;

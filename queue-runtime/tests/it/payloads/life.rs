@@ -7,9 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{
-    ApplyError, Atomicity, AttachmentPart, Attachments, Backend, Capabilities, Created, Lease,
-    Metadata, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId,
+    ApplyError, Atomicity, AttachmentPart, Attachments, Backend, Capabilities, Created, Metadata,
+    Op, OpOutcomes, Ops, PeekedMessage, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_runtime::payloads::{ObjectPage, PayloadStore};
 use queue_runtime::wire::StoredPayload;
@@ -112,12 +111,6 @@ impl Backend for Mortal {
         self.inner.set_metadata(queue, metadata).await
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        assert_eq!(message.attachment, None, "it has no attachments");
-        self.life.request().await;
-        self.inner.put(queue, message).await
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -143,35 +136,19 @@ impl Backend for Mortal {
         panic!("the storage is asked for the attachment of {id:?}")
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        self.life.request().await;
-        self.inner
-            .update(queue, id, receipt, visibility, body)
-            .await
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.life.request().await;
-        self.inner.delete(queue, id, receipt).await
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         self.life.request().await;
         self.inner.clear(queue).await
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let mut done = Vec::new();
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let mut done = OpOutcomes::new();
         for (index, op) in ops.into_iter().enumerate() {
+            if let Op::Put { message, .. } = &op {
+                assert_eq!(message.attachment, None, "it has no attachments");
+            }
             self.life.request().await;
-            match self.inner.apply(vec![op]).await {
+            match self.inner.apply(Ops::from([op])).await {
                 Ok(outcomes) => done.extend(outcomes),
                 Err(failed) => return Err(ApplyError::new(index, done, failed.error)),
             }

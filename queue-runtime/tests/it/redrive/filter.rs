@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MessageState, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::error::Operation;
 use queue_runtime::listener::DrainEnd;

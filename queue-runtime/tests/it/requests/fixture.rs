@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::request::{Reply, RequestError};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{

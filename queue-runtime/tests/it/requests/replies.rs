@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::message::Wire;
 use queue_runtime::receive::Poisoned;
@@ -378,7 +378,7 @@ async fn a_reply_is_in_time_although_the_answer_that_holds_it_is_lost() {
 /// With the defaults of a service and of a request.
 #[tokio::test(start_paused = true)]
 async fn a_reply_is_in_time_although_deletions_or_heartbeats_are_not_answered() {
-    for operation in [Operation::Apply, Operation::SetMetadata] {
+    for operation in [Operation::Delete, Operation::SetMetadata] {
         for (fault, times) in [Fault::AnswerLost, Fault::AnswerStalled]
             .into_iter()
             .flat_map(|fault| [(fault.clone(), 1), (fault, 2)])

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use queue_runtime::backend::{Backend, Swap};
+use queue_runtime::backend::{BackendExt as _, Swap};
 use queue_runtime::idempotency::WorkKey;
 use queue_runtime::recurring::{Missed, RecordedSchedule, every};
 use queue_runtime::testing::TokioClock;

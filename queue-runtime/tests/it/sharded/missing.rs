@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use queue_runtime::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, Metadata, NewMessage, Op, ReceivedMessage};
 use queue_runtime::error::RetryAdvice;
 use queue_runtime::policy::StorageRetry;
 use queue_runtime::service::ConnectErrorKind;
@@ -80,7 +80,7 @@ async fn each_operation_names_the_shard() {
         (
             "update",
             backend
-                .update(&QUEUE, &id, &receipt, SECOND, None)
+                .renew(&QUEUE, &id, &receipt, SECOND, None)
                 .await
                 .err(),
         ),
@@ -88,7 +88,7 @@ async fn each_operation_names_the_shard() {
         (
             "apply",
             backend
-                .apply(vec![delete])
+                .apply(vec![delete].into())
                 .await
                 .err()
                 .map(|failed| failed.error),
@@ -105,7 +105,7 @@ async fn each_operation_names_the_shard() {
 
     // It can be given up, and made anew.
     backend.delete_queue(&QUEUE).await.expect("deleted");
-    let gone = backend.update(&QUEUE, &id, &receipt, SECOND, None).await;
+    let gone = backend.renew(&QUEUE, &id, &receipt, SECOND, None).await;
     assert_eq!(gone.expect_err("deleted").kind(), ErrorKind::QueueNotFound);
     backend.create_queue(&QUEUE, &none).await.expect("created");
     lose(&world, 3).await;

@@ -64,6 +64,21 @@ async fn a_program_needs_no_change() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unique_messages_are_on_the_shards_of_their_keys_like_others() {
+    let (plain, unique) = (World::new(1), World::new(1));
+    let service = plain.service(4).await;
+    service.submit_all(orders(0..50)).await.expect("submitted");
+    let service = unique.service(4).await;
+    for order in orders(0..50) {
+        let submission = service.submit(order).unique_until_settled();
+        submission.await.expect("submitted");
+    }
+    let counts = unique.counts().await;
+    assert_eq!(counts.len(), 4, "{counts:?}");
+    assert_eq!(counts, plain.counts().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn messages_of_one_key_share_a_shard_and_packs_are_of_one_shard() {
     for packed in [false, true] {
         let world = World::new(4);

@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Browsing, Capabilities, ConditionalPuts, Lease, Op, OpOutcome,
-    Places, PopReceipt, StaleReceipts, StorageId,
+    ApplyError, Atomicity, Backend, Browsing, Capabilities, ConditionalPuts, Op, OpOutcomes, Ops,
+    Places, PutBackPlace, StaleReceipts, check_ops,
 };
 use queue_core::internal::forward_backend;
-use queue_core::{Error, ErrorKind, QueueName, Result};
+use queue_core::{Error, ErrorKind};
 use queue_runtime::testing::FaultInjector;
 
 /// Applies operations in order, each with an answer of its own, and does not tell a stale receipt from a
@@ -48,27 +47,14 @@ impl Remote {
         self.deletes_twice.store(true, Ordering::Relaxed);
     }
 
-    async fn carry_out(&self, op: Op) -> Result<OpOutcome> {
-        match op {
-            Op::Put { queue, message } => self.put(&queue, message).await.map(OpOutcome::Put),
-            Op::Update {
-                queue,
-                id,
-                receipt,
-                visibility,
-                body,
-            } => {
-                let updated = self.update(&queue, &id, &receipt, visibility, body).await;
-                updated.map(OpOutcome::Updated)
-            }
-            Op::Delete {
-                queue, id, receipt, ..
-            } => {
-                let deleted = self.delete(&queue, &id, &receipt).await;
-                deleted.map(|()| OpOutcome::Deleted)
-            }
-            other => panic!("unknown operation {other:?}"),
+    async fn carry_out(&self, op: Op) -> Result<OpOutcomes, ApplyError> {
+        let ops = Ops::from([op]);
+        let is_delete = matches!(ops[..], [Op::Delete { .. }]);
+        if is_delete && self.deletes_twice.swap(false, Ordering::Relaxed) {
+            let first = self.inner.apply(ops.clone()).await;
+            first.expect("the receipt is valid");
         }
+        self.inner.apply(ops).await
     }
 }
 
@@ -90,39 +76,25 @@ fn not_found(error: Error) -> Error {
 impl Backend for Remote {
     forward_backend!(self => self.inner;
         queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
-        set_metadata put put_if receive peek attachment browse find clear);
+        set_metadata receive peek attachment browse find clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let updated = self.inner.update(queue, id, receipt, visibility, body);
-        updated.await.map_err(not_found)
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        if self.deletes_twice.swap(false, Ordering::Relaxed) {
-            let first = self.inner.delete(queue, id, receipt).await;
-            first.expect("the receipt is valid");
-        }
-        let deleted = self.inner.delete(queue, id, receipt).await;
-        deleted.map_err(not_found)
-    }
-
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let mut completed = Vec::new();
-        for (index, op) in ops.into_iter().enumerate() {
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
+        let mut completed = OpOutcomes::new();
+        for (index, mut op) in ops.into_iter().enumerate() {
+            if let Op::PutBack { place, .. } = &mut op {
+                *place = PutBackPlace::After(place.delay());
+            }
             match self.carry_out(op).await {
-                Ok(outcome) => completed.push(outcome),
-                Err(error) => return Err(ApplyError::new(index, completed, error)),
+                Ok(outcomes) => completed.extend(outcomes),
+                Err(failed) => {
+                    let error = not_found(failed.error);
+                    return Err(ApplyError::new(index, completed, error));
+                }
             }
         }
         Ok(completed)

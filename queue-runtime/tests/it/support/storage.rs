@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{
-    ApplyError, Atomicity, Backend, BrowsedMessage, Browsing, Capabilities, ConditionalPuts,
-    MemoryBackend, NewMessage, Op, OpOutcome, Page, PageMark, PutIf, PutReceipt, ReceivedMessage,
-    Swap,
+    ApplyError, Atomicity, Backend, BackendExt as _, BrowsedMessage, Browsing, Capabilities,
+    ConditionalPuts, MemoryBackend, Op, OpOutcomes, Ops, Page, PageMark, PutBackPlace,
+    ReceivedMessage, steps,
 };
 use queue_runtime::error::Operation;
 use queue_runtime::notify::Notifier;
@@ -130,7 +130,7 @@ impl fmt::Debug for Storage {
 impl Backend for Storage {
     forward_backend!(self => self.inner;
         queue_uri partition results payload_store transactions create_queue delete_queue list_queues properties metadata set_metadata
-        peek attachment update delete clear);
+        peek attachment clear);
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         match self.capabilities.browsing {
@@ -159,21 +159,6 @@ impl Backend for Storage {
         self.notifier.clone().or_else(|| self.inner.notifier())
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        self.check_put(queue, Operation::Put)?;
-        self.inner.put(queue, message).await
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        self.check_put(queue, Operation::Put)?;
-        self.inner.put_if(queue, message, swap).await
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -195,31 +180,39 @@ impl Backend for Storage {
         all.sort_by(|a, b| a.id.cmp(&b.id));
         for other in all.split_off(all.len().min(max)) {
             let (id, receipt) = (&other.id, &other.receipt);
-            let shown = self.inner.update(queue, id, receipt, Duration::ZERO, None);
+            let at_once = PutBackPlace::After(Duration::ZERO);
+            let shown = self.inner.put_back(queue, id, receipt, at_once, None);
             shown.await?;
         }
         Ok(all)
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
         let in_order = self.capabilities.atomicity == Atomicity::InOrder;
-        let mut outcomes = Vec::new();
-        for (index, op) in ops.iter().enumerate() {
-            let allowed = match op {
-                Op::Put { queue, .. } => self.check_put(queue, Operation::Apply),
-                Op::Swap { .. } if self.keeps_keys => {
-                    Err(Error::new(ErrorKind::Denied, Operation::Apply))
+        let operation = Op::operation(&ops);
+        let (mut outcomes, mut next) = (OpOutcomes::new(), 0);
+        for step in steps(ops.clone()) {
+            let index = next;
+            next += step.len();
+            let refused = step.iter().find_map(|op| match op {
+                Op::Put { queue, .. } => self.check_put(queue, operation).err(),
+                Op::Swap { .. } if self.keeps_keys && step.len() == 1 => {
+                    Some(Error::new(ErrorKind::Denied, operation))
                 }
-                _ => Ok(()),
-            };
-            let done = match allowed {
-                Ok(()) if in_order => self.inner.apply(vec![op.clone()]).await,
-                Ok(()) => continue,
-                Err(error) => Err(ApplyError::new(0, Vec::new(), error)),
+                _ => None,
+            });
+            let done = match refused {
+                None if in_order => self.inner.apply(step).await,
+                None => continue,
+                Some(error) => Err(ApplyError::nothing_done(0, error)),
             };
             match done {
                 Ok(done) => outcomes.extend(done),
-                Err(failed) => return Err(ApplyError::new(index, outcomes, failed.error)),
+                Err(mut failed) => {
+                    failed.index += index;
+                    failed.completed = outcomes.into_vec();
+                    return Err(failed);
+                }
             }
         }
         if !in_order {

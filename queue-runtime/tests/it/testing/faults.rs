@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Backend, NewMessage, Op, PutReceipt, ReceivedMessage};
+use queue_core::backend::{
+    Backend, BackendExt as _, NewMessage, Op, PutBackPlace, PutReceipt, ReceivedMessage,
+};
 use queue_runtime::error::{Operation, Outcome, RetryAdvice};
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{Error, ErrorKind};
+use queue_runtime::{Error, ErrorKind, QueueName};
 use queue_tests::MINUTE;
 
 use crate::testing::support::{count, injector, put, queue, receive};
@@ -106,13 +108,13 @@ async fn the_puts_of_an_apply_are_duplicated_and_what_fails_is_not() {
         message: NewMessage::new("a"),
     };
     faults.fail_next(2, Operation::Apply, Fault::Duplicated);
-    let failed = faults.apply(vec![op("orders"), op("missing")]).await;
+    let failed = faults.apply(vec![op("orders"), op("missing")].into()).await;
     assert_eq!(failed.expect_err("no such queue").index, 1);
     assert_eq!(
         (count(&faults).await, faults.injected(Operation::Apply)),
         (0, 0)
     );
-    let outcomes = faults.apply(vec![op("orders"), op("orders")]).await;
+    let outcomes = faults.apply(vec![op("orders"), op("orders")].into()).await;
     assert_eq!(outcomes.expect("applied").len(), 2);
     assert_eq!(
         (count(&faults).await, faults.injected(Operation::Apply)),
@@ -132,10 +134,16 @@ async fn an_apply_whose_answer_is_lost_was_carried_out() {
         receipt: message.receipt,
         moved: false,
     };
-    let lost = faults.apply(vec![delete]).await.expect_err("lost");
-    assert_eq!((lost.index, lost.completed.len()), (0, 0));
+    let next = Op::Put {
+        queue: queue(),
+        message: NewMessage::new("b"),
+    };
+    let lost = faults.apply(vec![next, delete].into()).await;
+    let lost = lost.expect_err("lost");
+    assert_eq!((lost.index, lost.completed.len()), (1, 0));
     assert_eq!(lost.error.outcome(), Outcome::Unknown);
-    assert_eq!(count(&faults).await, 0);
+    assert_eq!(receive(&faults).await.body, "b");
+    assert_eq!(count(&faults).await, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,19 +180,29 @@ async fn settle(
     let (queue, id, receipt) = (queue(), &message.id, &message.receipt);
     match operation {
         Operation::Update => {
-            let update = faults.update(&queue, id, receipt, Duration::ZERO, None);
+            let update = faults.put_back(
+                &queue,
+                id,
+                receipt,
+                PutBackPlace::After(Duration::ZERO),
+                None,
+            );
             update.await.map(drop)
         }
         Operation::Delete => faults.delete(&queue, id, receipt).await,
         _ => {
             let (id, receipt) = (id.clone(), receipt.clone());
+            let next = Op::Put {
+                queue: queue.clone(),
+                message: NewMessage::new("next"),
+            };
             let delete = Op::Delete {
                 queue,
                 id,
                 receipt,
                 moved: false,
             };
-            let applied = faults.apply(vec![delete]).await;
+            let applied = faults.apply(vec![next, delete].into()).await;
             applied.map(drop).map_err(|failed| failed.error)
         }
     }
@@ -239,7 +257,7 @@ async fn all_timestamps_are_shifted() {
     assert_eq!(received.expires_at, right.expires_at.map(earlier));
     assert_eq!(received.visible_at, earlier(visible_at));
     let queue = queue();
-    let update = faults.update(&queue, &received.id, &received.receipt, MINUTE, None);
+    let update = faults.renew(&queue, &received.id, &received.receipt, MINUTE, None);
     let lease = update.await.expect("updated");
     assert_eq!(lease.visible_at, earlier(visible_at));
 }
@@ -253,14 +271,19 @@ async fn a_message_that_is_visible_later_is_overtaken() {
     let faults = injector().await;
     faults.fail_next(1, Operation::Put, Fault::VisibleLater(MINUTE));
     faults.fail_next(1, Operation::Apply, Fault::VisibleLater(MINUTE / 2));
-    let nothing = faults.apply(Vec::new()).await;
+    let nothing = faults.apply(Vec::new().into()).await;
     assert!(nothing.expect("no operation").is_empty());
     assert_eq!(faults.injected(Operation::Apply), 0, "there was no put");
     faults.fail_next(1, Operation::Apply, Fault::VisibleLater(MINUTE / 2));
     put(&faults, "last").await;
-    let (queue, message) = (queue(), NewMessage::new("second"));
-    let applied = faults.apply(vec![Op::Put { queue, message }]).await;
-    applied.expect("applied");
+    let elsewhere = QueueName::from_static("elsewhere");
+    faults.ensure_queue(&elsewhere).await.expect("created");
+    let second = |queue| Op::Put {
+        queue,
+        message: NewMessage::new("second"),
+    };
+    let puts = vec![second(queue()), second(elsewhere)];
+    faults.apply(puts.into()).await.expect("applied");
     put(&faults, "first").await;
     for expected in ["first", "second", "last"] {
         assert_eq!(receive(&faults).await.body, expected);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use queue_core::backend::{Backend, Metadata, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::ManualClock;
 use queue_runtime::error::Operation;

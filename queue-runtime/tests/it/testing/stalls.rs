@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Backend, NewMessage};
+use queue_core::backend::{BackendExt as _, NewMessage};
 use queue_runtime::error::Operation;
 use queue_runtime::testing::Fault;
 use queue_tests::MINUTE;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use queue_core::backend::{Backend, Metadata, NewMessage, ReceivedMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage, ReceivedMessage};
 use queue_runtime::QueueName;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{FaultInjector, TokioClock};

@@ -4,7 +4,7 @@ use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, MemoryBackend, NewMessage};
 use queue_runtime::clock::SystemClock;
 use queue_runtime::envelope::Envelope;
 use queue_runtime::error::{Operation, Outcome};

@@ -7,8 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, ItemSet, Lease as StorageLease, NewMessage, Op, OpOutcome, PopReceipt,
-    PutIf, PutReceipt, ReceivedMessage, StorageId, Swap,
+    ApplyError, Backend, ItemSet, NewMessage, Op, OpOutcomes, Ops, ReceivedMessage, StorageId,
 };
 use queue_core::internal::forward_backend;
 use queue_core::wire::{Body, Pack, Payload};
@@ -243,27 +242,7 @@ fn name(body: &Bytes) -> Option<String> {
 impl Backend for Observed {
     forward_backend!(self => self.inner;
         capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-        properties metadata set_metadata peek attachment browse find clear delete);
-
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        let leaving = Vec::from_iter(self.leaving(queue, &message));
-        let points = Self::points(&leaving, [&message]);
-        self.note_leaving(Event::Moving, &leaving);
-        self.pass(points.map(|points| points.0));
-        let put = self.inner.put(queue, message).await?;
-        self.note_leaving(Event::Moved, &leaving);
-        self.pass(points.map(|points| points.1));
-        Ok(put)
-    }
-
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        self.inner.put_if(queue, message, swap).await
-    }
+        properties metadata set_metadata peek attachment browse find clear );
 
     async fn receive(
         &self,
@@ -278,27 +257,35 @@ impl Backend for Observed {
         Ok(received)
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<StorageLease> {
-        let forgets = self.bug == Some(Bug::ForgetsMarks) && !visibility.is_zero();
-        let body = body.filter(|_| self.open().get(id).is_none() || !forgets);
-        let written = body.clone();
-        let update = self.inner.update(queue, id, receipt, visibility, body);
-        self.write(id, written.as_ref(), visibility.is_zero(), update)
-            .await
-    }
-
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        if let [Op::PutBack { id, body, .. }] = &ops[..] {
+    async fn apply(&self, mut ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let update = match &mut ops[..] {
+            [
+                Op::Renew {
+                    id,
+                    visibility,
+                    body,
+                    ..
+                },
+            ] => Some((id, *visibility, body)),
+            [
+                Op::PutBack {
+                    id, place, body, ..
+                },
+            ] => Some((id, place.delay(), body)),
+            _ => None,
+        };
+        if let Some((id, visibility, body)) = update {
+            let forgets = self.bug == Some(Bug::ForgetsMarks) && !visibility.is_zero();
+            if forgets && self.open().get(id).is_some() {
+                *body = None;
+            }
             let (id, body) = (id.clone(), body.clone());
-            let put_back = self.inner.apply(ops);
-            return self.write(&id, body.as_ref(), true, put_back).await;
+            let update = self.inner.apply(ops);
+            let gives_back = visibility.is_zero();
+            return self.write(&id, body.as_ref(), gives_back, update).await;
+        }
+        if matches!(ops[..], [Op::Put { .. }, Op::Swap { .. }]) {
+            return self.inner.apply(ops).await;
         }
         let puts = ops.iter().filter_map(|op| match op {
             Op::Put { queue, message } => Some((queue, message)),

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, Metadata, NewMessage};
+use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
 use queue_core::{Clock as _, ErrorKind, ManualClock, QueueName, Timestamp};
 use queue_runtime::backend::{SqliteBackend, SqliteBuilder};
 use tempfile::TempDir;

@@ -110,26 +110,76 @@ impl FolderBackend {
         done.map_err(|failure| failure.into_error(operation).with_queue(queue))
     }
 
-    async fn step(&self, op: Op) -> Result<OpOutcome> {
+    fn step(&self, op: Op) -> Result<OpOutcome> {
         Ok(match op {
-            Op::Put { queue, message } => OpOutcome::Put(self.put(&queue, message).await?),
-            Op::Update {
+            Op::Put { queue, message } => OpOutcome::Put(self.put(&queue, message)?),
+            Op::Renew {
                 queue,
                 id,
                 receipt,
                 visibility,
                 body,
-            } => {
-                let updated = self.update(&queue, &id, &receipt, visibility, body);
-                OpOutcome::Updated(updated.await?)
-            }
+            } => OpOutcome::Updated(self.update(&queue, &id, &receipt, visibility, body)?),
+            // It does not keep places.
+            Op::PutBack {
+                queue,
+                id,
+                receipt,
+                place,
+                body,
+            } => OpOutcome::Updated(self.update(&queue, &id, &receipt, place.delay(), body)?),
             Op::Delete {
                 queue, id, receipt, ..
             } => {
-                self.delete(&queue, &id, &receipt).await?;
+                self.delete(&queue, &id, &receipt)?;
                 OpOutcome::Deleted
             }
             _ => unreachable!("refused before"),
+        })
+    }
+
+    fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        self.on(Operation::Put, queue, |locked, path| {
+            let mut stored = Message {
+                number: locked.number()?,
+                receipt: 0,
+                count: 0,
+                inserted_at: locked.now,
+                visible_at: 0,
+                expires_at: lifespan(locked.now, &message).1,
+                body: message.body.into(),
+            };
+            locked.hide(path, &mut stored, message.delay)?;
+            let (id, receipt) = (stored.id(), stored.receipt());
+            let [inserted_at, visible_at] = [stored.inserted_at, stored.visible_at].map(timestamp);
+            let mut put = PutReceipt::new(id, receipt, inserted_at, visible_at);
+            put.expires_at = stored.expires_at.map(timestamp);
+            Ok(put)
+        })
+    }
+
+    fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        self.on(Operation::Update, queue, |locked, path| {
+            let mut held = locked.held(path, id, receipt)?;
+            if let Some(body) = body {
+                held.body = body.into();
+            }
+            locked.hide(path, &mut held, visibility)?;
+            Ok(Lease::new(held.receipt(), timestamp(held.visible_at)))
+        })
+    }
+
+    fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        self.on(Operation::Delete, queue, |locked, path| {
+            let held = locked.held(path, id, receipt)?;
+            Ok(fs::remove_file(path.join(held.number.to_string()))?)
         })
     }
 }
@@ -301,27 +351,6 @@ impl Backend for FolderBackend {
         })
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        self.limits(Operation::Put, queue).check_put(&message)?;
-        self.on(Operation::Put, queue, |locked, path| {
-            let mut stored = Message {
-                number: locked.number()?,
-                receipt: 0,
-                count: 0,
-                inserted_at: locked.now,
-                visible_at: 0,
-                expires_at: lifespan(locked.now, &message).1,
-                body: message.body.into(),
-            };
-            locked.hide(path, &mut stored, message.delay)?;
-            let (id, receipt) = (stored.id(), stored.receipt());
-            let [inserted_at, visible_at] = [stored.inserted_at, stored.visible_at].map(timestamp);
-            let mut put = PutReceipt::new(id, receipt, inserted_at, visible_at);
-            put.expires_at = stored.expires_at.map(timestamp);
-            Ok(put)
-        })
-    }
-
     async fn receive(
         &self,
         queue: &QueueName,
@@ -362,33 +391,6 @@ impl Backend for FolderBackend {
         })
     }
 
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        let limits = self.limits(Operation::Update, queue);
-        limits.check_update(visibility, body.as_ref().map(Bytes::len))?;
-        self.on(Operation::Update, queue, |locked, path| {
-            let mut held = locked.held(path, id, receipt)?;
-            if let Some(body) = body {
-                held.body = body.into();
-            }
-            locked.hide(path, &mut held, visibility)?;
-            Ok(Lease::new(held.receipt(), timestamp(held.visible_at)))
-        })
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.on(Operation::Delete, queue, |locked, path| {
-            let held = locked.held(path, id, receipt)?;
-            Ok(fs::remove_file(path.join(held.number.to_string()))?)
-        })
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         self.on(Operation::Clear, queue, |locked, path| {
             let messages = locked.messages(path)?.into_iter();
@@ -397,11 +399,11 @@ impl Backend for FolderBackend {
         })
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
         check_ops(&self.capabilities, &ops, |_| Ok(()))?;
-        let mut outcomes = Vec::new();
+        let mut outcomes = OpOutcomes::new();
         for (index, op) in ops.into_iter().enumerate() {
-            match self.step(op).await {
+            match self.step(op) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(error) => return Err(ApplyError::new(index, outcomes, error)),
             }

@@ -410,7 +410,7 @@ async fn readings_go_on_after_an_outage() {
     use std::sync::Arc;
 
     use queue_runtime::QueueName;
-    use queue_runtime::backend::{Backend, MemoryBackend, Metadata, NewMessage};
+    use queue_runtime::backend::{Backend, BackendExt as _, MemoryBackend, Metadata, NewMessage};
     use queue_runtime::clock::{Clock, SystemClock};
     use queue_tests::azure_stub::AzureStub;
     use tokio::io::{AsyncBufReadExt as _, BufReader};

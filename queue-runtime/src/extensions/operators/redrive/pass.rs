@@ -217,7 +217,9 @@ impl<'r> RedrivePass<'r> {
                 return Ok(MoveEnd::Left);
             }
             ErrorKind::Conflict => {
-                let error = error.with_detail("another message holds its unique key");
+                let error = error.with_detail(
+                    "another message holds its unique key, or the record of the key cannot be read",
+                );
                 self.report(&one.item, &RedriveOutcome::Refused(error));
                 return Ok(MoveEnd::Left);
             }
@@ -250,11 +252,19 @@ impl<'r> RedrivePass<'r> {
                 moves.iter().for_each(|one| self.done(one));
                 return Ok(());
             };
+            let at_key = matches!(ops.get(failed.index), Some(Op::Swap { .. }));
             if !self.is_atomic() && failed.index > 0 {
                 was_put |= matches!(ops[0], Op::Put { .. });
                 ops.drain(..failed.index);
             }
-            let error = failed.error;
+            let error = match failed.error {
+                // Whose a key is whose record cannot be read, nobody knows.
+                error if at_key && error.kind() == ErrorKind::Corrupt => {
+                    let conflict = Error::new(ErrorKind::Conflict, error.operation());
+                    conflict.with_outcome(error.outcome()).with_source(error)
+                }
+                error => error,
+            };
             if error.outcome() == Outcome::Unknown || self.is_own_queue_gone(&error) {
                 return Err((error, was_put));
             }
@@ -331,7 +341,7 @@ impl<'r> RedrivePass<'r> {
 
     async fn apply(&self, ops: Vec<Op>) -> Result<(), ApplyError> {
         let context = &self.redrive.context;
-        let applied = context.backend.apply(ops.clone()).await;
+        let applied = context.backend.apply(ops.clone().into()).await;
         // Even after an error messages may have been put.
         context.notifiers.publish(Announced::puts_of(&ops));
         applied.map(drop)

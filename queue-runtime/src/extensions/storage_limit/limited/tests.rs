@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_clock::TokioClock;
-use queue_core::backend::{Metadata, NewMessage, ReceivedMessage, TimeToLive};
+use queue_core::backend::{BackendExt as _, Metadata, NewMessage, ReceivedMessage, TimeToLive};
 use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
 use queue_tests::SECOND;
@@ -100,7 +100,7 @@ async fn each_request_takes_a_token() {
         ("receive", call(backend.receive(&QUEUE, 1, LEASE))),
         (
             "update",
-            call(backend.update(&QUEUE, &one.id, &one.receipt, LEASE, None)),
+            call(backend.renew(&QUEUE, &one.id, &one.receipt, LEASE, None)),
         ),
         (
             "delete",
@@ -118,16 +118,16 @@ async fn each_request_takes_a_token() {
 async fn operations_take_a_token_each_unless_they_are_one_request() {
     let of = setup().await;
     let ops = || vec![put(&QUEUE), put(&QUEUE), put(&QUEUE)];
-    assert_eq!(of.tokens(of.limited.apply(ops())).await, 1);
-    assert_eq!(of.tokens(of.limited.apply(Vec::new())).await, 0);
+    assert_eq!(of.tokens(of.limited.apply(ops().into())).await, 1);
+    assert_eq!(of.tokens(of.limited.apply(Vec::new().into())).await, 0);
     let in_order: Arc<dyn Backend> = Arc::new(InOrder::over(Arc::clone(&of.memory)));
     let limit = StorageLimit::new().per_queue(1);
     let of = Setup {
         limited: around(limit, in_order, &of.clock),
         ..of
     };
-    assert_eq!(of.tokens(of.limited.apply(ops())).await, 3);
-    assert_eq!(of.tokens(of.limited.apply(Vec::new())).await, 0);
+    assert_eq!(of.tokens(of.limited.apply(ops().into())).await, 3);
+    assert_eq!(of.tokens(of.limited.apply(Vec::new().into())).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +136,7 @@ async fn operations_in_order_fail_as_the_engine_s_do() {
     let in_order: Arc<dyn Backend> = Arc::new(InOrder::over(Arc::clone(&of.memory)));
     let limited = around(StorageLimit::new().per_queue(1), in_order, &of.clock);
     let missing = QueueName::from_static("missing");
-    let failed = limited.apply(vec![put(&QUEUE), put(&missing), put(&QUEUE)]);
+    let failed = limited.apply(vec![put(&QUEUE), put(&missing), put(&QUEUE)].into());
     let failed = failed.await.expect_err("a queue is missing");
     assert_eq!((failed.index, failed.completed.len()), (1, 1));
     assert_eq!(failed.error.kind(), ErrorKind::QueueNotFound);
@@ -148,7 +148,7 @@ async fn operations_in_order_fail_as_the_engine_s_do() {
         queue: QUEUE.clone(),
         message: expired,
     };
-    let failed = limited.apply(vec![put(&QUEUE), invalid]);
+    let failed = limited.apply(vec![put(&QUEUE), invalid].into());
     let failed = failed.await.expect_err("it is invalid");
     assert_eq!((failed.index, failed.completed.len()), (1, 0));
     let stored = of.memory.properties(&QUEUE).await.expect("read");
@@ -172,7 +172,7 @@ async fn a_settlement_goes_before_what_was_there_earlier() {
         receipt: one.receipt,
         moved: false,
     };
-    let settled = of.limited.apply(vec![put(&QUEUE), settlement]).await;
+    let settled = of.limited.apply(vec![put(&QUEUE), settlement].into()).await;
     settled.expect("settled");
     assert_eq!(of.clock.monotonic(), SECOND);
     assert_eq!(earlier.await.expect("no panic"), 2 * SECOND);
@@ -237,16 +237,16 @@ impl InOrder {
 impl Backend for InOrder {
     forward_backend!(self => self.0;
         queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
-        set_metadata put put_if receive peek attachment browse find update delete clear);
+        set_metadata receive peek attachment browse find clear);
 
     fn capabilities(&self) -> &queue_core::backend::Capabilities {
         &self.1
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        let mut completed = Vec::new();
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        let mut completed = OpOutcomes::new();
         for (index, op) in ops.into_iter().enumerate() {
-            match self.0.apply(vec![op]).await {
+            match self.0.apply(Ops::from([op])).await {
                 Ok(outcomes) => completed.extend(outcomes),
                 Err(failed) => return Err(ApplyError::new(index, completed, failed.error)),
             }

@@ -1,4 +1,4 @@
-use queue_core::backend::{Metadata, NewMessage, ReceivedMessage, TimeToLive};
+use queue_core::backend::{BackendExt as _, Metadata, NewMessage, ReceivedMessage, TimeToLive};
 use queue_core::{ErrorKind, Operation, QueueName};
 use tokio::time::timeout;
 

@@ -38,8 +38,7 @@ async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
         unrenewed: Default::default(),
     };
     let shared = Arc::new(shared);
-    let held = (message.id.clone(), message.receipt.clone());
-    let leased = Leased::new(shared, &queue, &message, held, receive, SECOND * 300);
+    let leased = Leased::new(shared, &queue, &message, receive, SECOND * 300);
     (leased, faults, clock)
 }
 
