@@ -1,5 +1,5 @@
-//! Azure's queues: ours and the bare SDK. Both use the same shared access signature, since the SDK does
-//! not support account keys.
+//! Azure's queues: ours and the bare SDK, both with the same shared access signature, since the SDK does not support
+//! account keys.
 
 use queue_runtime::QueueService;
 use queue_tests::azurite::Azurite;

@@ -1,4 +1,4 @@
-//! SQLite with many waiting messages: consuming, counting, and the bytes of each.
+//! SQLite with many waiting messages: consuming, counting, and bytes per message.
 
 use std::path::Path;
 use std::time::Instant;
@@ -80,8 +80,8 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     Ok(vec![rates, counts, bytes])
 }
 
-/// Counts, and consumes some of the messages. Puts as many back. Returns messages per second, and microseconds for
-/// a count.
+/// Counts, consumes some of the messages, and puts as many back. Returns messages per second, and microseconds for a
+/// count.
 async fn run(url: &str, size: u32) -> Outcome<(f64, f64)> {
     let service = QueueService::connect(url).await?;
     let queue = service.queue::<Parcel>().any();

@@ -22,8 +22,8 @@ const LARGE: Listener = Listener {
     handler: Duration::from_millis(10),
 };
 
-/// As many messages in flight as there can be tasks, each received by itself. A task receives the next while handlers run, so
-/// that even one task can have all of them in flight.
+/// As many messages in flight as there can be tasks, each received by itself. A task receives the next message while
+/// handlers run, so that even one task can have all in flight.
 const SINGLY: Listener = Listener {
     tasks: 100,
     batch: 1,
@@ -137,7 +137,7 @@ async fn burst(path: &Path, of: Listener, messages: u32, together: u32) -> Outco
         .max_in_flight(of.in_flight)
         .create_queue()
         .start()?;
-    // Until it polls at the longest pauses.
+    // Until polls are at the longest pauses.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let started = Instant::now();
     let submitted = Arc::new(Notify::new());

@@ -29,15 +29,15 @@ pub(crate) struct Job {
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// Submits the messages. Returns their number.
+    /// Submits the messages; returns their number.
     Submit,
     /// Accepts and completes until the queue is empty. Returns how many messages.
     Consume,
-    /// Handles the messages in a listener, while they are submitted. Returns their number.
+    /// Handles the messages in a listener, while they are submitted; returns their number.
     Listen,
     /// Submits and, at the same time, listens. Returns the number of messages.
     SubmitAndListen,
-    /// Submits the messages in bulk. Returns by how many bytes the process has grown for each.
+    /// Submits the messages in bulk; returns by how many bytes the process has grown for each.
     Grow,
     /// Runs as many idle listeners as there are tasks. Returns percent of a core, threads, and MiB of memory.
     Idle { seconds: u32 },
@@ -105,7 +105,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a child. It is killed when this is dropped.
+    /// Starts a child, killed when the `Worker` is dropped.
     pub(crate) async fn start(job: &Job) -> Outcome<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([OPTION, &serde_json::to_string(job)?])
@@ -125,13 +125,13 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Lets the child work. Returns its result, the first one if it has several.
+    /// Lets the child work, and returns its result, the first if it has several.
     pub(crate) async fn work(self) -> Outcome<f64> {
         let results = self.results().await?;
         Ok(*results.first().ok_or("the child has no result")?)
     }
 
-    /// Lets the child work. Returns its results, of which unknown ones are no numbers.
+    /// Lets the child work; returns its results, of which unknown ones are no numbers.
     pub(crate) async fn results(mut self) -> Outcome<Vec<f64>> {
         self.input.write_all(b"\n").await?;
         let results: Vec<Option<f64>> = serde_json::from_str(&self.line().await?)?;

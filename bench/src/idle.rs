@@ -16,7 +16,7 @@ const LISTENERS: [u32; 2] = [1, 200];
 /// How long the processor time is measured for.
 const SPAN: Duration = Duration::from_secs(20);
 
-/// How long before that, until the pauses between two polls have reached their cap.
+/// How long until the pauses between two polls have reached their cap.
 const SETTLE: Duration = Duration::from_secs(5);
 
 const MIB: f64 = 1024.0 * 1024.0;

@@ -16,7 +16,7 @@ const QUEUES: &str = "queues";
 const BATCH: u32 = 10_000;
 /// The id of the message that is put last, so that a search for it reads all others.
 const LAST: &str = "the-last-one";
-/// Between two looks at the memory of the program.
+/// The pause between looks at the program's memory.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// The first page of a list, a queue, and one message, which is searched for.
@@ -76,7 +76,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     Ok(vec![times, peaks])
 }
 
-/// Runs the program to its end. Returns how long that took, and its memory in bytes.
+/// Runs the program to its end; returns how long that took, and its memory in bytes.
 fn run(mut program: Command, url: &str, arguments: &[&str]) -> Outcome<(Duration, Option<f64>)> {
     let started = Instant::now();
     let mut child = program
@@ -87,7 +87,7 @@ fn run(mut program: Command, url: &str, arguments: &[&str]) -> Outcome<(Duration
         .spawn()?;
     let mut peak = None;
     let status = loop {
-        // It only grows.
+        // Peaks only grow.
         peak = memory::peak_of(child.id()).or(peak);
         match child.try_wait()? {
             Some(status) => break status,

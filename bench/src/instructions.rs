@@ -9,7 +9,7 @@ use queue_runtime::QueueService;
 use crate::report::Table;
 use crate::{Options, Outcome, ours};
 
-/// The work that a child process performs for each message.
+/// What a child process performs for each message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Counted {
     Submit,
@@ -24,7 +24,7 @@ const MESSAGES: u32 = 2000;
 /// Messages in flight, where several are.
 const IN_FLIGHT: u32 = 32;
 
-/// Counts the instructions of each step, once. All works submit, so the other steps are differences.
+/// Counts the instructions of each step, once. All work includes a submission, so the other steps are differences.
 pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let messages = options.messages(MESSAGES, 1);
     let title = "A message on memory, counted by valgrind";

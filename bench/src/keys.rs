@@ -30,7 +30,7 @@ const WORK: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     Even,
-    /// A tenth of them has one key.
+    /// A tenth of messages has one key.
     Skewed,
 }
 

@@ -25,7 +25,7 @@ struct Scan {
     text: String,
 }
 
-/// The same, compressed.
+/// A [`Scan`], compressed.
 #[derive(Debug, Clone, Serialize, Deserialize, Message)]
 #[message(kind = "bench.scan", queue = "scan", compress)]
 struct Compressed {
@@ -74,7 +74,7 @@ const fn load(what: &'static str, kib: u32, messages: u32) -> Load {
     }
 }
 
-/// Text that takes about a third when it is compressed.
+/// Text that takes about a third when compressed.
 fn words(length: usize) -> String {
     const WORDS: [&str; 8] = [
         "gear", "wheel", "engine", "card", "loom", "mill", "store", "axis",
@@ -164,7 +164,7 @@ fn bare(path: &Path, text: &str, messages: u32) -> Outcome<f64> {
 
 const LEASE: Duration = Duration::from_secs(600);
 
-/// The payload of the messages that a small one is beside, and how many there are.
+/// The payload of the large messages beside a small one, and their number.
 const BESIDE: (usize, u32) = (60 * 1024 * 1024, 10);
 
 /// Measures how long a small submission and a renewal take while large messages are submitted.
@@ -197,7 +197,7 @@ pub(crate) fn measure_beside(options: &Options) -> Outcome<Vec<Table>> {
 }
 
 /// Submits small messages and renews a lease until the large ones are submitted, or for a while. Returns the times of
-/// both, in milliseconds.
+/// submissions and renewals, in milliseconds.
 async fn beside(path: &Path, size: usize, large: u32) -> Outcome<[(&'static str, Vec<f64>); 2]> {
     let service = QueueService::connect(&Synchronous::Full.url(path)).await?;
     let held = Scan {

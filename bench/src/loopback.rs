@@ -1,5 +1,5 @@
-//! A server that imitates Azure's queues. Every message has the body of the last put. It uses hyper,
-//! unlike the fake servers of the tests, because the figures depend on its cost.
+//! A server that imitates Azure's queues, with hyper, unlike the fake servers of the tests, because the figures depend
+//! on its cost. Every message has the body of the last put.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,7 +29,7 @@ pub(crate) struct Loopback {
 #[derive(Default)]
 struct State {
     requests: AtomicU64,
-    /// The processor time of its thread at the last request, in seconds, as the bits of an `f64`.
+    /// The thread's processor time at the last request, in seconds, as the bits of an `f64`.
     time: AtomicU64,
     left: AtomicU64,
     /// The text of every message.

@@ -120,7 +120,7 @@ enum Engine {
     Envelope,
     /// SQLite with `synchronous=FULL`: ours, a bare writer thread, and bare `rusqlite` loops.
     Sqlite,
-    /// The same with `synchronous=NORMAL`.
+    /// As `sqlite`, with `synchronous=NORMAL`.
     Normal,
     /// `submit_all` and a bare `rusqlite` loop, on SQLite.
     Bulk,

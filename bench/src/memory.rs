@@ -8,7 +8,7 @@ pub(crate) fn peak() -> Option<f64> {
     kilobytes(SELF, PEAK)
 }
 
-/// The most memory of another process so far, in bytes. `None` once it has ended.
+/// The most memory of another process so far, in bytes; `None` once it has ended.
 pub(crate) fn peak_of(process: u32) -> Option<f64> {
     kilobytes(&process.to_string(), PEAK)
 }

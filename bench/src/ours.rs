@@ -37,7 +37,7 @@ pub(crate) async fn accept(service: &QueueService, messages: u32, tasks: u32) ->
     take_with(messages, tasks, move || accept_one(service.clone())).await
 }
 
-/// Accepts and completes until the queue is empty, but at most `each` messages in each task. Returns how many.
+/// Accepts and completes until the queue is empty, but at most `each` messages in each task; returns how many.
 pub(crate) async fn accept_most(service: &QueueService, each: u32, tasks: u32) -> Outcome<u32> {
     let service = service.clone();
     take_most(each, tasks, move || accept_one(service.clone())).await

@@ -24,7 +24,7 @@ struct PackedOrder(orders::DetailedOrder);
 /// The numbers of messages in one call of `submit_all`, and in all.
 const BATCHES: [(u32, u32); 2] = [(100, 20_000), (1_000, 100_000)];
 
-/// Measures submitting orders in both ways, and handling them by a listener.
+/// Measures submitting orders packed and singly, and handling them by a listener.
 pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let dir = options.scratch()?;
     let runtime = runtime()?;

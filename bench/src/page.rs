@@ -18,9 +18,9 @@ const COMMAND_LINE: &str = "command line";
 const ASKED: &str =
     "/jobs?name=sunset&scene=sunset&tiles=0&across=120&tile_size=24&slices=16&tint=0.5";
 const ACROSS: u32 = 120;
-/// Between two looks whether the mosaic is there.
+/// The pause between looks for the mosaic.
 const LOOK: Duration = Duration::from_millis(20);
-/// After which it is not expected any more.
+/// When the mosaic is not expected any more.
 const LONGEST: Duration = Duration::from_secs(300);
 
 pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
@@ -76,7 +76,7 @@ async fn by_page(program: &Path, dir: &Path) -> Outcome<Duration> {
     let accepted: serde_json::Value = serde_json::from_slice(&accepted)?;
     let id = accepted["id"].as_str().ok_or("the job has an id")?;
     let mosaic = format!("/jobs/{id}/mosaic");
-    // There is nothing before it is finished.
+    // There is nothing before the mosaic is finished.
     while page.ask("GET", &mosaic, " 200 ").await.is_err() {
         if started.elapsed() > LONGEST {
             return Err(format!("there is no mosaic after {LONGEST:?}").into());

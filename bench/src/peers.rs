@@ -15,7 +15,7 @@ use crate::report::{Table, in_turn};
 use crate::sqlite::Synchronous;
 use crate::{Options, Outcome, ours, runtime};
 
-/// The packages in `bench/peers`. Each is a workspace, because their releases of SQLite cannot be in one lock file.
+/// The packages in `bench/peers`: each is a workspace, because their releases of SQLite cannot be in one lock file.
 const PACKAGES: [&str; 3] = ["effectum", "apalis", "servers"];
 
 /// Ours, with what a commit waits for and how messages are consumed.

@@ -101,7 +101,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
         table.note(format!("{WITH_NATS}: {why}"));
     }
     for round in options.rounds() {
-        // The files of a round are new ones.
+        // The files of a round are new.
         let dir = options.scratch()?;
         let commits = Bare::commits(&dir.path().join("bare.db"))?;
         let mut runs: Vec<_> = Place::on_files(dir.path())
@@ -273,7 +273,7 @@ impl Bare {
         Ok(Self::Commits(Rc::new(connection)))
     }
 
-    /// The name of its figures.
+    /// The name of the storage's figures.
     fn side(&self) -> &'static str {
         match self {
             Self::Commits(_) => COMMITS,

@@ -75,8 +75,8 @@ async fn rates(
     ])
 }
 
-/// Lets the children work together. Returns messages per second, or an error if their results do not add up to
-/// what is expected.
+/// Lets the children work together. Returns messages per second, or an error if the results do not add up to
+/// `expected`.
 async fn rate(jobs: Vec<Job>, messages: u32, expected: u32) -> Outcome<f64> {
     let mut workers = Vec::new();
     for job in &jobs {

@@ -52,7 +52,7 @@ impl Bare {
 }
 
 /// Inserts, then claims and deletes, `batch` messages per commit: the commit that deletes one batch
-/// claims the next. Returns both rates, in messages per second.
+/// claims the next; returns both rates, in messages per second.
 pub(crate) fn run(path: &Path, bare: Bare, messages: u32, batch: u32) -> Outcome<(f64, f64)> {
     let mut connection = bare.open(path)?;
     let insert = insert(&mut connection, bare, messages, batch)?;

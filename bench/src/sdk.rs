@@ -35,7 +35,7 @@ impl Queue {
         Ok(Self(Arc::new(queue)))
     }
 
-    /// Puts a message and receives it, and then handles it. Returns the time of the first two.
+    /// Puts, receives and handles a message, and returns the time of putting and receiving.
     pub(crate) async fn put_and_receive(&self, number: u32) -> Outcome<Duration> {
         let started = Instant::now();
         self.send(&Parcel::new(number)).await?;

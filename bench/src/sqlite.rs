@@ -95,12 +95,12 @@ async fn ours_on(url: &str, messages: u32, tasks: u32) -> Outcome<(f64, f64, Opt
     Ok((submit, accept, Some(listen)))
 }
 
-/// What a bare program consumes is compared with a listener, too.
+/// A bare program's consuming is compared with a listener, too.
 fn without_listener((insert, consume): (f64, f64)) -> (f64, f64, Option<f64>) {
     (insert, consume, Some(consume))
 }
 
-/// `submit_all`, and inserts of as many messages per commit.
+/// Measures `submit_all`, and inserts of as many messages per commit.
 pub(crate) fn measure_bulk(options: &Options) -> Outcome<Vec<Table>> {
     let dir = options.scratch()?;
     let runtime = runtime()?;
@@ -133,7 +133,7 @@ pub(crate) fn measure_bulk(options: &Options) -> Outcome<Vec<Table>> {
     Ok(vec![table])
 }
 
-/// The size of a body as we store it, with its envelope.
+/// The size of a message's stored body, with its envelope.
 async fn stored_size() -> Outcome<usize> {
     let backend = Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())));
     let service = QueueService::with_backend(Arc::clone(&backend) as Arc<dyn Backend>);

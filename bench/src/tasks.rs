@@ -36,7 +36,7 @@ where
     all_of(messages, taken, started)
 }
 
-/// Takes messages in concurrent tasks until there are none, but at most so many in each task. Returns how many.
+/// Takes messages in concurrent tasks until there are none, but at most `each` in each task; returns how many.
 pub(crate) async fn take_most<T, F>(each: u32, tasks: u32, take: T) -> Outcome<u32>
 where
     T: Fn() -> F + Clone + Send + 'static,
@@ -58,7 +58,7 @@ where
     .await
 }
 
-/// Runs concurrent tasks, each with its number. Returns the sum of their results.
+/// Runs concurrent tasks, each with its number. Returns the sum of the results.
 pub(crate) async fn side_by_side<F>(tasks: u32, work: impl Fn(u32) -> F) -> Outcome<u32>
 where
     F: Future<Output = Outcome<u32>> + Send + 'static,
@@ -75,7 +75,7 @@ pub(crate) fn rate(messages: u32, started: Instant) -> f64 {
     f64::from(messages) / started.elapsed().as_secs_f64()
 }
 
-/// The rate, or an error if messages are missing or were taken twice.
+/// The rate of taking messages, or an error if any were missed or taken twice.
 pub(crate) fn all_of(messages: u32, taken: u32, started: Instant) -> Outcome<f64> {
     let rate = rate(messages, started);
     if taken == messages {

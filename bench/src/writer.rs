@@ -30,7 +30,7 @@ struct Writer {
     bare: Bare,
 }
 
-/// Submits, then takes and deletes, messages in as many tasks. Returns both rates, in messages per second.
+/// Submits, then takes and deletes, messages in as many tasks; returns both rates, in messages per second.
 pub(crate) async fn run(path: &Path, bare: Bare, messages: u32, tasks: u32) -> Outcome<(f64, f64)> {
     let connection = bare.open(path)?;
     let (operations, receiver) = mpsc::unbounded_channel();

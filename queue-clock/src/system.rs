@@ -11,7 +11,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// The system's wall clock, and a monotonic clock that runs on while the machine is suspended.
 ///
 /// A lease runs on at the storage while a laptop sleeps or a virtual machine is suspended, so leases are
-/// timed by a clock that does so too:
+/// timed by a clock that runs on too:
 ///
 /// | system | clock |
 /// |---|---|
@@ -153,7 +153,7 @@ mod boot {
         })
     }
 
-    /// What is the same for the whole life of a process.
+    /// The boot's id and offset, the same for the whole life of a process.
     #[derive(Debug, PartialEq)]
     struct Boot {
         id: u128,
@@ -164,7 +164,7 @@ mod boot {
     impl Boot {
         fn read() -> Option<Self> {
             let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-            // Kernels without time namespaces do not have this file.
+            // Kernels without time namespaces do not have `timens_offsets`.
             let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
             Self::parse(&id, &offsets)
         }

@@ -1,4 +1,4 @@
-//! Tokio's time: a clock that follows it, and whether there is its timer to wait on.
+//! A clock that follows Tokio's time, and whether Tokio's timer is there to wait on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -109,7 +109,7 @@ pub fn has_timer(clock: &dyn Clock) -> bool {
     catch_unwind(AssertUnwindSafe(sleep)).is_ok()
 }
 
-/// The last runtime whose timer a clock was found to have, so that not every operation has to try.
+/// The last runtime on which a clock could sleep, so that not every operation has to try.
 #[derive(Debug, Default)]
 pub struct KnownTimer(Mutex<Option<runtime::Id>>);
 

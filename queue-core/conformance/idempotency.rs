@@ -1,6 +1,6 @@
 //! The suite for [`ResultStore`].
 //!
-//! The harness of a backend with [results](crate::backend::Backend::results) serves here too, by
+//! The harness of a backend with [results](crate::backend::Backend::results) serves this suite, by
 //! [`OfBackend`](super::OfBackend).
 
 mod claims;
@@ -40,10 +40,10 @@ pub trait OpenedResults: Send + Sync {
     /// What survives [`reopen`](OpenedResults::reopen).
     fn survival(&self) -> Survival;
 
-    /// Lets time pass for the store and all its clients, by advancing its clock or by waiting.
+    /// Lets time pass for the store and all its clients, by advancing its clock or waiting.
     async fn advance(&self, duration: Duration);
 
-    /// A short lease. Where time cannot be advanced, the suite waits for several of them.
+    /// A short lease. Where time cannot be advanced, the suite waits for several leases.
     fn lease(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -67,9 +67,9 @@ pub trait OpenedResults: Send + Sync {
 /// Whether a store can list, show and forget single records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
-    /// It can.
+    /// The store can list its records.
     Supported,
-    /// The store cannot list its records, as the default of these methods.
+    /// The store cannot list its records, which is the default.
     Unsupported,
 }
 
@@ -92,7 +92,7 @@ struct Fixture {
     key: WorkKey,
 }
 
-/// One client of the store. Every call has to be answered.
+/// One client of the store, whose every call must be answered.
 #[derive(Clone)]
 struct Client(Arc<dyn ResultStore>);
 
@@ -146,7 +146,7 @@ impl Fixture {
         released.expect("release");
     }
 
-    /// Asserts that another has the claim.
+    /// Asserts that another owner has the claim.
     async fn assert_in_flight(&self) {
         let begun = self.begin(Owner::random()).await;
         let ClaimOutcome::InFlight { remaining } = begun else {

@@ -11,7 +11,7 @@
 //! An engine's tests implement the `Harness` of a suite, with the store that it opens, and call its macro, which generates a `#[test]`
 //! for each function listed in the suite: a test added to it runs for all engines. [`OfBackend`] makes a backend's
 //! harness one for its results and its notifier. Where a backend's [`Capabilities`](crate::backend::Capabilities) or the
-//! opened stores differ, the suite checks that difference instead.
+//! opened stores differ, the suite checks that difference.
 
 #[doc(hidden)]
 pub mod backend;

@@ -1,8 +1,8 @@
 //! The suite for [`Notifier`].
 //!
 //! A notification is a hint, so the suite publishes again until one has arrived, and takes several notifications that
-//! were merged for one. The harness of a backend with a [notifier](crate::backend::Backend::notifier) serves here too,
-//! by [`OfBackend`](super::OfBackend).
+//! were merged for one. The harness of a backend with a [notifier](crate::backend::Backend::notifier) serves this
+//! suite, by [`OfBackend`](super::OfBackend).
 
 mod delivery;
 
@@ -20,7 +20,7 @@ harness! {
     pub trait Harness opens Medium {}
 }
 
-/// What notifications are sent through. Dropping it may remove it.
+/// What notifications are sent through. Dropping a `Medium` may remove it.
 #[async_trait]
 pub trait Medium: Send + Sync {
     /// The account of a storage that the notifiers serve.
@@ -31,7 +31,7 @@ pub trait Medium: Send + Sync {
     /// The notifier of a first program.
     fn client(&self) -> Arc<dyn Notifier>;
 
-    /// Returns the notifier of another program, as independent of the first as the medium allows.
+    /// Returns the notifier of another program, as independent of [`client`](Self::client) as the medium allows.
     async fn second_client(&self) -> Arc<dyn Notifier>;
 
     /// How soon a notification arrives.
@@ -53,14 +53,14 @@ pub trait Medium: Send + Sync {
 pub enum Delivery {
     /// Before `publish` returns.
     AtOnce,
-    /// Some time later.
+    /// Some time after `publish`.
     Later,
 }
 
 /// Whether subscriptions are [armed](crate::notify::Subscription::is_armed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arming {
-    /// The notifier is never armed: others may put messages that nobody announces.
+    /// The notifier is never armed: other programs may put messages that nobody announces.
     Never,
     /// The notifier is armed as soon as the subscription is in force.
     Always,
@@ -69,7 +69,7 @@ pub enum Arming {
 static ORDERS: QueueName = QueueName::from_static("orders");
 static BILLS: QueueName = QueueName::from_static("bills");
 
-/// Long enough for the slowest machine; only a lost notification meets it.
+/// Only a lost notification takes this long, even on the slowest machine.
 const GUARD: Duration = Duration::from_secs(60);
 
 struct Fixture {
@@ -78,7 +78,7 @@ struct Fixture {
     account: String,
 }
 
-/// A notification that has arrived. One that stands for a number that nobody knows is not recorded.
+/// A notification that has arrived, and that does not stand for an unknown number of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Told {
     account: String,
@@ -134,7 +134,7 @@ impl Fixture {
         self.until(publish, holds).await
     }
 
-    /// Repeats until the condition holds, or until it should have held.
+    /// Repeats `act` until the condition holds, or should have held.
     async fn until(&self, act: impl Fn(), holds: impl Fn() -> bool) -> bool {
         let started = Instant::now();
         loop {

@@ -35,7 +35,7 @@ struct Open {
     arming: Arming,
     listing: Listing,
     store: Box<dyn OpenedBackend>,
-    /// Kept open: what a backend has may end with it.
+    /// Backends kept open: what a backend has may end with it.
     others: Mutex<Vec<Arc<dyn Backend>>>,
 }
 
@@ -57,7 +57,7 @@ impl<H: Harness> OfBackend<H> {
         self
     }
 
-    /// Sets whether the subscriptions of its notifier are armed.
+    /// Sets whether the notifier's subscriptions are armed.
     #[must_use]
     pub fn arming(mut self, arming: Arming) -> Self {
         self.arming = arming;
@@ -178,7 +178,7 @@ impl notify::Medium for Open {
         self.arming
     }
 
-    /// Puts a message, as before each notification: with it, a client may learn who has subscribed.
+    /// Puts a message, as before each notification: by a put, a client may learn who has subscribed.
     async fn pause(&self) {
         let (client, queue) = (self.store.client(), self.store.queue("announced"));
         client.ensure_queue(&queue).await.expect("create");

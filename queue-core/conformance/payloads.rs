@@ -14,7 +14,7 @@ harness! {
     pub trait Harness opens OpenedPayloads {}
 }
 
-/// A store under test. Dropping it may remove it.
+/// A store under test. Dropping the store may remove it.
 #[async_trait]
 pub trait OpenedPayloads: Send + Sync {
     /// The first client.

@@ -29,7 +29,7 @@ harness! {
     pub trait Harness opens OpenedTransactions {}
 }
 
-/// A store under test, with one table of the application's beside the queues. Dropping it may remove it.
+/// A store under test, with one table of the application's beside the queues. Dropping the store may remove it.
 #[async_trait]
 pub trait OpenedTransactions: Send + Sync {
     /// The backend.
@@ -38,7 +38,7 @@ pub trait OpenedTransactions: Send + Sync {
     /// Closes the backend and opens the store again.
     async fn reopen(&mut self) -> Arc<dyn Backend>;
 
-    /// Lets time pass for the store, by advancing its clock or by waiting.
+    /// Lets time pass for the store, by advancing its clock or waiting.
     async fn advance(&self, duration: Duration);
 
     /// Takes the steps in a transaction on a connection of the application's own, and ends it. Returns the answer to
@@ -55,7 +55,7 @@ pub trait OpenedTransactions: Send + Sync {
         transactions.was_committed(token).await
     }
 
-    /// A short lease. Where time cannot be advanced, the suite waits for several of them.
+    /// A short lease. Where time cannot be advanced, the suite waits for several leases.
     fn lease(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -64,7 +64,7 @@ pub trait OpenedTransactions: Send + Sync {
 /// One step of a transaction.
 #[expect(clippy::large_enum_variant, reason = "a test has a few steps")]
 pub enum Step<'a> {
-    /// Puts messages, and then completes one: by a [`Write`].
+    /// Puts messages, and then completes a message: by a [`Write`].
     Write(Vec<(QueueName, NewMessage)>, Option<Completion<'a>>),
     /// Adds a row to the application's table.
     Row(&'a str),

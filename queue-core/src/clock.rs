@@ -34,8 +34,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time since an arbitrary origin. The monotonic clock never goes backwards; leases are timed by it.
     fn monotonic(&self) -> Duration;
 
-    /// The time since the machine was started, on a clock that all its processes share. `None`, the
-    /// default, if there is no such clock.
+    /// The time since the machine was started, on a clock that all its processes share. `None`, the default, if there
+    /// is no boot clock.
     ///
     /// Processes that share a store, such as a file, compute the same store time from the boot clock, whatever their
     /// wall clocks say.

@@ -188,11 +188,11 @@ impl Disposition {
     }
 
     /// Submits `message` together with the completion, to its type's queue; [`FollowUp::with_queue`] chooses another
-    /// queue. Has no effect on any other disposition.
+    /// queue.
     ///
     /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a retry
     /// would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or not below its
-    /// time to live. Without a completion, nothing is submitted.
+    /// time to live. Without a completion, `message` is not submitted.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }

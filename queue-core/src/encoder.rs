@@ -3,8 +3,8 @@
 //! | step | in | out |
 //! |---|---|---|
 //! | [`Encoded::of`] | message | [`Encoded`]: its type, key fields and payload |
-//! | [`Encoded::body`] | that and its [envelope](Encoded::envelope) | body: an event, or the payload alone |
-//! | [`Encoder::encode`] | the same | the body in the backend's form, within its limit |
+//! | [`Encoded::body`] | `Encoded` and its [envelope](Encoded::envelope) | body: an event, or the payload alone |
+//! | [`Encoder::encode`] | `Encoded` and envelope | the body in the backend's form, within its limit |
 //! | [`Packer::pack`] | bodies of several messages | the body of a pack of them |
 //! | [`Encoder::put_back`], [`poison_event`](Encoder::poison_event), [`restore`](Encoder::restore) | event | the same event with another record |
 //!

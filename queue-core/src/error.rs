@@ -315,7 +315,7 @@ impl Error {
         self.kind() == ErrorKind::Corrupt && self.retry() == RetryAdvice::Permanent
     }
 
-    /// Whether the receipt is stale or the message is gone, so that the caller no longer holds it. Proves nothing after
+    /// Whether the receipt is stale or the message is gone, so that the caller no longer holds it; proves nothing after
     /// an earlier delete or update by the same caller that went unanswered.
     #[must_use]
     pub fn is_lease_gone(&self) -> bool {

@@ -66,8 +66,8 @@ const MAX_DIFFERENCES: usize = 40;
 /// `wire = "lines"` therefore begins with an empty line, and has no line feed at its end.
 ///
 /// # Panics
-/// Panics if the type reads another value than it writes, if the file is missing, or if a check fails. The message
-/// lists the differences and says what to do.
+/// If the type reads another value than it writes, if the file is missing, or if a check fails. The message lists the
+/// differences and says what to do.
 #[track_caller]
 pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M) {
     let path = in_package(path.as_ref());
@@ -237,8 +237,7 @@ fn line_differences(committed: &[u8], current: &[u8]) -> Vec<Difference> {
     differences
 }
 
-/// Formats JSON over several lines without changing numbers or the order of members. Returns anything
-/// else unchanged.
+/// Formats JSON over several lines without changing numbers or the order of members; returns anything else unchanged.
 fn pretty(body: &[u8]) -> Vec<u8> {
     let spread = serde_json::from_slice(body)
         .and_then(|value: &RawValue| serde_json::to_vec_pretty(&Spread(value)));

@@ -233,7 +233,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// the next swap that expects no value succeeds.
     ///
     /// Work that is in flight is not forgotten while its lease lasts. Once the lease of the work has ended, the record
-    /// is removed, and the claim is lost as if another owner had taken the work over. To repeat a call is safe.
+    /// is removed, and the claim is lost as if another owner had taken the work over. Repeating a call is safe.
     ///
     /// The default is for stores that cannot look records up.
     ///

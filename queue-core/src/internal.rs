@@ -1,4 +1,4 @@
-//! Shared with the runtime and the derive. Not public API: anything here may change in any release.
+//! Items shared with the runtime and the derive, not public API: all may change in any release.
 
 use std::fs::Metadata;
 use std::path::Path;
@@ -26,8 +26,8 @@ pub use serde::Serialize;
 pub use serde_json::Value;
 pub use std::time::Duration;
 
-/// What the derive requires of a type. A separate trait, so that a missing serde derive is one error
-/// that says what to add.
+/// What the derive requires of a type: a separate trait, so that a missing serde derive is one error that says what to
+/// add.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be serialized as JSON and back, so it cannot be a message",
     label = "does not implement serde's `Serialize`, `Deserialize`, or both",
@@ -66,7 +66,7 @@ impl<T: Serialize + DeserializeOwned> SerdePayload for T {
     }
 
     fn from_json(json: &[u8]) -> serde_json::Result<Self> {
-        // Checked as a whole, which is much cheaper than string by string.
+        // UTF-8 is checked as a whole, which is cheaper than string by string.
         match std::str::from_utf8(json) {
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_slice(json),
@@ -120,8 +120,8 @@ pub fn decode_lines<M: Message + SerdePayload>(payload: &[u8]) -> Result<M, Deco
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
 }
 
-/// What the derive requires of a type with `upgrade_from`. A separate trait, so that a missing `From` is an
-/// error that says what to add.
+/// What the derive requires of a type with `upgrade_from`: a separate trait, so that a missing `From` is an error that
+/// says what to add.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot upgrade from `{Old}`",
     label = "`{Self}` has no conversion from this type",
@@ -222,8 +222,8 @@ pub fn file_access(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Returns the owner and the mode of a file, the user of this process, and what helps. Of a file that is missing or cannot
-/// be seen, those of the folder that is the reason. Empty where files have none.
+/// Returns the owner and the mode of a file (of one that is missing or cannot be seen: of the folder that is the
+/// reason), the user of this process, and what helps. Empty where files have no owner.
 #[must_use]
 pub fn owner_and_user(path: &Path) -> String {
     // The last folder of a relative path is the current one.

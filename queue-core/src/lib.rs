@@ -1,5 +1,5 @@
 //! The contracts of a typed-message framework for storage queues. Applications depend on
-//! `queue-runtime`, which re-exports what they need from here.
+//! `queue-runtime`, which re-exports what they need from `queue-core`.
 //!
 //! | module | holds |
 //! |---|---|
@@ -25,7 +25,7 @@
 
 pub mod backend;
 pub mod clock;
-// Beside the contracts, because a reader of the library needs none of it.
+// Beside the contracts, because a reader of the library needs no test suites.
 #[cfg(feature = "conformance")]
 #[path = "../conformance/mod.rs"]
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! A lock by the means of a queue: whoever has received its only message holds it.
+//! A lock by means of a queue: whoever has received its only message holds the lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind, Operation, QueueName, Result};
 /// The message of the queue. Messages with another body are somebody else's.
 const BODY: &str = "Whoever has received this message holds the lock.";
 
-/// How often the message is put because there seems to be none.
+/// How often the message is put because the queue seems empty.
 const TRIES: usize = 3;
 
 /// A lock that one program at a time holds, on any storage: the only message of a queue, received by its holder.
@@ -31,8 +31,8 @@ impl Lock {
     /// Takes the lock of a queue, which exists and is used for nothing else, for this time.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if another program holds it; [`ErrorKind::InvalidInput`] if the queue has messages of
-    /// others, which are left there; the storage's errors.
+    /// [`ErrorKind::Conflict`] if another program holds the lock; [`ErrorKind::InvalidInput`] if the queue has messages
+    /// of others, which are left there; the storage's errors.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock may be taken until its time is over.

@@ -57,8 +57,8 @@ pub trait Message: Sized + Send + 'static {
     /// The type's wire identity and the settings of its queue.
     const TYPE: MessageType;
 
-    /// Whether [`encode`](Message::encode) returns nothing but JSON values. The derive, which knows, sets it, so
-    /// that no payload is parsed to find out.
+    /// Whether [`encode`](Message::encode) returns nothing but JSON values. The derive sets `ENCODES_JSON`, so that no
+    /// payload is parsed to see whether it is JSON.
     #[doc(hidden)]
     const ENCODES_JSON: bool = false;
 
@@ -330,7 +330,7 @@ impl MessageType {
         self
     }
 
-    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. Compression has no effect on
+    /// Has payloads of 4 KiB and more compressed, also if their messages fit uncompressed. Compression has no effect on
     /// bodies that are not events.
     #[must_use]
     pub const fn with_compression(mut self) -> Self {

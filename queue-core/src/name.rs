@@ -13,8 +13,8 @@ use uuid::Uuid;
 #[doc(inline)]
 pub use queue_names::{InvalidNameKind, POISON_SUFFIX};
 
-/// The prefix of the names of reply queues, before 32 hexadecimal digits. Queues of such names are deleted when their
-/// owner is gone, so no other queue may have one.
+/// The prefix of the names of reply queues, before 32 hexadecimal digits. Reply queues are deleted when their owner is
+/// gone, so no other queue may be named like one.
 pub const REPLY_PREFIX: &str = "queue-replies-";
 
 /// The name of a queue: 3 to 63 characters, lower-case ASCII letters, digits and single dashes, with
@@ -30,7 +30,7 @@ pub const REPLY_PREFIX: &str = "queue-replies-";
 /// ```
 ///
 /// Methods that take a queue's name from a program take `impl TryInto<QueueName, Error: Into<InvalidName>>`: a
-/// [`QueueName`], a `&QueueName`, a `&str` or a `String`. They return [`InvalidName`] for a name that breaks a rule, so
+/// [`QueueName`], a `&QueueName`, a `&str` or a `String`. A name that breaks a rule is refused as [`InvalidName`], so
 /// that the mistake is reported where the name is written.
 ///
 /// ```
@@ -161,7 +161,7 @@ impl QueueName {
     /// # Errors
     /// The error of [`poison`](Self::poison).
     pub fn check_poison(&self) -> Result<(), InvalidName> {
-        // The suffix breaks no other rule.
+        // The suffix breaks only the rule of length.
         match self.as_str().len() + POISON_SUFFIX.len() {
             ..=MAX_QUEUE_NAME => Ok(()),
             length => Err(InvalidName {

@@ -1,4 +1,4 @@
-//! Announcing messages to consumers that wait for them, so that they need not poll to find them soon.
+//! Announcing messages to waiting consumers, which therefore need not poll to find them soon.
 //!
 //! Notifications are hints. A notification may be lost, duplicated, late, or forged: consumers receive from the storage
 //! to learn what is there, poll at long intervals all the same, and limit what false notifications cost.
@@ -109,13 +109,13 @@ pub trait Subscription: Send + Sync + 'static {
     /// Returns whether all puts of all programs that use the storage are announced to this subscriber now, except
     /// for single losses.
     ///
-    /// Only while the subscription is armed may a consumer stop polling for a while. The consumer must look once for
-    /// messages that were put before.
+    /// Only while the subscription is armed may a consumer stop polling for a while; it must look once for messages
+    /// that were put before.
     fn is_armed(&self) -> bool;
 }
 
 /// The most notifications that wait to be sent, with room for as many more of messages that are visible at once.
-/// Those beyond that are lost.
+/// Further notifications are lost.
 const MAX: usize = 256;
 
 /// The notifications that wait to be sent to other processes, merged by key: what has the same destination and becomes
@@ -145,7 +145,7 @@ impl<K: Ord> Pending<K> {
         count.bytes = count.bytes.saturating_add(notification.bytes);
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no notification waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -21,10 +21,10 @@ use crate::error::Result;
 ///
 /// # Errors
 /// An [`Error`](crate::Error) with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
-/// [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out. A store never tries again.
-/// What keeps a store from answering, such as a missing container or a refused credential, is an error, and never the
-/// answer that an object is not there. An answer that is not certainly the store's own, such as the page of a proxy, is
-/// an error too.
+/// [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out. A store never retries. What
+/// keeps a store from answering, such as a missing container or a refused credential, is an error, and never the answer
+/// that an object is not there. An answer that is not certainly the store's own, such as the page of a proxy, is an
+/// error too.
 ///
 /// # Repeated calls
 /// Every operation may be repeated after an error. A `create` that is repeated may find the object of the first call.

@@ -1,4 +1,4 @@
-//! How what queues and messages hold is serialized, for command lines and dashboards. Not the wire format, which is in
+//! How what queues hold is serialized, for command lines and dashboards; not the wire format, which is in
 //! [`wire`](crate::wire). Keys and receipts are left out.
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use crate::wire::{Body, Event, Payload};
 macro_rules! as_text {
     ($($type:ty),+) => {
         $(
-            /// As its text.
+            /// Serializes as its text.
             impl Serialize for $type {
                 fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                     serializer.serialize_str(self.as_str())
@@ -37,14 +37,14 @@ as_text!(
     PoisonReason
 );
 
-/// As its text and its causes.
+/// Serializes as its text and its causes.
 impl Serialize for Error {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&error_chain(self))
     }
 }
 
-/// As a map of one entry: `event`, `text` or `base64` (a bare body), or `malformed` (what is wrong with it).
+/// Serializes as a map of one entry: `event`, `text` or `base64` (a bare body), or `malformed` (what is wrong with it).
 impl Serialize for Body {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -55,7 +55,7 @@ impl Serialize for Body {
     }
 }
 
-/// As its envelope and its payload.
+/// Serializes as its envelope and its payload.
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut event = serializer.serialize_struct("Event", 2)?;
@@ -65,14 +65,14 @@ impl Serialize for Event {
     }
 }
 
-/// As the JSON value, or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items),
-/// `attached` (its size in bytes) or `dataref`, or null. `serde_json` writes the value as it is in the message: numbers of any
-/// length, and the order of members. One that it cannot parse, because it is nested too deeply, is shown as text.
+/// Serializes as the JSON value, or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number
+/// of items), `attached` (its size in bytes) or `dataref`, or null. `serde_json` writes the value as it is in the
+/// message: numbers of any length, and the order of members. A value nested too deeply to be parsed is shown as text.
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Json(json) => {
-                // Whoever reads it may have to parse it.
+                // Whoever reads the JSON may have to parse it.
                 let parsed = serde_json::from_slice::<Value>(json);
                 match parsed.and_then(|_| serde_json::from_slice::<&RawValue>(json)) {
                     Ok(value) => value.serialize(serializer),

@@ -99,7 +99,7 @@ impl StoreClock {
 }
 
 impl Anchor {
-    /// Returns the store time at a moment of the same clock.
+    /// Returns the store time at a moment of the anchor's clock.
     fn at(&self, moment: Moment) -> i64 {
         let since = moment.elapsed.saturating_sub(self.moment.elapsed);
         self.store_time.saturating_add(since.max(0))

@@ -13,7 +13,7 @@ pub use queue_names::is_forbidden;
 /// forbids escaped. Equal values have equal text, and the text is valid in a CloudEvents attribute.
 #[must_use]
 pub fn canonical(mut value: Value) -> String {
-    // They are sorted already, unless another crate of the program enables `preserve_order`.
+    // Members are sorted already, unless another crate of the program enables `preserve_order`.
     value.sort_all_objects();
     escape_json(&value.to_string())
 }
@@ -69,8 +69,8 @@ pub(crate) fn has_forbidden(text: &str) -> bool {
     !is_printable_ascii && text.chars().any(is_forbidden)
 }
 
-/// Whether all bytes satisfy a condition. Looks at eight at a time, at the last eight perhaps again: for conditions that
-/// most text satisfies.
+/// Whether all bytes satisfy a condition. Looks at eight bytes at a time, at the last eight perhaps again: for
+/// conditions that most text satisfies.
 pub(crate) fn all_bytes(text: &str, condition: impl Fn(u8) -> bool) -> bool {
     let all = |bytes: &[u8]| bytes.iter().fold(true, |all, &byte| all & condition(byte));
     let bytes = text.as_bytes();
@@ -92,8 +92,8 @@ const CUT: &str = "…";
 /// The longest escape, in bytes: that of the last character in Rust.
 const LONGEST_ESCAPE: usize = r"\u{10ffff}".len();
 
-/// Returns the longest prefix of at most `max` bytes that ends neither within a character nor within an escape of Rust's or
-/// of JSON's.
+/// Returns the longest prefix of at most `max` bytes that ends neither within a character nor within an escape of
+/// Rust's or JSON's.
 #[must_use]
 pub(crate) fn clip(text: &str, max: usize) -> &str {
     if text.len() <= max {
@@ -139,7 +139,7 @@ pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns what [`shorten`] does of the text with forbidden characters escaped.
+/// Returns what [`shorten`] makes of the text with forbidden characters escaped.
 #[must_use]
 pub fn escape_short(text: &str, max: usize) -> Cow<'_, str> {
     // An escape is longer than its character, so that the rest of a longer text is never needed. One character more tells

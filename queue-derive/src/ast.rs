@@ -13,7 +13,7 @@ pub(crate) struct Input<'a> {
 pub(crate) enum Body<'a> {
     Struct(Vec<Field<'a>>),
     Enum(Vec<Variant<'a>>),
-    /// Reported as an error already.
+    /// A union, reported as an error already.
     Union,
 }
 

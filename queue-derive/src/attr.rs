@@ -23,7 +23,7 @@ macro_rules! type_attributes {
         }
 
         impl TypeAttributes {
-            /// Reads an attribute. Returns false, and reads nothing, if a type takes none of this name.
+            /// Reads an attribute; returns false, and reads nothing, if a type takes none of this name.
             fn read_known(&mut self, name: &str, item: &mut Item<'_, '_>) -> bool {
                 match name {
                     $($name => item.read(&mut self.$field, $expected),)*
@@ -35,7 +35,7 @@ macro_rules! type_attributes {
     };
 }
 
-// Each with what errors say that it takes.
+// Each attribute with what errors say that it takes.
 type_attributes! {
     "kind" kind: LitStr = "a string, as in `kind = \"slice-request\"`",
     "alias" alias: Aliases = "a string or a list of strings, as in `alias = \"old-kind\"` or \
@@ -58,7 +58,7 @@ type_attributes! {
 /// The value of one attribute.
 #[derive(Default)]
 pub(crate) enum Setting<T> {
-    /// Not written.
+    /// The attribute is absent.
     #[default]
     Absent,
     /// Written with a value that could not be parsed, which has been reported.

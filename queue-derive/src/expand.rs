@@ -72,14 +72,14 @@ fn fallback(input: &Input<'_>, settings: &Settings, problems: &Problems) -> Toke
     let krate = input.attributes.crate_path();
     let mut generics = input.original.generics.clone();
     bound_parameters(&mut generics);
-    // What is known of them is right, so that a type that upgrades from this one raises no error.
+    // The settings that are known are right, so that a type that upgrades from this one raises no error.
     let Settings {
         kind,
         version,
         queue,
         ..
     } = settings;
-    // `MessageType::new` would refuse these once more.
+    // `MessageType::new` would refuse an invalid kind or queue once more.
     let kind = Some(kind.as_str()).filter(|kind| !kind.is_empty());
     let kind = kind.unwrap_or(PLACEHOLDER);
     let queue = Some(queue.as_str()).filter(|queue| queue_names::check(queue).is_ok());
@@ -107,7 +107,7 @@ struct Methods {
     key: TokenStream,
     encode: TokenStream,
     decode: TokenStream,
-    /// If events are decoded in another way: their data is JSON, and other payloads are not.
+    /// The body of `decode_event`, if the data of events is JSON and other payloads are not.
     decode_event: Option<TokenStream>,
 }
 
@@ -336,8 +336,8 @@ fn key(input: &Input<'_>, krate: &Path) -> TokenStream {
     quote!(::core::result::Result::Ok(#fields))
 }
 
-/// Puts the variant's name first, so that equal fields of two variants make different keys. It is serde's
-/// name for it, so that a renamed variant that keeps its name on the wire also keeps its keys.
+/// Puts the variant's name first, so that equal fields of two variants make different keys. The name is serde's, so
+/// that a renamed variant that keeps its name on the wire also keeps its keys.
 fn key_arm(on_enum: &[Attribute], variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
     let keys: Vec<_> = variant.fields.iter().filter(|field| field.is_key).collect();
     if keys.is_empty() {

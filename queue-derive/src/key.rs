@@ -6,7 +6,7 @@ use crate::attr;
 use crate::problem::{Problem, Problems};
 
 /// Standard containers that serialize their contents, so that a float inside is a float in the key.
-/// Other types are checked by value when the key is made.
+/// Types not listed are checked by value when the key is made.
 const CONTAINERS: [&str; 18] = [
     "Arc",
     "BTreeMap",

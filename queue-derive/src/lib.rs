@@ -3,8 +3,8 @@
 //! | step | in | out |
 //! |---|---|---|
 //! | `ast`, `attr` | the item | the item with its attributes parsed |
-//! | `valid`, `key` | that | validated settings |
-//! | `expand` | both | the impl, or the errors and a placeholder impl |
+//! | `valid`, `key` | the parsed item | validated settings |
+//! | `expand` | item and settings | the impl, or the errors and a placeholder impl |
 //!
 //! `problem` holds every error text; `names` makes the default kind and queue, and finds the name of a variant as serde
 //! writes it and the known name that a misspelled one is closest to.

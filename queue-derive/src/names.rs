@@ -75,7 +75,7 @@ fn separated(name: &str, separator: char) -> String {
     words
 }
 
-/// The known name that is at most two edits away.
+/// The nearest known name, if at most two edits away.
 pub(crate) fn nearest<'n>(unknown: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()

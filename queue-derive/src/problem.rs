@@ -1,7 +1,7 @@
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
-/// Every error of the derive. A case in `tests/ui/fail` pins the text of each.
+/// Every error of the derive. A case in `tests/ui/fail` pins the text of each error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
     #[error(

@@ -3,7 +3,7 @@
 //! The guides are copies of the repository's pages. A path in parentheses, such as (`docs/design.md`), is that of a
 //! file in the repository.
 
-// `cargo xtask guides` makes the copies. With `doctest`, those are left out whose programs need features that are off.
+// `cargo xtask guides` makes the copies. With `doctest`, guides are left out whose programs need features that are off.
 
 #[doc = include_str!("docs/guide/readme.md")]
 pub mod readme {}

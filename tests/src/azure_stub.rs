@@ -1,7 +1,7 @@
 //! A stub of Azure Queue Storage, over any backend: what the service answers, and 503 above a limit.
 //!
-//! It speaks the protocol as far as the engine for Azure does, and does not check who asks. An account is a stub of its
-//! own, so a test may have several, and stop one.
+//! The stub speaks the protocol as far as the engine for Azure does, and does not check who asks. An account is a stub
+//! of its own, so a test may have several, and stop one.
 
 mod load;
 mod wire;
@@ -23,12 +23,12 @@ use load::Loads;
 use crate::azurite::{KEY, lasting_port};
 use crate::http::Message;
 
-/// A stub of one account, which runs as tasks of the Tokio runtime that it was started on.
+/// A stub of one account, which runs as tasks of the Tokio runtime that started it.
 #[derive(Debug)]
 pub struct AzureStub {
     account: Arc<Account>,
     port: u16,
-    /// Ends all connections when it is aborted.
+    /// Ends all connections when aborted.
     serving: Option<JoinHandle<()>>,
 }
 
@@ -70,14 +70,14 @@ impl AzureStub {
         Ok(stub)
     }
 
-    /// Returns a connection string. Its key is not checked.
+    /// Returns a connection string, whose key is not checked.
     #[must_use]
     pub fn connection_string(&self) -> String {
         let (name, port) = (&self.account.name, self.port);
         format!("AccountName={name};AccountKey={KEY};QueueEndpoint=http://127.0.0.1:{port}/{name}")
     }
 
-    /// Stops the account: ends its connections, and has it refuse others. Its queues stay.
+    /// Stops the account: ends its connections, and has it refuse others; its queues stay.
     pub async fn stop(&mut self) {
         if let Some(serving) = self.serving.take() {
             serving.abort();
@@ -89,7 +89,7 @@ impl AzureStub {
     /// Starts the account again, after it was [stopped](Self::stop).
     ///
     /// # Errors
-    /// If its port is taken.
+    /// If the account's port is taken.
     pub fn start_again(&mut self) -> Result<()> {
         let listener = Bound::bind((Ipv4Addr::LOCALHOST, self.port))?;
         listener.set_nonblocking(true)?;

@@ -13,8 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
 use tempfile::TempDir;
 
-/// A running Azurite, with queues and blobs. It is stopped when this is dropped or when the process ends,
-/// even if that is killed.
+/// A running Azurite, with queues and blobs, stopped when dropped or when the process ends, even if that is killed.
 #[derive(Debug)]
 pub struct Azurite {
     queues: u16,
@@ -44,8 +43,7 @@ const KEEP_ALIVE: &str = "3600";
 const UNTIL_INPUT_ENDS: &str = include_str!("azurite.js");
 
 impl Azurite {
-    /// Starts an Azurite with these accounts, on free ports and with its data in memory. Blocks until it
-    /// listens.
+    /// Starts an Azurite with these accounts, on free ports and with its data in memory; blocks until it listens.
     ///
     /// # Errors
     /// If Azurite or Node.js is not installed, or if Azurite exits; then with its output.
@@ -56,7 +54,7 @@ impl Azurite {
     /// Starts an Azurite with its data in files, so that it survives a [`restart`](Self::restart).
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn durable(accounts: &[&str]) -> Result<Self, Error> {
         Self::launch(accounts, Storage::Files, [lasting_port()?, lasting_port()?])
     }
@@ -64,14 +62,14 @@ impl Azurite {
     /// Restarts Azurite: [`stop`](Self::stop), and then [`start_again`](Self::start_again).
     ///
     /// # Errors
-    /// Those of the two.
+    /// The errors of both calls.
     pub fn restart(&mut self) -> Result<(), Error> {
         self.stop()?;
         self.start_again()
     }
 
-    /// Stops Azurite. Requests in flight are answered before, and connections are refused after that. Blocks until
-    /// the process has ended.
+    /// Stops Azurite: requests in flight are answered before, and connections are refused after. Blocks until the
+    /// process has ended.
     ///
     /// # Errors
     /// If Azurite does not exit cleanly.
@@ -88,11 +86,11 @@ impl Azurite {
         }
     }
 
-    /// Starts Azurite on the same ports, after it was [stopped](Self::stop). If it is [`durable`](Self::durable), it
-    /// has kept its data. Blocks until it listens again.
+    /// Starts Azurite on the same ports, after it was [stopped](Self::stop). A [`durable`](Self::durable) Azurite has
+    /// kept its data. Blocks until Azurite listens again.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_again(&mut self) -> Result<(), Error> {
         let ports = [self.blobs, self.queues];
         let mut process = spawn(&self.accounts, self.storage, ports, self.directory.path())?;
@@ -158,7 +156,7 @@ impl Azurite {
 
 impl Drop for Azurite {
     fn drop(&mut self) {
-        // Both fail only if it has already exited.
+        // Both calls fail only if Azurite has exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -191,7 +189,7 @@ fn spawn(
         .map_err(|error| Error::other(format!("failed to start node: {error}")))
 }
 
-/// Waits until Azurite listens. Returns the rest of its output, and the ports of blobs and queues.
+/// Waits until Azurite listens; returns the rest of its output, and the ports of blobs and queues.
 fn until_it_listens(process: &mut Child) -> Result<(BufReader<ChildStdout>, (u16, u16)), Error> {
     let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
     match listening(&mut output)? {

@@ -15,7 +15,7 @@ pub struct Message {
     pub first: String,
     /// Names and values, in order.
     pub headers: Vec<(String, String)>,
-    /// Empty if there is none.
+    /// Empty if there is no body.
     pub body: Vec<u8>,
 }
 
@@ -58,10 +58,10 @@ impl Message {
         Ok(Some(message))
     }
 
-    /// As [`read`](Self::read), from a stream that should be buffered.
+    /// Like [`read`](Self::read), from a stream that should be buffered.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub async fn read_async(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Self>> {
         let Some(mut message) = Self::read_head(stream).await? else {
             return Ok(None);

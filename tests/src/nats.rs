@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::azurite::lasting_port;
 
-/// A running NATS server: `nats-server` in the path, or the program that `NATS_SERVER` names. It is killed when this is
-/// dropped.
+/// A running NATS server: `nats-server` in the path, or the program that `NATS_SERVER` names, killed when dropped.
 #[derive(Debug)]
 pub struct NatsServer {
     port: u16,
@@ -22,7 +21,7 @@ const ANY_PORT: &str = "-1";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl NatsServer {
-    /// Starts a server on a free port of the loopback interface. Blocks until it accepts connections.
+    /// Starts a server on a free port of the loopback interface; blocks until it accepts connections.
     ///
     /// # Errors
     /// If the program does not run, or if it exits or is not ready within a minute; then with its output.
@@ -34,7 +33,7 @@ impl NatsServer {
     /// again](Self::start_again).
     ///
     /// # Errors
-    /// As for [`start`](Self::start), or if no port is free.
+    /// The errors of [`start`](Self::start), or if no port is free.
     pub fn restartable() -> Result<Self, Error> {
         Self::launch(&lasting_port()?.to_string())
     }
@@ -68,7 +67,7 @@ impl NatsServer {
     /// Kills the server, unless it has been killed.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The operating system's errors.
     pub fn kill(&mut self) -> Result<(), Error> {
         self.process.kill()?;
         self.process.wait().map(drop)
@@ -77,7 +76,7 @@ impl NatsServer {
     /// Starts a [restartable](Self::restartable) server again on the same port, after it was [killed](Self::kill).
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_again(&mut self) -> Result<(), Error> {
         self.process = spawn(&self.port.to_string())?;
         self.until_ready()
@@ -86,7 +85,7 @@ impl NatsServer {
 
 impl Drop for NatsServer {
     fn drop(&mut self) {
-        // It fails only if the server has ended.
+        // A kill fails only if the server has ended.
         let _ = self.kill();
     }
 }

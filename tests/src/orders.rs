@@ -149,8 +149,8 @@ const WORDS: &[&str] = &[
     "fragile",
 ];
 
-/// Returns so many orders, the same for the same seed. An order has about 1,025 bytes of JSON. How much it has to tell: of
-/// a thousand, each takes 178 bytes at Zstandard's highest level, and 241 at its lowest.
+/// Returns so many orders, the same for the same seed. An order has about 1,025 bytes of JSON. Compressed by the
+/// thousand, an order takes 178 bytes at Zstandard's highest level, and 241 at its lowest.
 pub fn detailed_orders(count: u32, seed: u64) -> impl Iterator<Item = DetailedOrder> {
     let mut random = StdRng::seed_from_u64(seed);
     (0..count).map(move |number| detailed_order(number, &mut random))

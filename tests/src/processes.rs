@@ -5,11 +5,11 @@ use std::process::Command;
 const ALONE: &str = "QUEUE_TEST_ALONE";
 
 /// Returns whether the calling test, with this name, is the only one of its process, as one must be that sets what holds
-/// for a whole process. If not, runs it in a process of its own.
+/// for a whole process; if not, runs it in a process of its own.
 ///
 /// # Panics
 ///
-/// If the test fails there.
+/// If the test fails.
 #[must_use]
 pub fn is_alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some_and(|name| name == test) {
@@ -26,11 +26,12 @@ pub fn is_alone(test: &str) -> bool {
 }
 
 /// Returns a command that runs its arguments as root of namespaces of their own, which these arguments of `unshare` create.
-/// Returns `None` where this user may not create them, and says so on the terminal.
+/// Returns `None` where this user may not create namespaces, and says so on the terminal.
 ///
 /// # Panics
 ///
-/// If this user may not create them and `CI` is set: the test would pass there without anybody noticing that it did not run.
+/// If this user may not create namespaces and `CI` is set: the test would pass there without anybody noticing that it
+/// did not run.
 #[must_use]
 pub fn in_namespaces(kinds: &[&str]) -> Option<Command> {
     let unshare = || {
@@ -66,7 +67,7 @@ fn skip(said: &str, ci: Option<&str>) {
 ///
 /// # Panics
 ///
-/// If it has none or more.
+/// Unless there is one child.
 #[must_use]
 pub fn only_child(parent: u32) -> i32 {
     let children = format!("/proc/{parent}/task/{parent}/children");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Written {
-    /// Returns all of it.
+    /// Returns all that was written.
     #[must_use]
     pub fn text(&self) -> String {
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,13 +2,13 @@ use std::process::ExitCode;
 
 use crate::{azurite, cargo};
 
-/// Builds the benchmark in release mode and runs it with these arguments. Without Azurite it skips some
+/// Builds the benchmark in release mode and runs it with these arguments. Without Azurite the benchmark skips some
 /// figures, and reports which.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = azurite::ensure_installed() {
         eprintln!("Azurite is not available: {why}");
     }
-    // The benchmarks `inspect` and `page` run the other two.
+    // The benchmarks `inspect` and `page` run the other packages.
     let mut build = cargo::command();
     build.args(["build", "--release"]);
     for package in ["queue-bench", "queue-cli", "mosaic"] {

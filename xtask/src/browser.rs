@@ -43,7 +43,7 @@ fn chromium(
     }
 }
 
-/// Installs Debian's package.
+/// Installs Debian's Chromium.
 fn install() -> Result<(), String> {
     if !is_root() || !is_installed("apt-get") {
         return Err("only root can have `apt-get` install it".to_owned());

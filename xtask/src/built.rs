@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cargo;
 use crate::program::{Kept, measure};
 
-/// How many tests of a program run at once, unless its arguments say otherwise. They wait more than they work.
+/// How many tests of a program run at once, unless its arguments say otherwise. Tests wait more than they work.
 const THREADS: &str = "4";
 
 /// The programs of tests that a build has built, by their paths.
@@ -19,16 +19,16 @@ pub(crate) struct Built(BTreeMap<PathBuf, Program>);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) name: String,
-    /// Where cargo runs it: the folder of its package.
+    /// Where cargo runs the program: its package's folder.
     folder: PathBuf,
-    /// It has a file of its own in `tests`, unlike the unit tests of a library or program.
+    /// The program has a file of its own in `tests`, unlike the unit tests of a library or program.
     is_suite: bool,
-    /// `cargo test` runs it, also if it is not named.
+    /// `cargo test` runs the program, also if not named.
     unnamed: bool,
 }
 
 impl Built {
-    /// Builds all programs of tests. Returns those that could be built, why others could not, and the processor time.
+    /// Builds all programs of tests; returns those that could be built, why others could not, and the processor time.
     pub(crate) fn build(command: impl Fn() -> Command) -> (Self, Option<String>, Duration) {
         let (mut built, mut wrong, mut worked) = (Self::default(), None, Duration::ZERO);
         // What `cargo test` runs, and tests that run only when named.

@@ -22,7 +22,7 @@ fn in_root(mut command: Command) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     command.current_dir(root.expect("this package is below the root of the workspace"));
     if is_set("CI") {
-        // Nothing is built twice there.
+        // CI builds nothing twice.
         command.env("CARGO_INCREMENTAL", "0");
     }
     command

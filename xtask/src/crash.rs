@@ -5,13 +5,13 @@ use crate::{azurite, cargo, mount, preload};
 /// The suite that needs nothing but the toolchain.
 const SUITE: &str = "crash";
 
-/// Its module that has no more to do in a longer run: it drops a future at each of its awaits.
+/// The module of [`SUITE`] with no more to do in a longer run: it drops a future at each of its awaits.
 const COMPLETE: &str = "cancellation::";
 
 /// A suite that may be left out, and the check that returns why.
 type Obstacle = fn() -> Option<String>;
 
-/// The suites that need more.
+/// The suites that need more than the toolchain.
 const WITH_NEEDS: [(&str, Obstacle); 3] = [
     ("full_disk", mount::obstacle),
     ("power", preload::obstacle),
@@ -21,8 +21,8 @@ const WITH_NEEDS: [(&str, Obstacle); 3] = [
 /// The suite of an example whose processes are killed.
 const EXAMPLE: [&str; 4] = ["--package", "billing", "--test", "billing-kills"];
 
-/// Runs the crash suites for longer than `cargo xtask test --all` does: `times` as many kills, power losses and
-/// harmed requests, and messages. With `only`, runs the tests whose names contain it.
+/// Runs the crash suites for longer than `cargo xtask test --all`: `times` as many kills, power losses, harmed requests
+/// and messages. With `only`, runs the tests whose names contain it.
 pub(crate) fn run(only: Option<&str>, seed: Option<u64>, times: u32) -> ExitCode {
     let mut command = cargo::command();
     command.args(["test", "--package", "queue-crash", "--all-features"]);
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// There is no more to do in a longer run: it opens a file by each path.
+    /// The suite with no more to do in a longer run: it opens a file by each path.
     const COMPLETE: &str = "mounts";
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) fn is_installed(program: impl AsRef<OsStr>) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end. The error says that it failed to do `operation`, a verb phrase.
+/// Runs a command to its end. The error says that the command failed to do `operation`, a verb phrase.
 pub(crate) fn run(command: &mut Command, operation: &str) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -40,7 +40,8 @@ pub(crate) enum Kept {
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) output: Vec<u8>,
-    /// The processor time of the program and of all processes that it has waited for. Zero where the system does not tell.
+    /// The processor time of the program and of all processes that it has waited for; zero where the system does not
+    /// tell.
     pub(crate) worked: Duration,
 }
 
@@ -50,7 +51,7 @@ const LEFT_BEHIND: Duration = Duration::from_secs(30);
 /// Runs a command to its end, and measures it.
 ///
 /// # Errors
-/// If it does not start, its output cannot be read, or a process that it started holds its output open after it.
+/// Fails if the command does not start, its output cannot be read, or a process that it left holds the output open.
 pub(crate) fn measure(mut command: Command, kept: Kept) -> io::Result<Ended> {
     let (mut reader, writer) = io::pipe()?;
     match kept {
@@ -65,7 +66,7 @@ pub(crate) fn measure(mut command: Command, kept: Kept) -> io::Result<Ended> {
     thread::spawn(move || {
         let mut output = Vec::new();
         let read = reader.read_to_end(&mut output).map(|_| output);
-        // Nobody waits for it any more if a process has been left behind.
+        // Nobody waits for output any more if a process has been left behind.
         let _ = sender.send(read);
     });
     let worked = processor_time(&child).unwrap_or_default();
@@ -80,17 +81,17 @@ pub(crate) fn measure(mut command: Command, kept: Kept) -> io::Result<Ended> {
     })
 }
 
-/// Waits for the end of the process, of which the system tells this only before anybody asks for its status.
+/// Waits for the end of the process, whose processor time the system tells only before anybody asks for its status.
 #[cfg(target_os = "linux")]
 fn processor_time(child: &Child) -> Option<Duration> {
     use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-    /// Of the times that Linux tells, on nearly all architectures.
+    /// The tick of Linux's times, on nearly all architectures.
     const TICK: Duration = Duration::from_millis(10);
     let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(Pid::from_child(child)), ends).ok()?;
     let fields = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
-    // The name, in parentheses, may contain both of these; the times are the fields 14 to 17.
+    // The name, in parentheses, may contain `)` and spaces; the times are the fields 14 to 17.
     let (_, fields) = fields.rsplit_once(") ")?;
     let times = fields.split(' ').skip(11).take(4);
     let ticks: Option<u32> = times.map(|ticks| ticks.parse::<u32>().ok()).sum();

@@ -7,16 +7,16 @@ use crate::{azurite, browser, cargo, mount, preload, python};
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
-    /// Its name in the summary.
+    /// The name in the summary.
     pub(crate) name: &'static str,
-    /// What it needs besides the toolchain. It is skipped where that is missing, which is a failure under CI.
+    /// What the step needs besides the toolchain: where that is missing, it is skipped, which is a failure under CI.
     pub(crate) need: Need,
     pub(crate) run: Run,
     /// Additional environment variables.
     pub(crate) environment: &'static [(&'static str, &'static str)],
-    /// It mostly waits, so that it runs beside other steps.
+    /// The step mostly waits, so that it runs beside other steps.
     pub(crate) waits: bool,
-    /// Only `cargo xtask test --all` runs it, or who asks for it by its name.
+    /// Only `cargo xtask test --all` runs the step, or who asks for it by name.
     pub(crate) long: bool,
 }
 
@@ -27,9 +27,9 @@ pub(crate) enum Run {
     Cargo(&'static str),
     /// Clippy on these packages, features and targets, with warnings as errors.
     Lint(&'static str),
-    /// A build of all programs of tests, which the following two run.
+    /// A build of all programs of tests, which `Tests` and `Suites` run.
     Build,
-    /// All programs of tests that `cargo test` runs, the longest of them first.
+    /// All programs of tests that `cargo test` runs, the longest first.
     Tests(&'static [&'static str]),
     /// The programs of the tests with these names, and their arguments.
     Suites(&'static [&'static str], &'static str),
@@ -55,7 +55,7 @@ pub(crate) enum Need {
 }
 
 impl Step {
-    /// Returns the reason if the step cannot run here. Installs what the step needs if necessary, after what others need.
+    /// Returns the reason if the step cannot run here. Installs what the step lacks, after what other steps need.
     pub(crate) fn obstacle(&self) -> Option<String> {
         static INSTALLING: Mutex<()> = Mutex::new(());
         let one_at_a_time = || INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl Step {
         }
     }
 
-    /// The command of cargo that runs the step. Others wait for the build; what else cargo does runs beside tests.
+    /// The cargo command that runs the step. Other steps wait for the build; what else cargo does runs beside tests.
     pub(crate) fn command(&self) -> Command {
         let mut command = match self.run {
             Run::Build => cargo::command(),
@@ -98,12 +98,12 @@ impl Step {
         words.join(" ")
     }
 
-    /// Returns whether it runs programs of tests.
+    /// Returns whether the step runs programs of tests.
     pub(crate) fn needs_the_build(&self) -> bool {
         matches!(self.run, Run::Tests(_) | Run::Suites(..))
     }
 
-    /// The suites whose programs it runs.
+    /// The suites whose programs the step runs.
     pub(crate) fn suites(&self) -> &'static [&'static str] {
         match self.run {
             Run::Suites(names, _) => names,

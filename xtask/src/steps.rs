@@ -3,13 +3,13 @@
 //! `cargo xtask test` takes a quarter of an hour. What takes long, and what few changes break, is left to
 //! `cargo xtask test --all`, which CI runs.
 //!
-//! All use one target directory and, except for the checks of feature sets, the whole workspace with all features, so that
-//! no step invalidates what another built. A suite that needs more than the toolchain, or that mostly waits, is a target
-//! with `test = false`, and has a row here.
+//! All steps use one target directory and, except for the checks of feature sets, the whole workspace with all
+//! features, so that no step invalidates what another built. A suite that needs more than the toolchain, or that mostly
+//! waits, is a target with `test = false`, and has a row here.
 
 use crate::step::{Need, Run, Step};
 
-/// What is worth waiting for while one works.
+/// The steps worth waiting for while one works.
 pub(crate) const CHECK: &[Step] = &[
     cargo("format", "fmt --all --check"),
     cargo("weight", "xtask weigh"),
@@ -22,8 +22,8 @@ pub(crate) const CHECK: &[Step] = &[
 
 const EVERYTHING: Step = lint("clippy", "--workspace --all-targets --all-features");
 
-/// Those that do not wait run one after another, since cargo uses all processors. Beside them run those that wait, some at
-/// once, and the longest first.
+/// Steps that do not wait run one after another, since cargo uses all processors; beside them run those that wait, some
+/// at once, and the longest first.
 pub(crate) const TEST: &[Step] = &[
     cargo("format", "fmt --all --check"),
     cargo("weight", "xtask weigh"),
@@ -71,7 +71,7 @@ pub(crate) const TEST: &[Step] = &[
         "test --no-fail-fast --workspace --all-features --doc",
     ),
     long(Step {
-        // This step alone builds it, and nobody debugs it.
+        // Nobody debugs a release build, which this step alone makes.
         environment: &[("CARGO_PROFILE_RELEASE_DEBUG", "false")],
         ..step(
             "instructions of a message",

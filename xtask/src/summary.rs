@@ -17,7 +17,7 @@ pub(crate) struct Report {
     pub(crate) step: Step,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
-    /// The processor time of all its processes.
+    /// The processor time of the step's processes.
     pub(crate) worked: Duration,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Summary {
     pub(crate) rows: Vec<Report>,
     /// The names of the steps that `--all` runs besides.
     pub(crate) left: Vec<&'static str>,
-    /// Of the whole run, in which some steps run beside each other.
+    /// The whole run's time: some steps run beside each other.
     pub(crate) took: Duration,
 }
 

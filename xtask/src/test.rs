@@ -16,16 +16,16 @@ use crate::summary::{Outcome, Report, Summary, seconds};
 /// How many steps that wait run beside each other.
 const WAITING: usize = 4;
 
-/// How many programs of one step run beside each other. They wait more than they work.
+/// How many programs of one step run beside each other. Tests wait more than they work.
 const PROGRAMS: usize = 3;
 
 /// Which steps to run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Choice<'a> {
     All,
-    /// Those that do not take long.
+    /// Steps that do not take long.
     Short,
-    /// Those whose names contain this text, and what they need.
+    /// Steps whose names contain this text, and what they need.
     Named(&'a str),
 }
 
@@ -94,7 +94,7 @@ fn run_steps(steps: &[Step]) -> Vec<Report> {
     ended.collect()
 }
 
-/// Has those that wait for the programs go on without any, if there is no build or it has panicked.
+/// Has steps that wait for the programs go on without any, if there is no build or it has panicked.
 struct Given<'a>(&'a OnceLock<Built>);
 
 impl Drop for Given<'_> {

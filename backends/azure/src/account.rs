@@ -1,7 +1,7 @@
 //! Parsing of connection strings and URLs into an account's endpoint and credential.
 //!
-//! A connection string is `NAME=VALUE;NAME=VALUE`. Errors name a setting by its position or, if it is known, by its name.
-//! They never repeat what was written, which may be part of a key.
+//! A connection string is `NAME=VALUE;NAME=VALUE`. Errors name a setting by its position or, if it is known, by its
+//! name, and never repeat what was written, which may be part of a key.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,13 +11,13 @@ use azure_core::http::Url;
 
 use super::sign::AccountKey;
 
-/// What is wrong with a connection string or URL. It never repeats the text, which may hold a secret.
+/// What is wrong with a connection string or URL, without its text, which may hold a secret.
 type Problem = Cow<'static, str>;
 
 /// The endpoint and credential of an account.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// The URL of the account, without a query. Its path is `/`, or `/ACCOUNT` on an emulator.
+    /// The URL of the account, without a query; its path is `/`, or `/ACCOUNT` on an emulator.
     pub(super) endpoint: Url,
     pub(super) kind: EndpointKind,
     pub(super) credential: Credential,
@@ -34,7 +34,7 @@ pub(super) enum EndpointKind {
 }
 
 /// A service version that emulators of the last years accept by default and that has every feature used
-/// here. They reject the SDK's default.
+/// here. Emulators reject the SDK's default.
 pub(super) const EMULATOR_VERSION: &str = "2021-12-02";
 
 /// How requests are authenticated.
@@ -47,7 +47,7 @@ pub(super) enum Credential {
     Entra,
 }
 
-/// The default account and key of every emulator. They are public.
+/// The default account and key of every emulator, which are public.
 const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -168,7 +168,7 @@ impl Account {
 
     fn from_signed_url(text: &str) -> Result<Self, Problem> {
         let endpoint = Endpoint::parse(text, None)?;
-        // It may go on with a queue's name: a signature for one queue is also used on the account's URL.
+        // The path may go on with a queue's name: a signature for one queue is also used on the account's URL.
         endpoint.check_path(1)?;
         match &endpoint.query {
             Some(query) => {
@@ -249,7 +249,7 @@ impl Endpoint {
         })
     }
 
-    /// Checks that the path has at most this many segments after the account. They are not used.
+    /// Checks that the path has at most this many segments after the account; the segments are not used.
     fn check_path(&self, most: usize) -> Result<(), Problem> {
         let end = match self.kind {
             _ if self.further <= most => return Ok(()),
@@ -293,7 +293,7 @@ impl Endpoint {
     }
 }
 
-/// Returns scheme and host of the proxy of an emulator. Its port is that of the emulator's queues.
+/// Returns scheme and host of the proxy of an emulator. The proxy's port is that of the emulator's queues.
 fn development_root(proxy: &str) -> Result<String, Problem> {
     let url = Url::parse(proxy).map_err(|error| format!("it is not a URL: {error}"))?;
     let user = !url.username().is_empty() || url.password().is_some();

@@ -65,7 +65,6 @@ pub struct AzureBackend {
 /// The maximum number of pages of a list. A page has up to 5,000 queues.
 const MAX_PAGES: usize = 10_000;
 
-/// Returns the capabilities of the service.
 pub(super) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::local();
     capabilities.max_body = 64 * 1024;
@@ -75,7 +74,7 @@ pub(super) fn capabilities() -> Capabilities {
     capabilities.idle_cap = Duration::from_secs(30);
     capabilities.body = BodyForm::Text;
     capabilities.atomicity = Atomicity::InOrder;
-    // The service answers 404 to both, its emulator 400 to a mismatch.
+    // The service answers 404 to a mismatched receipt too, its emulator 400.
     capabilities.stale_receipts = StaleReceipts::Ambiguous;
     capabilities
 }
@@ -109,7 +108,7 @@ impl AzureBackend {
         })
     }
 
-    /// Requests one page of the queues whose names start with `prefix`. Returns the marker of the next one, too.
+    /// Requests one page of the queues whose names start with `prefix`. Returns the marker of the next page, too.
     async fn page(
         &self,
         prefix: &str,
@@ -210,7 +209,7 @@ impl AzureBackend {
         let delay = seconds(message.delay);
         let lifetime = match message.time_to_live {
             TimeToLive::Never => -1,
-            // After rounding up, the two may be equal, which the service rejects.
+            // After rounding up, lifetime and delay may be equal, which the service rejects.
             TimeToLive::After(lifetime) => seconds(lifetime).max(delay + 1),
         };
         let put = |client: QueueClient, method_options| async move {
@@ -442,7 +441,7 @@ fn headers_of(metadata: &Metadata) -> HashMap<String, String> {
         .collect()
 }
 
-/// Checks that the service may have issued this id. It becomes part of a path, so no other is sent.
+/// Checks that the service may have issued this id. The id becomes part of a path, so no other is sent.
 fn issued(id: &StorageId, limits: &Limits<'_>) -> Result<String> {
     let id = id.as_str();
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -465,7 +464,7 @@ mod tests {
         let week = Duration::from_secs(7 * 24 * 60 * 60);
         assert_eq!(capabilities.max_receive, 32);
         assert_eq!(capabilities.max_visibility, week);
-        // As Base64: 48 KiB.
+        // Base64 of 48 KiB has 64 KiB.
         assert_eq!(capabilities.max_body, 64 * 1024);
     }
 }

@@ -33,7 +33,7 @@ const PAGE: i32 = 1000;
 /// How the containers of an account are reached.
 pub(super) struct BlobService {
     pub(super) endpoint: Option<Url>,
-    /// That of the queues, whose connections are used.
+    /// The scheme of the queues, whose connections are used.
     pub(super) scheme: String,
     pub(super) token: Option<Arc<dyn TokenCredential>>,
     pub(super) transport: SdkTransport,
@@ -107,7 +107,7 @@ impl Blobs {
             let content: RequestContent<Bytes, NoFormat> = data.clone().into();
             let options = BlockBlobClientUploadOptions {
                 method_options,
-                // In one request, so that nobody sees a part.
+                // Uploaded in one request, so that nobody sees a part.
                 partition_size: Some(NonZero::<u64>::MAX),
                 ..BlockBlobClientUploadOptions::default()
             };
@@ -150,7 +150,7 @@ impl Blobs {
         };
         let error = failure.into_error(operation, self.caller.clock.now());
         match detail {
-            // It may be created, or restored.
+            // The container may be created, or restored.
             Some(detail) => Error::new(ErrorKind::Storage, operation)
                 .with_retry(RetryAdvice::Temporary)
                 .with_detail(detail)

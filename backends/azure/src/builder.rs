@@ -59,8 +59,8 @@ impl AzureBackend {
 
 impl AzureBuilder {
     /// Sets the timeout of one operation, up to the last byte of its reply; 10 s by default. Connecting may take half
-    /// of the timeout; an operation that fails to connect has certainly had no effect. Keep this below the visibility
-    /// timeout.
+    /// of the timeout; an operation that fails to connect has certainly had no effect. Keep the deadline below the
+    /// visibility timeout.
     ///
     /// After a timeout, the same operation gets twice as long the next time, up to eight times the deadline, until an
     /// answer comes within the deadline again. Receives, renewals and settlements also end before the lease does.

@@ -19,7 +19,7 @@ use super::failure::Failure;
 ///
 /// An operation that has missed its deadline gets twice as long the next time, so that one that is slow for a
 /// reason, such as a large reply on a slow link, succeeds in the end. An answer within the first deadline restores
-/// that.
+/// the deadline.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) clock: Arc<dyn Clock>,
@@ -55,7 +55,8 @@ impl Caller {
         self.transfer(operation, receipt, 0, call).await
     }
 
-    /// As [`call`](Self::call), for a call that moves this many bytes: it may take a second longer for each MiB.
+    /// Runs an operation that moves this many bytes as [`call`](Self::call) does: it may take a second longer for each
+    /// MiB.
     pub(super) async fn transfer<T, F>(
         &self,
         operation: Operation,

@@ -3,7 +3,7 @@
 //!
 //! A connection is driven by the runtime that opened it. With a shared pool, a renewal in the background
 //! could use a connection of the application's runtime, whose workers a handler may block for any time.
-//! When a runtime ended, the calls of others on its connections would fail.
+//! When a runtime ended, other runtimes' calls on its connections would fail.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -30,12 +30,11 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 
 use super::account::EndpointKind;
 
-/// An HTTP client without redirects, and without timeouts except for connecting. It retries a request
-/// only if none of it was sent, because the pooled connection had been closed.
+/// An HTTP client without redirects, and without timeouts except for connecting. A `Client` retries a request only if
+/// none of it was sent, because the pooled connection had been closed.
 pub(super) type Client = legacy::Client<Connector, Full<Bytes>>;
 
-/// The maximum number of pools, more than a program has runtimes. The oldest may be of runtimes that have
-/// ended.
+/// The maximum number of pools, more than a program has runtimes. The oldest pools may be of ended runtimes.
 const MAX_POOLS: usize = 8;
 
 /// How long an idle connection stays in the pool.
@@ -108,7 +107,6 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// A stream to the host, or through a proxy, which may itself use TLS.
 type Reached = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// A service that connects to a host.
 type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<Reached>, BoxError>;
 
 /// The settings of a connection to an `https` endpoint.
@@ -118,8 +116,8 @@ struct Secure {
     proxies: Option<Arc<Matcher>>,
 }
 
-/// The interval of TCP keepalive probes, and their number before the connection is closed. They detect
-/// pooled connections that a router has dropped before a call uses them.
+/// The interval of TCP keepalive probes, and their number before the connection is closed. The probes detect pooled
+/// connections that a router has dropped before a call uses them.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_RETRIES: u32 = 3;
 
@@ -136,7 +134,7 @@ fn tls() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_no_client_auth())
 }
 
-/// Creates a connector with this timeout. Without `secure`, it connects only to `http`.
+/// Creates a connector with this timeout; without `secure`, it connects only to `http`.
 fn connector(timeout: Duration, secure: Option<Secure>) -> Connector {
     let tcp = tcp(timeout);
     let Some(Secure { tls, proxies }) = secure else {
@@ -168,7 +166,7 @@ fn tcp(timeout: Duration) -> HttpConnector {
     tcp.set_keepalive_retries(Some(KEEP_ALIVE_RETRIES));
     #[cfg(any(target_os = "android", target_os = "linux"))]
     tcp.set_tcp_user_timeout(Some(2 * KEEP_ALIVE));
-    // It is divided among the addresses of a host, so that an unresponsive one leaves time for the next.
+    // The timeout is divided among the addresses of a host, so that an unresponsive one leaves time for the next.
     tcp.set_connect_timeout(Some(timeout));
     tcp
 }

@@ -19,7 +19,7 @@ use super::failure::Failure;
 
 const SCOPE: &str = "https://storage.azure.com/.default";
 
-/// The timeout for a managed identity. Its endpoint answers immediately where it exists, and often never
+/// The timeout for a managed identity, whose endpoint answers immediately where it exists, and often never
 /// where it does not.
 const MANAGED_IDENTITY_TIMEOUT: Duration = Duration::from_secs(5);
 

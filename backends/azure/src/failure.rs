@@ -63,7 +63,7 @@ impl Failure {
                 let error = ServiceError::read(u16::from(*status), headers, body);
                 Self::Service(Box::new(error))
             }
-            // Only `entra` creates these, from texts without secrets.
+            // Only `entra` creates credential errors, from texts without secrets.
             SdkKind::Credential => Self::Credential(error.to_string()),
             SdkKind::DataConversion => Self::Malformed("unexpected XML"),
             _ => Self::Refused,
@@ -109,8 +109,8 @@ pub(super) const ERROR_CODE: &str = "x-ms-error-code";
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServiceError {
     status: u16,
-    /// The service's error code. Without one, the reply is that of a proxy or gateway, which may have passed the request on
-    /// before.
+    /// The service's error code. Without a code, the reply is that of a proxy or gateway, which may have passed the
+    /// request on before.
     code: Option<String>,
     /// The query parameter or header that the service rejects.
     parameter: Option<String>,
@@ -164,8 +164,8 @@ impl ServiceError {
         error
     }
 
-    /// Reads a reply that is not certainly the service's. Nothing in it is believed but the delay that it asks for, up to
-    /// [`MAX_FOREIGN_DELAY`].
+    /// Reads a reply that is not certainly the service's, of which nothing is believed but the delay that it asks for,
+    /// up to [`MAX_FOREIGN_DELAY`].
     pub(super) fn foreign(status: u16, headers: &Headers) -> Self {
         let read = Self::read(status, Some(headers), &[]);
         let asked = read.retry_after.and_then(|after| after.since(read.date));
@@ -268,7 +268,7 @@ impl RetryAfter {
         }
     }
 
-    /// Returns the delay after a reply of that date. Without one, a moment means nothing: this machine's clock
+    /// Returns the delay after a reply of that date. Without a date, a moment means nothing: this machine's clock
     /// may differ from the service's.
     fn since(self, replied: Option<Timestamp>) -> Option<Duration> {
         match self {
@@ -278,7 +278,7 @@ impl RetryAfter {
     }
 }
 
-/// Returns a value that is safe to show: a short word, as the service uses in these places.
+/// Returns a value that is safe to show: a short word, like the service's codes and names.
 fn word(value: &str) -> Option<String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let shown = (1..=64).contains(&value.len()) && value.chars().all(allowed);

@@ -1,8 +1,8 @@
-//! Whose answer it is: that of the storage service, or of a program on the way to it, such as the page of a captive portal
-//! or the error of a proxy.
+//! Whose an answer is: that of the storage service, or of a program on the way to it, such as the page of a captive
+//! portal or the error of a proxy.
 //!
-//! What is not certainly the service's says nothing about what is stored. It is a failure with an unknown outcome, and never
-//! a value, a missing object or an existing one.
+//! An answer not certainly the service's says nothing about what is stored: it is a failure with an unknown outcome,
+//! and never a value, a missing object or an existing one.
 
 use azure_core::http::Request;
 use azure_core::http::headers::Headers as SdkHeaders;
@@ -11,7 +11,7 @@ use hyper::header::{CONTENT_RANGE, CONTENT_TYPE, HeaderMap};
 use super::failure::REQUEST_ID;
 
 /// Whether a reply is certainly the service's: it has the id that the service gave to the request, and is no web page.
-/// One that refuses the request also [has a code](super::failure::ServiceError::is_uncoded).
+/// A reply that refuses the request also [has a code](super::failure::ServiceError::is_uncoded).
 pub(super) fn is_of_service(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
     let is_page = kind.is_some_and(|kind| {
@@ -28,7 +28,7 @@ pub(super) fn is_whole(request: &Request, headers: &HeaderMap, length: usize) ->
         return true;
     };
     let Some(range) = headers.get(CONTENT_RANGE) else {
-        // All of the object, which is not empty: of an empty one, the service has no range.
+        // The reply is all of the object, which is not empty: of an empty object, the service has no range.
         return from == 0 && length > 0;
     };
     let range = range.to_str().ok().and_then(|range| {
@@ -37,7 +37,7 @@ pub(super) fn is_whole(request: &Request, headers: &HeaderMap, length: usize) ->
         Some((first, last, total.parse::<u64>().ok()?))
     });
     range.is_some_and(|(first, last, total)| match length as u64 {
-        // An emulator has such a range behind the end.
+        // An emulator replies with an empty range behind the end.
         0 => total <= from,
         length => {
             let last = last.parse::<u64>().ok();
@@ -109,7 +109,7 @@ mod objects {
     #[async_trait]
     impl HttpService for Checked {
         async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-            // Those for tokens go elsewhere.
+            // Requests for tokens go elsewhere.
             let is_for_storage = request.headers().contains_key("x-ms-version");
             let response = self.0.execute(request).await?;
             if !is_for_storage {

@@ -32,10 +32,11 @@ pub(super) fn put(body: &[u8]) -> Result<PutReceipt> {
     Ok(receipt)
 }
 
-/// Reads the messages of a receive that asked for this visibility timeout, in seconds. One that cannot be read
-/// becomes visible again when its lease ends.
+/// Reads the messages of a receive that asked for this visibility timeout, in seconds. An unreadable message becomes
+/// visible again when its lease ends.
 ///
-/// The service counts the timeout from the moment of the receive, so the two tell its time at that moment.
+/// The service counts the timeout from the moment of the receive, so timeout and visibility time tell the service's
+/// time at that moment.
 pub(super) fn received(
     body: &[u8],
     queue: &QueueName,
@@ -118,7 +119,6 @@ pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
     Ok((names, next.filter(|marker| !marker.is_empty())))
 }
 
-/// Reads one page of blobs.
 pub(super) fn blobs(body: &[u8]) -> Result<ObjectPage> {
     let root = root(body, "EnumerationResults")?;
     let next = root

@@ -12,7 +12,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use queue_core::internal::debug_fields;
 use sha2::Sha256;
 
-/// An account's key. `Debug` does not show it.
+/// An account's key, which `Debug` does not show.
 pub(super) struct AccountKey {
     account: String,
     keyed: Hmac<Sha256>,

@@ -1,7 +1,7 @@
 //! The last step of the pipeline, which adds the secrets to a request and sends it.
 //!
-//! The steps before it (the SDK's logging, instrumentation and errors) see a placeholder instead of the
-//! pop receipt, no signature and no `authorization`. In a reply, they see the receipt under a header name
+//! The steps before the transport (the SDK's logging, instrumentation and errors) see a placeholder instead of the
+//! pop receipt, no signature and no `authorization`. In a reply, the earlier steps see the receipt under a header name
 //! that the SDK does not log, and errors without a URL.
 
 use std::borrow::Cow;
@@ -176,7 +176,7 @@ fn header(name: &str, value: &str) -> Result<HeaderValue, Failure> {
     value.map_err(|error| unfit(&format!("the value of the header `{name}`"), &error))
 }
 
-/// Returns the error of a request that cannot be sent. Those of `http` quote nothing.
+/// Returns the error of a request that cannot be sent. Errors of `http` quote nothing.
 fn unfit(part: &str, error: &dyn Error) -> Failure {
     Failure::Connect(format!("{part} is not allowed: {error}"))
 }
@@ -195,7 +195,7 @@ fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
 }
 
 /// Returns the headers to pass on, with the receipt under another name. Leaves out values that may be part
-/// of a URL or signature, which valid ones never resemble.
+/// of a URL or signature, which valid values never resemble.
 fn visible_headers(headers: &HeaderMap) -> Headers {
     let mut held = Headers::new();
     for (name, value) in headers {

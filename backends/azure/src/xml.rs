@@ -27,13 +27,13 @@ const MAX_DEPTH: usize = 8;
 const MAX_ELEMENTS: usize = 50_000;
 
 impl<'a> Element<'a> {
-    /// Reads a body. Returns `None` if it is not the XML of a reply.
+    /// Reads a body; returns `None` if it is not the XML of a reply.
     pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
         let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
         let text = std::str::from_utf8(body).ok()?;
         let mut reader = Reader::from_str(text);
         reader.config_mut().expand_empty_elements = true;
-        // Checked below, against the names that are kept anyway.
+        // End tags are checked below, against names kept anyway.
         reader.config_mut().check_end_names = false;
         let mut open: Vec<Self> = Vec::new();
         let mut elements = 0;
@@ -108,7 +108,7 @@ fn resolve(reference: &BytesRef<'_>) -> Option<String> {
 pub(super) fn message(text: &str) -> Vec<u8> {
     let mut body = String::with_capacity(text.len() + 120);
     body.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>");
-    // Base64 has no such bytes. A fold without an early exit is vectorized.
+    // Base64 needs no escapes. A fold without an early exit is vectorized.
     let escaped = |byte: u8| matches!(byte, b'&' | b'<' | b'>');
     if text.bytes().fold(false, |any, byte| any | escaped(byte)) {
         body.push_str(&partial_escape(text))
@@ -132,7 +132,6 @@ pub(super) fn seconds(duration: Duration) -> i32 {
     i32::try_from(whole).unwrap_or(i32::MAX)
 }
 
-/// Parses a date in HTTP's format.
 pub(super) fn http_date(text: &str) -> Option<Timestamp> {
     static PARSER: DateTimeParser = DateTimeParser::new();
     PARSER.parse_timestamp(text).ok()

@@ -20,7 +20,7 @@ struct Placed {
     /// The account, by its position.
     account: usize,
     shard: u32,
-    /// The queue of which that is a shard.
+    /// The queue of the shard.
     queue: QueueName,
 }
 
@@ -92,7 +92,7 @@ impl ShardedBackend {
         Ok(placed)
     }
 
-    /// Places an operation. `before` counts the puts before it.
+    /// Places an operation; `before` counts the puts before it.
     fn place_op(
         &self,
         descriptor: &Descriptor,
@@ -139,7 +139,7 @@ impl ShardedBackend {
     }
 
     /// Carries out operations in order, those in a row that are on one account together. On failure returns the position of
-    /// the one that failed; those before it are done, and none after it, unless all are one step.
+    /// the operation that failed; those before it are done, and none after it, unless all are one step.
     async fn carry_out(
         &self,
         placed: &[Placed],
@@ -172,7 +172,7 @@ impl ShardedBackend {
                     },
                 ));
             }
-            // Nothing of the run was done, and what is before the failed one has to be.
+            // Nothing of the run was done, and what is before the failed operation has to be.
             let is_known = failed.error.outcome() == Outcome::NotDone;
             if at == start || !is_known {
                 return Err((start, failed.error.into()));
@@ -200,7 +200,7 @@ impl ShardedBackend {
     }
 }
 
-/// Returns the outcomes of operations on shards with the ids that messages have here.
+/// Returns the outcomes of operations on shards with the messages' ids in the logical queue.
 fn shard_outcomes(run: &[Placed], outcomes: impl IntoIterator<Item = OpOutcome>) -> OpOutcomes {
     let outcomes = run
         .iter()

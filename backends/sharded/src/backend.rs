@@ -347,8 +347,8 @@ impl fmt::Debug for ShardedBackend {
     }
 }
 
-/// Returns what all of these accounts can do together. Several are never atomic, and a record of one cannot be changed in
-/// one step with a message of another.
+/// Returns what all of these accounts can do together. Several accounts are never atomic, and a record of one cannot be
+/// changed in one step with a message of another.
 fn of_all(accounts: &[Arc<dyn Backend>]) -> Capabilities {
     let mut all = accounts.iter().map(|account| account.capabilities());
     let mut together = all.next().expect("there is an account").clone();

@@ -6,7 +6,7 @@ use queue_core::{Error, ErrorKind, Operation, Result};
 
 use crate::placement::MAX_SHARDS;
 
-/// Which shards there are. It is kept in the metadata of one queue of the first account.
+/// Which shards there are, kept in the metadata of one queue of the first account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     /// Rises with each change, as far as it can.
@@ -15,7 +15,8 @@ pub(crate) struct Descriptor {
     pub(crate) accounts: Vec<String>,
     /// The account of each shard that there is, by its position.
     pub(crate) places: Vec<u16>,
-    /// The number of shards that messages are put on: the first ones. The others only have what was put on them before.
+    /// The number of shards that messages are put on: the first ones. The other shards only have what was put on them
+    /// before.
     pub(crate) active: u32,
 }
 

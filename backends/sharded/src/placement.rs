@@ -23,9 +23,9 @@ impl Turns {
 /// Where messages without a key go that are put together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Keyless {
-    /// To the shard of a message that changes with them: together that may be one step.
+    /// Messages go to the shard of a message that changes with them, perhaps in one step.
     Home(u32),
-    /// To the shards in turn, so many to each.
+    /// Messages go to the shards in turn, so many to each.
     Spread { first: u32, each: usize },
 }
 
@@ -40,7 +40,7 @@ impl Keyless {
         }
     }
 
-    /// The shard of a put before which there are so many.
+    /// The shard of a put that `before` puts precede.
     pub(crate) fn shard(self, before: usize, shards: u32) -> u32 {
         match self {
             Self::Home(home) => home,
@@ -49,7 +49,7 @@ impl Keyless {
     }
 }
 
-/// Has a message refer to the attachment of another one by what that is called on its shard.
+/// Has a message refer to the attachment of another message by what that message is called on its shard.
 pub(crate) fn translate_attachment(message: &mut NewMessage) -> Result<()> {
     if let Some(Attachment::Of { queue, id }) = &mut message.attachment
         && let Some((shard, own)) = shard_of_message(id)
@@ -83,16 +83,16 @@ fn mix(value: u64) -> u64 {
 /// The maximum number of shards.
 pub const MAX_SHARDS: u32 = 256;
 
-/// Between the name of a queue and the number of a shard.
+/// Separates a queue's name from a shard's number.
 const SUFFIX: &str = "-s";
 
-/// Between the number of a shard and the id of a message in it.
+/// Separates a shard's number from the id of a message in it.
 const OF: char = '~';
 
 /// Returns the name of the queue that is a shard of this one.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] if the queue's name is too long for that.
+/// [`ErrorKind::InvalidInput`] if the queue's name is too long for a shard's.
 pub(crate) fn shard_name(queue: &QueueName, shard: u32, operation: Operation) -> Result<QueueName> {
     QueueName::new(&format!("{queue}{SUFFIX}{shard}")).map_err(|problem| {
         let detail = format!("its shards cannot be named: {problem}");
@@ -126,7 +126,7 @@ pub(crate) fn message_id(shard: u32, id: &StorageId) -> StorageId {
     StorageId::new(format!("{shard}{OF}{id}"))
 }
 
-/// Returns the shard of a message, and its id there. `None` if no message of a shard has such an id.
+/// Returns the shard of a message, and its id there; `None` if no message of a shard has such an id.
 pub(crate) fn shard_of_message(id: &StorageId) -> Option<(u32, StorageId)> {
     let (shard, id) = id.as_str().split_once(OF)?;
     Some((shard.parse().ok()?, StorageId::new(id)))
@@ -137,14 +137,14 @@ pub(crate) fn message_receipt(shard: u32, receipt: &PopReceipt) -> PopReceipt {
     PopReceipt::new(format!("{shard}{OF}{}", receipt.reveal()))
 }
 
-/// Returns a receipt as it is on this shard. `None` if it is none of a message there.
+/// Returns a receipt as it is on this shard; `None` if it is none of a message there.
 pub(crate) fn receipt_of(shard: u32, receipt: &PopReceipt) -> Option<PopReceipt> {
     let (number, receipt) = receipt.reveal().split_once(OF)?;
     let is_of_shard = number.parse() == Ok(shard);
     is_of_shard.then(|| PopReceipt::new(receipt))
 }
 
-/// Returns the receipt of a put on a shard, with the id that the message has here.
+/// Returns the receipt of a put on a shard, with the message's id in the logical queue.
 pub(crate) fn of_shard(shard: u32, mut put: PutReceipt) -> PutReceipt {
     put.id = message_id(shard, &put.id);
     put.receipt = message_receipt(shard, &put.receipt);

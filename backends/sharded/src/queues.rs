@@ -20,7 +20,7 @@ impl ShardedBackend {
     pub(crate) async fn create(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let mut descriptor = self.topology.read_now().await?;
         let first = self.shard(&descriptor, queue, 0, Operation::CreateQueue)?;
-        // It is created last. Where it exists, missing shards are a resize's to create.
+        // The first shard is created last: where it exists, missing shards are a resize's to create.
         match first.account.metadata(&first.name).await {
             Ok(_) => {
                 let created = create_first(&first, queue, metadata).await?;
@@ -123,8 +123,8 @@ impl ShardedBackend {
         Err(self.of_shard(error, queue, shard).await)
     }
 
-    /// Returns the error of a shard as that of its queue. Tells a queue that does not exist from one of whose shards in use one
-    /// is missing: nothing else may, so that all operations say the same.
+    /// Returns the error of a shard as that of its queue. Tells a missing queue from a queue that misses a shard in
+    /// use: no other function may, so that all operations say the same.
     pub(crate) async fn of_shard(&self, error: Error, queue: &QueueName, shard: u32) -> Error {
         if shard == 0 {
             return of_queue(error, queue);

@@ -2,8 +2,9 @@
 //!
 //! A receive asks one shard that may have messages, and if there is room left the others at the same time. A shard that had
 //! nothing is left out for a while, as long as others have messages; so a queue is empty only if all were asked and have
-//! answered. Those that have are asked again while a slow one is waited for. One that fails, or does not answer for long, is
-//! left out until its pause is over; what it answers in the end is returned by the next receive.
+//! answered. Shards that have answered are asked again while a slow shard is waited for. A shard that fails, or does
+//! not answer for long, is left out until its pause is over; what it answers in the end is returned by the next
+//! receive.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,13 +23,14 @@ use crate::descriptor::Descriptor;
 use crate::placement::{message_id, message_receipt, of_queue, shard_is_missing};
 use crate::round::{Known, Plan, Round};
 
-/// How long an answer is waited for before others are asked.
+/// How long an answer is waited for before other shards are asked.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long a shard that does not answer is waited for before the others, which had nothing, are asked again. It doubles.
+/// How long a shard that does not answer is waited for before the others, which had nothing, are asked again; the wait
+/// doubles.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// How long an answer is waited for at least, if the others have nothing.
+/// How long an answer is waited for at least, if the other shards have nothing.
 const LEAST_WAIT: Duration = Duration::from_secs(10);
 
 /// What a receive is about.
@@ -42,7 +44,7 @@ struct Receive<'a> {
 /// Until when answers are waited for.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
-    /// Until all are there, for this long at most.
+    /// Until all answers are there, for this long at most.
     ForAll(Duration),
     /// Until there is a message, or all answers.
     ForOne(Duration),
@@ -83,7 +85,7 @@ impl ShardedBackend {
             visibility,
         };
         let began = self.clock.monotonic();
-        // A message that is found after that has less than half of its lease left, as it is counted.
+        // A message found after half the visibility timeout has less than half of its lease left, as that is counted.
         let last_asked_at = began.saturating_add(visibility / 2);
         let least_wait = self.patience.unwrap_or(LEAST_WAIT);
         let give_up_at = last_asked_at.max(began.saturating_add(least_wait));
@@ -132,7 +134,7 @@ impl ShardedBackend {
         let Plan { warm, cold } = asked.known.round.hold().plan(now, all, without);
         let patience = Wait::ForAll(self.patience.unwrap_or(PATIENCE));
         let room = |found: &[ReceivedMessage]| receive.max.saturating_sub(found.len());
-        // The first by itself, because it may have as many as there is room for.
+        // The first shard is asked by itself, because it may have as many messages as there is room for.
         let (mut rest, mut group) = (&*warm, 1);
         while !rest.is_empty() && room(found) > 0 {
             let (some, more) = rest.split_at(group.min(rest.len()));
@@ -187,7 +189,7 @@ impl ShardedBackend {
         }))
     }
 
-    /// Takes the answers to these requests.
+    /// Takes the shards' answers to `asked`.
     ///
     /// # Errors
     /// If the queue does not exist, whatever its other shards say.
@@ -225,12 +227,12 @@ pub(crate) struct Answer {
     pub(crate) received: Result<Vec<ReceivedMessage>>,
 }
 
-/// The requests of one receive. Those that are not answered when it ends go on by themselves.
+/// The requests of one receive. Requests that are not answered when the receive ends go on by themselves.
 pub(crate) struct Asked {
     pub(crate) known: Arc<Known>,
     pub(crate) learning: Learning,
     pub(crate) requests: FuturesUnordered<BoxFuture<'static, Answer>>,
-    /// Their shards, in any order.
+    /// The shards of `requests`, in any order.
     shards: Vec<u32>,
     /// The shards that have answered.
     answered: BTreeSet<u32>,
@@ -389,7 +391,7 @@ fn of_shard(shard: u32, mut message: ReceivedMessage) -> ReceivedMessage {
     message
 }
 
-/// Removes one of the equal values.
+/// Removes one occurrence of `shard`.
 fn remove(shards: &mut Vec<u32>, shard: u32) {
     if let Some(at) = shards.iter().position(|one| *one == shard) {
         shards.swap_remove(at);

@@ -37,17 +37,17 @@ pub(crate) struct Round {
     next: u32,
     /// The shards of requests that a receive has not waited for.
     pub(crate) slow: Vec<u32>,
-    /// Messages that such a request has brought.
+    /// Messages that a slow request has brought.
     late: VecDeque<Late>,
 }
 
 /// What is known of a shard.
 #[derive(Debug, Default)]
 struct State {
-    /// While others have messages.
+    /// The pause of an empty shard while others have messages.
     empty: Pause,
     failing: Pause,
-    /// Why it is left out, and whether a caller was told.
+    /// Why the shard is left out, and whether a caller was told.
     failure: Option<Error>,
     is_told: bool,
 }
@@ -88,7 +88,6 @@ impl Rounds {
         })
     }
 
-    /// Forgets a queue that was deleted.
     pub(crate) fn forget(&self, queue: &QueueName) {
         self.0.hold().remove(queue);
     }
@@ -97,12 +96,12 @@ impl Rounds {
 /// Which shards to ask, in this order.
 pub(crate) struct Plan {
     pub(crate) warm: Vec<u32>,
-    /// If the others have nothing.
+    /// Asked if the warm shards have nothing.
     pub(crate) cold: Vec<u32>,
 }
 
 impl Round {
-    /// Plans which shards to ask, except for these.
+    /// Plans which shards to ask, except `without`.
     pub(crate) fn plan(&mut self, now: Duration, all: u32, without: &[u32]) -> Plan {
         let all = all.max(1);
         self.shards.resize_with(all as usize, State::default);
@@ -179,8 +178,8 @@ impl Round {
         }));
     }
 
-    /// Takes up to `max` messages that a slow request has brought, as they are leased now. One whose lease is almost over
-    /// is left to it.
+    /// Takes up to `max` messages that a slow request has brought, as they are leased now. A message whose lease is
+    /// almost over is left out.
     pub(crate) fn take_late(&mut self, now: Duration, max: usize) -> Vec<ReceivedMessage> {
         let mut messages = Vec::new();
         while messages.len() < max
@@ -215,7 +214,7 @@ impl fmt::Debug for Rounds {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pause {
     times: u32,
-    /// On the monotonic clock.
+    /// The end, on the monotonic clock.
     until: Duration,
 }
 
@@ -224,8 +223,8 @@ impl Pause {
         now >= self.until
     }
 
-    /// Pauses again: twice as long as before, from `first` on and up to `longest`, of which a part is random. At least for
-    /// `least`.
+    /// Pauses again: twice as long as before, from `first` on and up to `longest`, of which a part is random, but at
+    /// least for `least`.
     pub(crate) fn again(
         &mut self,
         now: Duration,

@@ -47,8 +47,8 @@ impl Shards {
         self
     }
 
-    /// Sets how long a receive waits for each shard that it has asked. The default is 200 ms if others have messages, and half
-    /// of the visibility timeout, but at least 10 s, if they have not.
+    /// Sets how long a receive waits for each shard that it has asked. The default is 200 ms if other shards have
+    /// messages, and half of the visibility timeout, but at least 10 s, if they have not.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self

@@ -19,7 +19,8 @@ pub(crate) const NAME: QueueName = QueueName::from_static("shards");
 /// How old the descriptor may be before it is read again.
 pub(crate) const FRESH: Duration = Duration::from_secs(60);
 
-/// How old it may be for messages to be put by it: a shard that is no longer in use is given messages for so long.
+/// How old the descriptor may be for messages to be put by it: a shard that is no longer in use is given messages for
+/// so long.
 pub(crate) const TRUSTED: Duration = Duration::from_secs(120);
 
 /// The pause after a read that failed.
@@ -29,21 +30,21 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Topology {
     /// The first account, which has the descriptor.
     store: Arc<dyn Backend>,
-    /// The queue whose metadata it is.
+    /// The queue whose metadata is the descriptor.
     queue: QueueName,
     /// The URIs of this program's accounts.
     accounts: Vec<String>,
     clock: Arc<dyn Clock>,
     known: Mutex<Known>,
-    /// Of whoever reads it.
+    /// The turn to read the descriptor.
     turn: Turn<()>,
 }
 
 struct Known {
     descriptor: Arc<Descriptor>,
-    /// When it was asked for, on the monotonic clock.
+    /// When the descriptor was asked for, on the monotonic clock.
     asked_at: Duration,
-    /// The last read that failed since then, and when.
+    /// The last failed read since `asked_at`, and when.
     failure: Option<(Duration, Error)>,
 }
 
@@ -51,7 +52,7 @@ impl Topology {
     /// Reads the descriptor, or writes the first one for this number of shards.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// The errors of [`check`](Self::check).
     pub(crate) async fn open(
         opened: &[Arc<dyn Backend>],
         queue: QueueName,
@@ -92,10 +93,10 @@ impl Topology {
     }
 
     /// Reads the descriptor, if there is one, and checks that the accounts have what it says, or have no shards without it:
-    /// `None` for one that does not exist yet. So nothing is created beside what is missing.
+    /// `None` for an account that does not exist yet. So nothing is created beside what is missing.
     ///
     /// # Errors
-    /// Those of the storage; [`ErrorKind::InvalidInput`] if the accounts are others, or one is missing.
+    /// The storage's errors; [`ErrorKind::InvalidInput`] if the accounts are others, or one is missing.
     pub(crate) async fn check(
         accounts: &[Option<&Arc<dyn Backend>>],
         queue: &QueueName,
@@ -121,7 +122,7 @@ impl Topology {
                 Err(error) => return Err(error),
             }
             if *queue != NAME {
-                // What is there belongs to other shards perhaps, which have another name.
+                // The account's queues may belong to shards of another name.
                 return Ok(None);
             }
             queues = first.list_queues("").await?;
@@ -147,17 +148,15 @@ impl Topology {
         Ok(None)
     }
 
-    /// The queue whose metadata is the descriptor.
     pub(crate) fn queue(&self) -> &QueueName {
         &self.queue
     }
 
-    /// The URIs of this program's accounts.
     pub(crate) fn accounts(&self) -> &[String] {
         &self.accounts
     }
 
-    /// Returns what is known, however old.
+    /// Returns the known descriptor, however old.
     pub(crate) fn known(&self) -> Arc<Descriptor> {
         Arc::clone(&self.known.hold().descriptor)
     }
@@ -165,7 +164,7 @@ impl Topology {
     /// Returns the descriptor by which messages may be put.
     ///
     /// # Errors
-    /// Why it was not read for [`TRUSTED`].
+    /// Why the descriptor was not read for [`TRUSTED`].
     pub(crate) async fn for_puts(&self) -> Result<Arc<Descriptor>> {
         let age = self.age();
         if age < FRESH {
@@ -206,7 +205,6 @@ impl Topology {
         Ok(self.known())
     }
 
-    /// Writes a new descriptor.
     pub(crate) async fn write(&self, descriptor: Descriptor) -> Result<()> {
         let metadata = descriptor.to_metadata()?;
         let asked_at = self.clock.monotonic();
@@ -228,7 +226,7 @@ impl Topology {
         }
     }
 
-    /// Reads the descriptor, unless somebody else did while this waited for its turn.
+    /// Reads the descriptor, unless somebody else did while this call waited for its turn.
     async fn read_in_turn(&self, fresh: Duration) -> Result<()> {
         let _turn = self.turn.lock().await;
         if self.age() < fresh {

@@ -17,8 +17,8 @@ use crate::placement::{
 use crate::round::Rounds;
 use crate::topology::Topology;
 
-/// The transactions of the only account. Which shards there are is read within each of them, so that it is true until
-/// that ends.
+/// The transactions of the only account. Each transaction reads which shards there are, which is true until the
+/// transaction ends.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardedTransactions {
     engine: Arc<dyn Transactions>,
@@ -108,7 +108,7 @@ impl Placement for ShardedTransactions {
         let Some((queue, _)) = shard_of(queue) else {
             return Ok(vec![queue.clone()]);
         };
-        // Its owner creates it, and nobody else.
+        // Only the owner of a reply queue creates it.
         if queue.is_reply_queue() {
             return Ok(Vec::new());
         }

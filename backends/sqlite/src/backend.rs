@@ -76,8 +76,8 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// not before the time recorded in the file, which lags by up to one second.
 ///
 /// Without a boot clock (the system's clock has one on Linux and Android), each process starts at its wall clock and
-/// then follows its monotonic clock. Without a boot clock, processes disagree about a lease by the amount by which the
-/// wall clock was stepped between their starts.
+/// then follows its monotonic clock: processes disagree about a lease by the amount by which the wall clock was stepped
+/// between their starts.
 ///
 /// # Several processes
 /// Any number of processes on one machine may use the file, but not over a network file system, and by one path only:
@@ -349,7 +349,7 @@ impl Backend for SqliteBackend {
             let search = move |reader: &Reader| reader.search(&name, after, &id);
             let (part, end) = self.read(Operation::Browse, Some(queue), search).await?;
             for message in part.into_iter().map(Stored::into_received) {
-                // One that was received or put back meanwhile is found again.
+                // A message that was received or put back meanwhile is found again.
                 found.retain(|earlier| earlier.id != message.id);
                 if message.damage.is_none() {
                     found.push(message.into());

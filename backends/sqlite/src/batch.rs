@@ -25,22 +25,22 @@ const SHARE: Weight = Weight {
     bytes: MAX.bytes / 4,
 };
 
-/// An answer for each command of a batch; `None` for a receive that continues in the next one.
+/// An answer for each command of a batch; `None` for a receive that continues in the next batch.
 pub(super) type Answers = Vec<Option<Result<Answer>>>;
 
 /// The commands that wait for a transaction, by kind.
 ///
-/// Receives have transactions of their own, which do not wait for the disk. They alternate with those of the
-/// other kinds while both are waiting. Deletes alone wait for a second one: they are then committed together with those
-/// of the messages that it receives. Otherwise the messages of a listener, once received in two parts, would be settled
-/// in two commits from then on.
+/// Receives have transactions of their own, which do not wait for the disk. Receives alternate with the other commands
+/// while both are waiting. Deletes without other commands wait for a second transaction of receives: they are then
+/// committed together with the deletes of the messages that it receives. Without that wait, the messages of a listener,
+/// once received in two parts, would be settled in two commits from then on.
 ///
-/// Among these, renewals and settlements go first, because a late one loses its lease: a batch takes all that
-/// wait, which are no more than there are leases. The other kinds share the rest of the batch, so that none
-/// waits for another.
+/// Among the other commands, renewals and settlements go first, because a late one loses its lease: a batch takes all
+/// that wait, which are no more than there are leases. The remaining kinds of commands share the rest of the batch, so
+/// that none waits for another.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// Updates and deletes, and what waits for the transactions of others.
+    /// Updates, deletes, and what waits for other connections' transactions.
     leases: VecDeque<Command>,
     /// Settlements with follow-ups.
     settlements: VecDeque<Command>,
@@ -147,7 +147,7 @@ impl Pending {
     }
 }
 
-/// Moves commands to the batch while there is room for their kind. Returns their weight.
+/// Moves commands to the batch while there is room for their kind, and returns their weight.
 fn take(kind: &mut VecDeque<Command>, room: Weight, batch: &mut Vec<Command>) -> Weight {
     let mut taken = Weight::default();
     while taken.messages < room.messages && taken.bytes < room.bytes {
@@ -183,7 +183,7 @@ impl Weight {
 }
 
 impl Request {
-    /// Returns the maximum that it writes.
+    /// Returns the maximum that the request writes.
     fn weight(&self) -> Weight {
         let (messages, bytes) = match self {
             Self::Receive { max, .. } => (*max, 0),
@@ -213,13 +213,13 @@ impl Step {
 /// Decides how long a transaction waits for further commands.
 ///
 /// Callers whose operations were answered together send their next commands at about the same time. A
-/// transaction that started with the first of these would leave the others to a second commit.
+/// transaction that started with the first of these commands would leave the others to a second commit.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     commit: Duration,
     receives: Expected,
     others: Expected,
-    /// The other commands that wait while receives are executed.
+    /// The commands besides receives that wait while receives are executed.
     waiting: usize,
 }
 
@@ -249,7 +249,7 @@ impl Pace {
         }
     }
 
-    /// Records the messages that were received. Each may soon be settled by a command of its own.
+    /// Records the messages that were received: each may soon be settled by a command of its own.
     pub(super) fn answered(&mut self, answers: &[Option<Result<Answer>>]) {
         let received = |answer: &Option<Result<Answer>>| match answer {
             Some(Ok(Answer::Received(messages))) => messages.len(),
@@ -261,8 +261,8 @@ impl Pace {
         }
     }
 
-    /// Returns whether to wait for more commands before a transaction starts. It starts once all expected receives or
-    /// all other expected commands are pending.
+    /// Returns whether a transaction waits for more commands: it starts once all expected receives or all other
+    /// expected commands are pending.
     fn expects_more(&self, pending: &Pending) -> bool {
         !self.receives.are_all(pending.receives.len()) && !self.others.are_all(pending.others())
     }
@@ -338,7 +338,7 @@ impl Tables<'_> {
             match visible {
                 Ok(true) => busy.push(command),
                 Ok(false) => command.answer(Ok(Answer::Received(Vec::new()))),
-                // Left to the transaction, which waits for the lock and reads around damage.
+                // The receive's transaction waits for the lock and reads around damage.
                 Err(failure) if failure.is_busy() || failure.is_damage() => busy.push(command),
                 Err(failure) => command.fail(&failure),
             }

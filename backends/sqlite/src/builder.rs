@@ -93,9 +93,9 @@ impl SqliteBuilder {
 
     /// Sets how many bytes puts leave free on the file system; 32 MiB by default.
     ///
-    /// While less is free, messages can be received and settled, but a put fails with
+    /// While less than this minimum is free, messages can be received and settled, but a put fails with
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), and can be retried. An operation that removes a message
-    /// and puts several, such as a completion with follow-ups, fails while less than half of this space is free; an
+    /// and puts several, such as a completion with follow-ups, fails while less than half of the minimum is free; an
     /// operation that puts as many messages as it removes never does. Zero keeps no space free: once the disk is full,
     /// messages may be neither received nor settled before there is space again. On systems other than Unix, the
     /// minimum has no effect.
@@ -126,7 +126,7 @@ impl SqliteBuilder {
     ///
     /// Everything that is created has a name that begins with `queue_`; the application's tables, `user_version` and
     /// `application_id` stay as they are. The file is switched to WAL mode. Once the file was adopted, it can be opened
-    /// without `adopt`. There is no difference for a file that is missing or empty.
+    /// without `adopt`. For a missing or empty file, `adopt` makes no difference.
     ///
     /// # Examples
     /// ```
@@ -275,7 +275,7 @@ impl SqliteBuilder {
     }
 }
 
-/// Whether the path is a name of SQLite's for a database in memory. It would be a file of that name here.
+/// Whether the path is a name of SQLite's for a database in memory, which would be a file of that name here.
 fn is_in_memory(path: &str) -> bool {
     let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
     name.trim_start_matches("file:") == ":memory:"

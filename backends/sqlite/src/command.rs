@@ -104,8 +104,8 @@ pub(super) async fn ask(commands: &Sender<Command>, request: Request) -> Result<
     answered.await.unwrap_or(Err(Failure::Lost))
 }
 
-/// Returns the put of a message. Its attachment is staged if it has more bytes than `room`, which those that are put
-/// with the message share.
+/// Returns the put of a message. `room` is shared by the messages that are put together: an attachment with more bytes
+/// is staged.
 pub(super) async fn put(
     commands: &Sender<Command>,
     queue: &QueueName,
@@ -146,18 +146,17 @@ pub(super) async fn put(
     Ok(step)
 }
 
-/// Gives up what was staged for messages that were not put, so that it does not stay for an hour. What is a message's
-/// stays.
+/// Gives up what was staged for messages that were not put, so that it does not stay for an hour. A message's
+/// attachment stays.
 pub(super) fn discard(commands: &Sender<Command>, staged: impl IntoIterator<Item = i64>) {
     for id in staged {
         let (command, _) = Command::new(Request::Stage(Staging::Discard { id }));
-        // A writer that has ended leaves it to the next one.
+        // A writer that has ended leaves the discarding to the next writer.
         drop(commands.send(command));
     }
 }
 
 impl Command {
-    /// Returns a command with this request, and the channel of its answer.
     pub(super) fn new(request: Request) -> (Self, oneshot::Receiver<Result<Answer>>) {
         let (reply, answered) = oneshot::channel();
         let since = Instant::now();
@@ -179,7 +178,7 @@ impl Command {
     }
 }
 
-/// For an answer that belongs to another request.
+/// Panics on an answer that belongs to another request.
 pub(super) fn mismatched(answer: &Answer) -> ! {
     unreachable!("the writer answered another request: {answer:?}")
 }
@@ -189,13 +188,13 @@ pub(super) fn mismatched(answer: &Answer) -> ! {
 pub(super) struct Change {
     pub(super) puts: usize,
     pub(super) removals: usize,
-    /// Of attachments.
+    /// The bytes of attachments.
     pub(super) bytes: u64,
 }
 
 impl Change {
-    /// Refuses an operation that adds messages while too little is free. One that also removes a message, such as
-    /// completing it with several follow-ups, needs half of it only.
+    /// Refuses an operation that adds messages while too little is free. An operation that also removes a message, such
+    /// as a completion with several follow-ups, needs only half of `min_free`.
     pub(super) fn check(self, left: u64, min_free: u64) -> Result<()> {
         let needed = match self {
             Self { puts, removals, .. } if puts <= removals && self.bytes == 0 => 0,

@@ -11,14 +11,14 @@ use rusqlite::{ErrorCode, ffi};
 
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// An error. It is cloned for every operation of a failed transaction.
+/// An error, cloned for every operation of a failed transaction.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
     QueueNotFound,
     QueueExists,
     MessageNotFound,
     ReceiptMismatch,
-    /// A swap does not find the value that it expects, but this one or none.
+    /// A swap does not find the value that it expects, but this value or none.
     Conflict(Option<Bytes>),
     /// A swap finds a value that is damaged.
     DamagedRecord,
@@ -56,9 +56,9 @@ pub(super) enum Failure {
         name: usize,
         most: usize,
     },
-    /// It is something else.
+    /// The path names something other than a file.
     NoFile(&'static str),
-    /// Or it is a damaged one.
+    /// The file is no database, or damaged.
     NoDatabase,
     NoWal(String),
     /// The file is on a network file system of this name.
@@ -83,7 +83,7 @@ pub(super) enum Failure {
     Linked(PathBuf, u64),
     /// This database is mounted without its folder.
     Mounted(PathBuf),
-    /// The path leads elsewhere, or not alone, as was found after a commit to the files that were opened.
+    /// The path leads elsewhere, or is one of several, as was found after a commit to the files that were opened.
     CommittedElsewhere(Box<Failure>),
     Closed,
     /// The thread ended without an answer.
@@ -148,7 +148,7 @@ impl Failure {
         }
     }
 
-    /// Whether, of a file and its copy, the former failed. The copy has all tables, and is hardly read.
+    /// Whether, of a file and its copy, the file failed. The copy has all tables, and is hardly read.
     pub(super) fn is_of_original(&self) -> bool {
         let code = match self {
             Self::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
@@ -211,7 +211,7 @@ impl Failure {
         let bare = |kind| Error::new(kind, operation);
         let error = |kind, detail: String| bare(kind).with_detail(detail);
         let unsupported = |detail| error(ErrorKind::Unsupported, detail);
-        // Of the place or the state of the file, which no retry changes.
+        // Errors of the place or the state of the file, which no retry changes.
         let unusable =
             |detail| error(ErrorKind::Storage, detail).with_retry(RetryAdvice::Permanent);
         let file = path.display();
@@ -405,8 +405,8 @@ fn is_of_schema(error: &rusqlite::Error) -> bool {
     extended == Some(ffi::SQLITE_ERROR)
 }
 
-/// Returns whose the file is that this process may not use, of a database, those that SQLite keeps beside it, and their
-/// folder. Empty if it may use them all.
+/// Returns who owns the database, the file beside it or the folder that this process may not use; empty if it may use
+/// all.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn refused_access(path: &Path) -> String {
     use queue_core::internal::owner_and_user;
@@ -435,7 +435,6 @@ fn refused_access(path: &Path) -> String {
     String::new()
 }
 
-/// Elsewhere, files have no such owner.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn refused_access(_: &Path) -> String {
     String::new()

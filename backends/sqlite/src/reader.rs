@@ -18,7 +18,7 @@ use crate::rows::attachments::read_deleted_items;
 use crate::rows::queues::parse_metadata;
 use crate::rows::stored::{Stored, format_pair};
 
-/// The cost is that of two lookups, whatever the number of messages.
+/// Reading the properties costs two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0), coalesce(put, 0) \
     FROM queue_queues LEFT JOIN queue_counts ON queue_counts.queue = queue_queues.id WHERE name = ?1";
 
@@ -35,7 +35,7 @@ const STEP: Duration = Duration::from_millis(4);
 /// The messages that a part of a search has found, and the position at which the next part starts.
 pub(super) type Searched = (Vec<Stored>, Option<(i64, i64)>);
 
-/// Before the first message of a queue.
+/// The position before a queue's first message.
 const START: (i64, i64) = (i64::MIN, i64::MIN);
 
 /// A request to the reader.
@@ -114,7 +114,6 @@ impl Reader {
         Ok(properties.with_totals(totals))
     }
 
-    /// Reads a part of a message's attachment.
     pub(super) fn attachment(
         &self,
         queue: &QueueName,
@@ -147,7 +146,7 @@ impl Reader {
         max: usize,
     ) -> Result<Page> {
         let (after, now) = (after.unwrap_or(START), self.store_clock.now());
-        // One more than wanted shows whether there is another page.
+        // One message more than wanted shows whether there is another page.
         let mut found =
             self.messages(queue, after, i64::MAX, rows_of(max).saturating_add(1), now)?;
         let is_last = found.len() <= max;
@@ -162,10 +161,10 @@ impl Reader {
         Ok(page)
     }
 
-    /// Searches a part of the queue, after a position, for messages of this event. Returns them, and where the search has to
-    /// go on, if it has not come to the end.
+    /// Searches a part of the queue, after a position, for messages of this event. Returns these messages, and where
+    /// the search has to go on, unless it came to the end.
     ///
-    /// It ends after some milliseconds, so that other reads are not held up.
+    /// A call ends after some milliseconds, so that other reads are not held up.
     pub(super) fn search(
         &self,
         queue: &QueueName,
@@ -197,7 +196,7 @@ impl Reader {
     }
 
     /// Reads messages after a position that are visible at the time `until`. The cost does not depend on the number of
-    /// messages before that.
+    /// messages before the position.
     fn messages(
         &self,
         queue: &QueueName,
@@ -213,7 +212,7 @@ impl Reader {
         while let Some(row) = rows.next()? {
             found.push(Stored::read(row, now)?);
         }
-        // Only of a message that was received.
+        // Only received messages have deleted items.
         for stored in found.iter_mut().filter(|stored| stored.dequeue_count > 0) {
             stored.deleted_items = read_deleted_items(&self.connection, stored)?;
         }
@@ -229,7 +228,7 @@ impl Reader {
     }
 }
 
-/// Returns the number of rows of a statement: the largest of an integer of SQLite if `max` is larger.
+/// Returns the number of rows of a statement: SQLite's largest integer if `max` is larger.
 fn rows_of(max: usize) -> i64 {
     i64::try_from(max).unwrap_or(i64::MAX)
 }

@@ -198,14 +198,14 @@ impl Results<'_> {
     }
 }
 
-/// The bytes of results that one page reads, beyond the last one: their checksums are compared.
+/// The bytes of results that one page reads, beyond the last result: their checksums are compared.
 const READ: u64 = 1024 * 1024;
 
 const BY_ID: &str = "SELECT owner, ends_at, result, checksum FROM queue_results WHERE id = ?1";
 
 /// Where a page of records starts.
 struct Start {
-    /// The only scope of the listing, unless it is of all.
+    /// The only scope of the listing, unless all are listed.
     scope: Option<String>,
     /// The scope and the key of the first record.
     from: (Vec<u8>, Vec<u8>),
@@ -225,9 +225,9 @@ fn list(
     max: usize,
     now: i64,
 ) -> failure::Result<RecordedPage> {
-    // All from one moment.
+    // A page is of one moment.
     let transaction = connection.unchecked_transaction()?;
-    // One more than wanted is where the next page starts.
+    // One key more than wanted is where the next page starts.
     let keys = keys(&transaction, start, max + 1)?;
     let (mut records, mut read) = (Vec::new(), 0);
     let mut page = RecordedPage::new(Vec::new(), timestamp(now));
@@ -299,7 +299,8 @@ fn select(start: &Start) -> String {
     )
 }
 
-/// Reads the record of a key of the index, unless its retention is over. Returns it with the bytes that were read.
+/// Reads the record of a key of the index, unless its retention is over. Returns the record and the number of bytes
+/// read.
 fn record(
     connection: &Connection,
     indexed: Indexed,

@@ -9,7 +9,7 @@ use crate::rows::schema::Lazy;
 /// The interval at which the time is recorded, in microseconds.
 const RECORD_INTERVAL: i64 = 1_000_000;
 
-/// Reads and writes the record.
+/// Reads and writes the record of store time.
 pub(super) struct StoreTime<'c> {
     read: Lazy<'c>,
     record: Lazy<'c>,
@@ -54,7 +54,7 @@ impl<'c> StoreTime<'c> {
         }
     }
 
-    /// Follows what is recorded. Returns `false` if the next transaction records another anchor.
+    /// Follows the recorded store time. Returns `false` if the next transaction records another anchor.
     pub(super) fn follow(&mut self, store_clock: &StoreClock) -> Result<bool> {
         let (latest, anchor) = self.read.query_row([], |row| {
             let boot: Option<[u8; 16]> = row.get(1)?;

@@ -1,6 +1,6 @@
 //! Messages in transactions of the application's own connections to the file.
 //!
-//! The same statements run as on the writer's connection. Those on messages are prepared for each call, because
+//! The statements are those of the writer's connection. Statements on messages are prepared for each call, because
 //! the connection is the application's.
 
 use std::ops::ControlFlow;
@@ -48,7 +48,6 @@ pub struct SqliteTransactions {
 }
 
 impl SqliteTransactions {
-    /// Opens a connection to the file.
     fn connect(&self) -> queue_core::Result<Connection> {
         let opened = connection::open_for_application(&self.settings)
             .and_then(|opened| self.identity.check().map(|_| opened));
@@ -109,7 +108,7 @@ impl SqliteTransactions {
         read.map_err(|failure| self.error(failure, Some(queue)))
     }
 
-    /// Runs `work` within the transaction that is open on the connection. If it fails, nothing of it stays.
+    /// Runs `work` within the transaction that is open on the connection. If `work` fails, nothing of it stays.
     fn within<T>(
         &self,
         connection: &Connection,
@@ -133,7 +132,7 @@ impl SqliteTransactions {
         // SQLite itself ends the transaction after some errors.
         let undo = "ROLLBACK TO queue_runtime; RELEASE queue_runtime";
         if !connection.is_autocommit() && connection.execute_batch(undo).is_err() {
-            // Better nothing than a part. The application's commit fails then.
+            // Better nothing than a part of `work`: the application's commit fails.
             drop(connection.execute_batch("ROLLBACK"));
         }
         done
@@ -202,7 +201,7 @@ impl Transactions for SqliteTransactions {
 
     fn forget(&self, token: Token) {
         let mut forgotten = self.forgotten.hold();
-        // Those beyond that are removed when they are old.
+        // Records beyond `FORGOTTEN` are removed when they are old.
         if forgotten.len() < FORGOTTEN {
             forgotten.push(token);
         }
@@ -214,7 +213,7 @@ impl Transactions for SqliteTransactions {
 
     fn encode(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<String> {
         if queue.is_reply_queue() {
-            // The trigger would create it for ever if its owner is gone.
+            // The trigger would create a reply queue for ever if its owner is gone.
             let why = "the outbox takes no replies: use `complete_within`, or a disposition";
             return Err(self.error(Failure::Unfit(why.to_owned()), Some(queue)));
         }
@@ -283,7 +282,8 @@ impl StorageTransaction<SqliteTransactions> for &rusqlite::Transaction<'_> {
 /// Opens a connection to the SQLite file of a backend, for the application's own tables in it, with the settings that
 /// transactions with messages need.
 ///
-/// Opens the file on the current thread, which may block; in async code, call it at startup or in `spawn_blocking`.
+/// Opens the file on the current thread, which may block; in async code, call `connect` at startup or in
+/// `spawn_blocking`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -381,12 +381,12 @@ impl<'c> Guest<'c> {
         store_time.write(store_clock.now())?;
         Ok(Self {
             tables: Tables::new(connection),
-            // Again: the lock may have been waited for.
+            // Time may have passed while the lock was waited for.
             now: store_clock.now(),
         })
     }
 
-    /// Creates missing queues, but no reply queue: only the instance that waits for replies there may do that, with
+    /// Creates missing queues, but no reply queue: only the instance that waits for replies there may create one, with
     /// the metadata by which others see that it is alive.
     fn put_all(&mut self, steps: &[Step], writes: &impl Writes) -> Result<Vec<PutReceipt>> {
         for queue in steps.iter().map(Step::queue) {

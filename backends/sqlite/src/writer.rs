@@ -1,10 +1,10 @@
 //! The one thread of a backend that writes.
 //!
-//! It executes all queued commands in one transaction, commits, and then answers (group commit): they
-//! share the cost of a durable commit. A refused command leaves the transaction intact. If SQLite fails
-//! before the commit, the transaction is rolled back and each command is retried in a transaction of its
-//! own, so that one that reads a damaged page does not fail the others; that one is executed once more
-//! around the damage. If the commit fails, the outcome is *unknown* for every command.
+//! The writer executes all queued commands in one transaction, commits, and then answers (group commit): they share the
+//! cost of a durable commit. A refused command leaves the transaction intact. If SQLite fails before the commit, the
+//! transaction is rolled back and each command is retried in a transaction of its own, so that one that reads a damaged
+//! page does not fail the others; that one is executed once more around the damage. If the commit fails, the outcome is
+//! *unknown* for every command.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use upkeep::{Space, Upkeep};
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
     files: Files,
-    /// Whether the last commit went to files that the path does not lead to, or not alone.
+    /// Whether the last commit went to files that the path does not lead to, or another path too.
     is_astray: bool,
     turn: Turn,
     log: Log,
@@ -109,8 +109,8 @@ impl<'c> Writer<'c> {
         Ok(writer)
     }
 
-    /// Serves commands until every sender is gone or a command requests to close. Returns those commands,
-    /// to be answered when the file is closed.
+    /// Serves commands until every sender is gone or a command requests to close. Returns the requests to close, to be
+    /// answered when the file is closed.
     pub(super) fn serve(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
         let closing = self.serve_all(commands);
         if self.sync.is_pending() {
@@ -183,10 +183,10 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Executes and answers a batch. Returns the commands that continue in the next one.
+    /// Executes and answers a batch. Returns the commands that continue in the next batch.
     fn run(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
         let only_receives = only_receives(&batch);
-        // A check follows each commit. Once that has failed, nothing is committed before another.
+        // A check of the files follows each commit; once it has failed, nothing is committed before another check.
         if only_receives || self.is_astray {
             if let Err(failure) = self.files.identity.check() {
                 fail(batch, &failure);
@@ -234,7 +234,7 @@ impl<'c> Writer<'c> {
     }
 
     /// Executes and commits a batch, and once more if there was no room in the log and now is. In between, the
-    /// transaction was rolled back, and the next one overwrites what is left of it.
+    /// first transaction is rolled back, and the second overwrites what is left of it.
     fn transact_or_make_room(&mut self, batch: Vec<Command>) -> (Vec<Command>, Result<Answers>) {
         match self.transact(&batch) {
             Err(failure) if self.make_room(&failure) => self.attempt(batch),
@@ -392,7 +392,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Whether a completion with this token was committed. If not, the next commit of this transaction overwrites what
+    /// Whether a completion with this token was committed: if not, the next commit of this transaction overwrites what
     /// a commit that failed may have left in the log, so that no recovery finds it.
     fn is_committed(&mut self, token: Option<Token>, now: i64) -> Result<bool> {
         let Some(token) = token else {
@@ -439,7 +439,7 @@ impl<'c> Writer<'c> {
         self.tables.messages.counts.roll_back(Vec::new());
         self.tables.messages.forget();
         if !self.connection.is_autocommit() {
-            // If this fails too, the next BEGIN reports it.
+            // If the rollback fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));
         }
     }

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use queue_instructions::Outcome;
 
-/// By how many thousandths a count may be over its figure. With half as many, one source has passed on a machine and failed
-/// on another.
+/// By how many thousandths a count may be over its figure. With half of `ALLOWED`, one source has passed on a machine
+/// and failed on another.
 const ALLOWED: u64 = 10;
 
 const HEAD: &str = "\
@@ -22,7 +22,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Returns what is over, and by how much. All are over that have no committed figure.
+    /// Returns which counts are over, and by how much. Counts without a committed figure are over.
     pub(crate) fn over(&self, committed: &Self) -> Vec<String> {
         let over = |(name, count): &(String, u64)| {
             let known = committed.counts.iter().find(|(known, _)| known == name);

@@ -17,7 +17,7 @@ pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[derive(Debug, Clone, Serialize, Deserialize, Message)]
 #[message(kind = "bench.parcel", queue = "parcel")]
 pub struct Parcel {
-    /// What tells it from others.
+    /// What tells the parcel from others.
     pub number: u32,
     recipient: String,
     street: String,
@@ -58,7 +58,7 @@ pub fn through_envelope(parcel: &Parcel) -> Outcome<Parcel> {
 /// Runs this program again, below valgrind and with these arguments, and returns how many instructions it executed.
 ///
 /// # Errors
-/// What valgrind or the program has printed, if it failed.
+/// What valgrind or the program printed, if one failed.
 pub fn instructions(arguments: &[&str]) -> Outcome<u64> {
     let output = Command::new("valgrind")
         .args([

@@ -14,11 +14,11 @@ use queue_instructions::{Outcome, Parcel, instructions, through_envelope};
 use queue_runtime::{QueueService, Received};
 use tokio::sync::Semaphore;
 
-/// Of how many messages two runs are. The start and the end of the process are the same in both, so that their difference
-/// is about messages alone. The shorter one adds little to what it varies by.
+/// The messages of two runs: the start and the end of the process are the same in both, so that their difference is
+/// about messages alone. The shorter run adds little to what the difference varies by.
 const MESSAGES: [u32; 2] = [500, 4500];
 
-/// How often a run is repeated. The least counts: where memory happens to be, and the time of day, only add.
+/// How often a run is repeated. The least result counts: where memory happens to be, and the time of day, only add.
 const RUNS: u32 = 3;
 
 const USAGE: &str = "cargo run --release --package queue-instructions [-- --write]";

@@ -6,7 +6,7 @@ use crate::Outcome;
 
 /// The page of all tables.
 const PAGE: &str = "benchmark-figures.md";
-/// A page that has some of them, where its marks are.
+/// A page that has some tables, where its marks are.
 const PAPERS: &str = "seeds.md";
 const PLOTS: &str = "plots";
 

@@ -13,7 +13,7 @@ pub(crate) enum Whose {
 }
 
 impl Whose {
-    /// Both, in an order that alternates from round to round.
+    /// Both APIs, in an order that alternates from round to round.
     pub(crate) fn in_turn(round: u32) -> [Self; 2] {
         in_turn(round, [Self::Ours, Self::Bare])
     }
@@ -37,7 +37,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// From messages per second.
+    /// Figures from messages per second.
     pub(crate) fn rates(submit: f64, accept: f64, listen: Option<f64>) -> Self {
         Self {
             submit,
@@ -47,7 +47,7 @@ impl Figures {
         }
     }
 
-    /// From costs per message.
+    /// Figures from costs per message.
     pub(crate) fn costs(submit: f64, accept: f64, listen: f64) -> Self {
         Self {
             submit,
@@ -87,7 +87,7 @@ pub(crate) struct Table {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Side {
     name: String,
-    /// The side of ours that it is compared with; none for ours.
+    /// The side of ours to compare this side with; none for ours.
     ours: Option<String>,
 }
 
@@ -128,7 +128,7 @@ impl Table {
         });
     }
 
-    /// Makes it a table of costs, of which less is better.
+    /// Makes this a table of costs, of which less is better.
     pub(crate) fn costs(mut self, unit: &str, decimals: usize) -> Self {
         self.unit = unit.to_owned();
         self.decimals = decimals;
@@ -245,7 +245,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// The upper one of the two in the middle if the number of values is even.
+/// The upper of the two middle values if their number is even.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -15,7 +15,7 @@ use queue_runtime::{ErrorKind, Failure, QueueService, Received};
 
 use crate::messages::{UsageRecord, WorkItem};
 
-/// A row of `counted` is a record that counts as priced in an item. It may have come with several, one after the other.
+/// A row of `counted` is a record that counts as priced in an item. A record may come with several items in turn.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS items (
     item INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, month INTEGER NOT NULL, submitted_at INTEGER NOT NULL,
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS invoices (
 const OPEN: &str = "
 INSERT OR IGNORE INTO items (item, tenant, month, submitted_at, expected) VALUES (?1, ?2, ?3, ?4, ?5)";
 
-/// Inserts a record. One that came with a failed item before moves to this one, so that a corrected item can be submitted.
+/// Inserts a record. A record that came with a failed item moves to the new item, so that a corrected item can be
+/// submitted.
 const ENTER: &str = "
 INSERT INTO records (tenant, id, item, month, amount) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (tenant, id) DO UPDATE SET item = excluded.item, month = excluded.month, amount = excluded.amount
@@ -96,7 +97,7 @@ impl Books {
         })
     }
 
-    /// Locks the connection. A panic has rolled its transaction back.
+    /// Locks the connection. A panic has rolled the transaction back.
     pub(crate) fn hold(&self) -> MutexGuard<'_, Connection> {
         let held = self.connection.lock();
         held.unwrap_or_else(PoisonError::into_inner)
@@ -114,8 +115,8 @@ impl Books {
         Ok(done)
     }
 
-    /// Acknowledges a message in the transaction, if the tables are in the file of the queues. Of a message that another consumer
-    /// has by now, the rows may stay: they are the same.
+    /// Acknowledges a message in the transaction, if the tables are in the file of the queues. If another consumer has
+    /// the message by now, the rows may stay: that consumer's are equal.
     pub(crate) fn complete<M>(
         &self,
         tx: &Transaction<'_>,
@@ -131,7 +132,7 @@ impl Books {
     }
 }
 
-/// Opens an item, unless it is.
+/// Opens an item, unless it is open.
 pub(crate) fn open(tx: &Transaction<'_>, work: &WorkItem) -> Result<(), Failure> {
     let ids: HashSet<_> = work.records.iter().map(|usage| usage.id).collect();
     let (item, tenant, month, expected) = (work.item, work.tenant, work.month, ids.len() as i64);
@@ -139,7 +140,7 @@ pub(crate) fn open(tx: &Transaction<'_>, work: &WorkItem) -> Result<(), Failure>
     Ok(())
 }
 
-/// Enters priced records, each once. Returns those of their items that are complete and whose month has no invoice yet.
+/// Enters priced records, each once. Returns the records' items that are complete and whose month has no invoice yet.
 pub(crate) fn enter(
     tx: &Transaction<'_>,
     priced: &[(&Received<UsageRecord>, i64)],

@@ -39,7 +39,7 @@ async fn transactions(records: Vec<UsageRecord>, packed: bool) -> Result<usize, 
         try_join_all(records.into_iter().map(submit)).await?;
     }
     let handler = batch(async |_: Batch<UsageRecord>| {});
-    // However slow the machine is, none is to come twice.
+    // However slow the machine is, no record may come twice.
     let listener = service.listener(handler).visibility_timeout(LEASE);
     let listener = listener.until_empty().start()?;
     let info = listener.drained().await.info;

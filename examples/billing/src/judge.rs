@@ -45,7 +45,7 @@ pub(crate) fn invoices(books: &Books) -> Result<Vec<Invoice>, Failure> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Fails unless the invoices are those that are expected, exactly.
+/// Fails unless the invoices are exactly those expected.
 pub(crate) fn judge(invoices: &[Invoice], expected: &Expected) -> Result<(), Failure> {
     let found = invoices.iter().map(|invoice| (invoice.key, invoice.bill));
     let (found, wanted) = (found.collect::<BTreeMap<_, _>>(), &expected.invoices);
@@ -96,7 +96,7 @@ pub(crate) fn describe(invoices: &[Invoice]) -> String {
 /// Compares the times from submission to invoice with the objective, in seconds.
 ///
 /// # Errors
-/// If it is missed.
+/// If the objective is missed.
 pub(crate) fn objective(invoices: &[Invoice], within: u32) -> Result<String, Failure> {
     let mut times: Vec<_> = invoices.iter().map(|one| one.took).collect();
     times.sort_unstable();

@@ -1,5 +1,5 @@
 //! What travels on the queues. The thresholds are high, because a message that shares a process with others is received as
-//! often as that is killed.
+//! often as that process is killed.
 
 use queue_runtime::Message;
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize, Message)]
 #[message(queue = "work-items", visibility_timeout = "5s", poison_threshold = 20)]
 pub(crate) struct WorkItem {
-    /// The number of the item. A repeated submission has the same one. It is also the request id of all messages that follow.
+    /// The number of the item, the same in a repeated submission, and the request id of all messages that follow.
     #[message(key)]
     pub(crate) item: i64,
     pub(crate) tenant: i64,
-    /// The month whose invoice it leads to.
+    /// The month whose invoice the item leads to.
     pub(crate) month: i64,
-    /// When it was submitted, in Unix milliseconds.
+    /// When the item was submitted, in Unix milliseconds.
     pub(crate) submitted_at: i64,
-    /// The records, some of them several times.
+    /// The records, some several times.
     pub(crate) records: Vec<Usage>,
 }
 
 /// A quantity that was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Usage {
-    /// Its number, unique for the tenant.
+    /// The usage's number, unique for the tenant.
     pub(crate) id: i64,
     pub(crate) month: i64,
     pub(crate) meter: String,
@@ -42,7 +42,7 @@ pub(crate) struct UsageRecord {
     pub(crate) item: i64,
     #[message(key)]
     pub(crate) tenant: i64,
-    /// The number of the record, which is that of its usage.
+    /// The number of the record and of its usage.
     #[message(key)]
     pub(crate) id: i64,
     pub(crate) usage: Usage,
@@ -82,7 +82,7 @@ pub(crate) struct PricedItem {
 pub(crate) struct FailedRecord {
     #[message(key)]
     pub(crate) item: i64,
-    /// Which record it is, and why.
+    /// Which record cannot be priced, and why.
     #[message(key)]
     pub(crate) reason: String,
 }

@@ -1,4 +1,4 @@
-//! The processes of a run. They end by themselves at the end of their input, so that none outlives the one that started it.
+//! The processes of a run, which end by themselves at the end of their input, so that none outlives its parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
@@ -21,7 +21,7 @@ pub(crate) fn command(kind: Kind, place: &Place) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// The processes that the run starts itself, and the workers that the agent has told of. They are killed on drop.
+/// The processes that the run starts itself, and the workers that the agent has told of, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Processes {
     place: Place,
@@ -68,7 +68,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills a process of a kind, and starts another one unless the agent does. Returns false if there is none.
+    /// Kills a process of a kind, and starts another one unless the agent does. Returns false if there is no process to
+    /// kill.
     pub(crate) fn kill(&mut self, kind: Kind, random: &mut SmallRng) -> Result<bool, Failure> {
         if kind != Kind::Worker {
             return self.replace(kind).map(|()| true);
@@ -78,7 +79,7 @@ impl Processes {
             return Ok(false);
         };
         self.workers.remove(&id);
-        // It fails only if the worker has died by itself, which the agent tells.
+        // A kill fails only if the worker has died by itself, which the agent tells.
         let _ = kill_process(process, Signal::KILL);
         Ok(true)
     }
@@ -125,7 +126,7 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         for child in self.own.values_mut() {
-            // Both fail only if it has already ended.
+            // `kill` and `wait` fail only if the process has ended.
             let _ = child.kill();
             let _ = child.wait();
         }

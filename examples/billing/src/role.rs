@@ -39,7 +39,7 @@ pub(crate) fn role(kind: Kind, place: &Place) -> Result<(), Failure> {
 }
 
 /// Connects to the queues. The container is for the payloads of work items on Azure. Each step can be repeated, so submissions
-/// of unknown outcome are.
+/// of unknown outcome are repeated.
 pub(crate) async fn connect(url: &str) -> Result<QueueService, Failure> {
     let service = QueueService::builder(url)
         .payload_container("billing-payloads")
@@ -47,7 +47,7 @@ pub(crate) async fn connect(url: &str) -> Result<QueueService, Failure> {
     Ok(service.connect().await?)
 }
 
-/// Blocks the thread until the end of the standard input. An error is an end, too.
+/// Blocks until the end of the standard input. A read error is an end, too.
 pub(crate) fn until_end_of_input() {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }

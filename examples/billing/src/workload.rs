@@ -86,7 +86,7 @@ impl Workload {
         Self { phases }
     }
 
-    /// Computes the invoices from the whole workload. This shares nothing with the roles but the table of tariffs.
+    /// Computes the invoices from the whole workload, sharing nothing with the roles but the table of tariffs.
     pub(crate) fn expected(&self) -> Expected {
         let (mut expected, mut failed) = (Expected::default(), HashSet::new());
         // By tenant and number: the month, the price, the item and whether it is billed.
@@ -132,7 +132,7 @@ impl Workload {
 
 fn usage(id: i64, random: &mut SmallRng) -> Usage {
     let (meter, _) = METERS[random.random_range(0..METERS.len())];
-    // Of each order of magnitude there are as many.
+    // Each order of magnitude has as many quantities.
     let most = 10_i64.pow(random.random_range(1..=6));
     Usage {
         id,

@@ -40,7 +40,7 @@ pub struct Receipt {
 /// Creates the tables, with the same balance in each account.
 ///
 /// # Errors
-/// Those of SQLite, for example because the tables exist.
+/// SQLite's errors, for example because the tables exist.
 pub fn create(connection: &Connection, accounts: &[&str], balance: i64) -> rusqlite::Result<()> {
     connection.execute_batch(
         "CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER NOT NULL CHECK (balance >= 0));
@@ -57,7 +57,7 @@ pub fn create(connection: &Connection, accounts: &[&str], balance: i64) -> rusql
 /// Records an order and asks for its transfer.
 ///
 /// # Errors
-/// Those of SQLite and of the submission. Unless the commit itself failed, nothing was written.
+/// The errors of SQLite and of the submission. Unless the commit itself failed, nothing was written.
 pub fn order(
     service: &QueueService,
     connection: &mut Connection,
@@ -73,7 +73,7 @@ pub fn order(
 /// Handles a transfer in a transaction: enters it, and sends its receipt.
 ///
 /// # Errors
-/// Those of [`enter`].
+/// The errors of [`enter`].
 pub fn transfer(
     tx: &Transaction<'_>,
     transfer: &Received<Transfer>,
@@ -86,8 +86,8 @@ pub fn transfer(
 /// Moves the money, unless the account that pays has too little or does not exist, and makes an entry.
 ///
 /// # Errors
-/// Those of SQLite. If the account that is paid does not exist, the transfer is rejected. The transaction must be rolled back
-/// then: the other account may have paid.
+/// SQLite's errors. If the account that is paid does not exist, the transfer is rejected, and the transaction must be
+/// rolled back: the other account may have paid.
 pub fn enter(tx: &Transaction<'_>, transfer: &Transfer) -> Result<(), Failure> {
     let Transfer {
         number,
@@ -114,7 +114,7 @@ pub fn enter(tx: &Transaction<'_>, transfer: &Transfer) -> Result<(), Failure> {
 /// Handles a receipt in a transaction: marks the order as confirmed.
 ///
 /// # Errors
-/// Those of SQLite.
+/// SQLite's errors.
 pub fn confirm(tx: &Transaction<'_>, receipt: &Received<Receipt>) -> rusqlite::Result<()> {
     let confirm = "UPDATE orders SET confirmed = confirmed + 1 WHERE number = ?1";
     tx.execute(confirm, [receipt.number]).map(drop)
@@ -123,7 +123,7 @@ pub fn confirm(tx: &Transaction<'_>, receipt: &Received<Receipt>) -> rusqlite::R
 /// Returns the accounts with their balances, by name.
 ///
 /// # Errors
-/// Those of SQLite.
+/// SQLite's errors.
 pub fn balances(connection: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
     let mut query = connection.prepare("SELECT name, balance FROM accounts ORDER BY name")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;

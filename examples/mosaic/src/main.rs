@@ -28,8 +28,8 @@ async fn main() {
     };
     if let Err(failure) = result {
         eprintln!("error: failed to {operation}: {}", failure.chain());
-        // All guards of temporary files are dropped. The runtime is not: that would wait for work on its
-        // blocking threads, whose result is not needed.
+        // All guards of temporary files are dropped. Dropping the runtime, too, would wait for work on its blocking
+        // threads, whose result is not needed.
         std::process::exit(1);
     }
 }

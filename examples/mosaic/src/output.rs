@@ -81,7 +81,7 @@ impl Output {
     /// Checks that the file can be created, and leaves no trace.
     ///
     /// # Errors
-    /// [`OutputError::Write`] if its folder does not exist or is not writable, or if it is a folder.
+    /// [`OutputError::Write`] if the file is a folder, or its folder does not exist or is not writable.
     pub fn check(&self) -> Result<(), OutputError> {
         let failed = |source| self.failed(source);
         if self.path.is_dir() {
@@ -94,7 +94,7 @@ impl Output {
 
     /// Saves a mosaic, a PNG, atomically. An existing file is replaced.
     ///
-    /// Cancel safe: until it returns, nothing is saved.
+    /// Cancel safe: until `save` returns, nothing is saved.
     ///
     /// # Errors
     /// [`OutputError::Read`], [`OutputError::Write`], and [`OutputError::Jpeg`] for a mosaic that is too large for a JPEG.
@@ -120,7 +120,7 @@ impl Output {
         saved.map_err(|error| self.failed(error.error))
     }
 
-    /// Writes a complete PNG through to the disk, or what takes its place. A JPEG is made in memory.
+    /// Writes a complete PNG through to the disk, or the JPEG that takes its place, made in memory.
     fn finish(&self, mut file: fs::File) -> Result<(), OutputError> {
         if self.format == Format::Jpeg {
             let png = fs::read(self.partial()).map_err(|source| self.failed(source))?;

@@ -6,8 +6,8 @@
 //! curl http://127.0.0.1:9464/metrics
 //! ```
 //!
-//! Each prints its spans: those of an order have one trace id in both. Warnings, such as that of an invoice that is
-//! rejected, go to stderr. The address of the metrics is that of `METRICS_ADDRESS`, if it is set.
+//! Each process prints its spans: those of an order have one trace id in both. Warnings, such as that of an invoice
+//! that is rejected, go to stderr. The address of the metrics is that of `METRICS_ADDRESS`, if set.
 
 mod printer;
 

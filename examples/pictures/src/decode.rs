@@ -24,7 +24,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(u32, u32), Problem> {
     format_within(bytes, MAX_SIDE, MAX_DECODED).map(|(_, size)| size)
 }
 
-/// Decodes a PNG or a JPEG within other limits.
+/// Decodes a PNG or a JPEG within these limits.
 pub(super) fn decode_within(
     bytes: &[u8],
     max_side: u32,
@@ -147,8 +147,8 @@ fn on_white(picture: DynamicImage) -> RgbImage {
     })
 }
 
-/// Whether an end-of-image marker follows the first scan. Before it come segments that state
-/// their length and may hold a thumbnail with an end of its own.
+/// Whether an end-of-image marker follows the first scan. Segments before the scan state their length and may hold a
+/// thumbnail with an end of its own.
 fn jpeg_has_an_end(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some(&[0xff, marker]) = bytes.get(at..at + 2) {

@@ -11,7 +11,7 @@ use super::plan::{Layout, MAX_OUTPUT, MAX_TILES, TileSize};
 
 /// The error for a picture, a layout, a slice or a tile library that cannot be used.
 ///
-/// Its text says what was found and what is allowed.
+/// The error's text says what was found and what is allowed.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct PictureError(#[from] Problem);

@@ -48,7 +48,7 @@ impl Library {
     }
 
     /// Decodes every file, crops it to the central square, scales it and computes its features. Returns the
-    /// library, and the names of the files that are left out since they are not usable pictures, with the reasons.
+    /// library, and the names of the files left out since they are not usable pictures, with the reasons.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// [`PictureError`] if it is damaged, or of another library.
+    /// [`PictureError`] if the PNG is damaged, or of another library.
     pub fn from_png(bytes: &[u8], fingerprint: Fingerprint) -> Result<Self, PictureError> {
         let damaged = |error| Problem::DamagedLibrary(Some(error));
         let mut reader = png::Decoder::new(Cursor::new(bytes))
@@ -177,7 +177,7 @@ impl Tile {
 
 /// A hash (FNV-1a, 128 bits) of every name and content of a library.
 ///
-/// It detects changes, not forgeries.
+/// A fingerprint detects changes, not forgeries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(pub(super) u128);

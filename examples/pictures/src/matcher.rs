@@ -13,8 +13,8 @@
 //! | 4 | 3 | ± 1, ± 2, ± 3 |
 //!
 //! A place depends only on places within [`RADIUS`] rows that are of earlier passes, or to its left in
-//! its own row, so the chain of dependencies ends after [`REACH`] rows. A slice that includes that many
-//! rows around its own makes exactly the choices that its neighbours make.
+//! its own row, so the chain of dependencies ends after [`REACH`] rows. A slice that includes [`REACH`] rows around its
+//! own makes exactly the choices that its neighbours make.
 
 use std::collections::HashSet;
 use std::num::NonZero;
@@ -51,7 +51,7 @@ const CHANCE: f32 = 0.03;
 /// Finds the tiles of a library by their features.
 pub(super) struct Matcher {
     tree: ImmutableKdTree<f32, DIMENSIONS>,
-    /// The tile of each point of the tree. Of tiles with the same features it has the first.
+    /// The tile of each point of the tree, the first of tiles with the same features.
     tiles: Vec<u32>,
     /// Rows and columns from a place to those around it, with the cost of a repetition there.
     offsets: Vec<(i32, i32, f32)>,

@@ -22,7 +22,7 @@ const JPEG_QUALITY: u8 = 92;
 pub struct Picture(pub(super) RgbImage);
 
 impl Picture {
-    /// Draws the built-in source picture: [`Scene::Sunset`]. The same size gives the same bytes.
+    /// Draws the built-in source picture: [`Scene::Sunset`]. Equal sizes give equal bytes.
     ///
     /// The scene is composed for an aspect ratio of 3:2, such as 960×640 pixels; wider pictures show more water and
     /// sky at the right.
@@ -40,18 +40,18 @@ impl Picture {
     ///
     /// # Errors
     ///
-    /// [`PictureError`] unless it is a complete, undamaged picture of at most 20,000 pixels a side and 512 MiB
+    /// [`PictureError`] unless the bytes are a complete, undamaged picture of at most 20,000 pixels a side and 512 MiB
     /// decoded.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Self, PictureError> {
         Ok(Self(decode(bytes).map_err(in_source(name))?))
     }
 
-    /// Checks what the first bytes of a source picture tell without decoding it: its format and its size. Returns its
-    /// width and height, before a rotation. `name` is for the error.
+    /// Checks what the first bytes of a source picture tell without decoding it: its format and its size. Returns width
+    /// and height, before a rotation. `name` is for the error.
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode), but a damaged picture may pass.
+    /// The errors of [`decode`](Self::decode), but a damaged picture may pass.
     pub fn check(name: &str, bytes: &[u8]) -> Result<(u32, u32), PictureError> {
         Ok(check(bytes).map_err(in_source(name))?)
     }
@@ -98,7 +98,7 @@ impl Picture {
     ///
     /// # Errors
     ///
-    /// [`PictureError`] if it is not a usable PNG, or has more than 65,535 pixels a side.
+    /// [`PictureError`] unless `png` is a usable PNG of at most 65,535 pixels a side.
     pub fn png_to_jpeg(png: &[u8]) -> Result<Vec<u8>, PictureError> {
         // Twice, for what the decoder holds besides the pixels.
         let picture = decode_within(png, MAX_JPEG_SIDE, MAX_OUTPUT * 6)

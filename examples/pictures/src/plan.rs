@@ -42,8 +42,8 @@ pub struct Layout {
     pub across: u32,
     /// The size of each tile.
     pub tile_size: TileSize,
-    /// The number of slices that the work is divided into, 1..=[`MAX_SLICES`](Self::MAX_SLICES). It is limited to the
-    /// number of rows of tiles.
+    /// The number of slices that the work is divided into, 1..=[`MAX_SLICES`](Self::MAX_SLICES). The number of rows of
+    /// tiles limits the slices.
     pub slices: u32,
 }
 
@@ -59,8 +59,8 @@ impl Default for Layout {
 
 /// A valid [`Layout`] for a picture of a certain size.
 ///
-/// Slices are bands of whole rows of tiles. They are as wide as the picture, so that a slice has at most
-/// two neighbours, and rows can be filled from left to right.
+/// Slices are bands of whole rows of tiles, as wide as the picture, so that a slice has at most two neighbours, and
+/// rows can be filled from left to right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     columns: u32,

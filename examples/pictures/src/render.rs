@@ -17,7 +17,7 @@ use super::tint::Tint;
 /// The number of pixels along each side of a tile by which its tint is computed, at most.
 const SAMPLES: u32 = 8;
 
-/// Renders slices with one library. The same slice and parameters give the same picture.
+/// Renders slices with one library. Equal slices and parameters give equal pictures.
 #[derive(Debug)]
 pub struct Renderer {
     library: Library,
@@ -48,7 +48,7 @@ impl Renderer {
 
     /// Renders a slice's own rows. `tint` is how closely tiles are tinted to the picture's colours:
     /// with 0 they are unchanged, with 1 every place has exactly the colour of the picture, and in
-    /// between the tint of a tile grows with its error. It is clamped, and NaN is 0. See
+    /// between the tint of a tile grows with its error. `tint` is clamped, and NaN is 0. See
     /// [`DEFAULT_TINT`](Self::DEFAULT_TINT).
     pub fn render(&self, slice: &Slice, tile_size: TileSize, tint: f32) -> Picture {
         let tint = Tint::new(tint);
@@ -89,7 +89,7 @@ struct Prepared {
     /// The differences of the pixels from the mean colour.
     pixels: Vec<Oklab>,
     look: Features,
-    /// One for each line of pixels, across and down alike.
+    /// One `Between` for each line of pixels, across and down alike.
     between: Vec<Between>,
 }
 
@@ -108,7 +108,7 @@ impl Prepared {
         }
     }
 
-    /// Draws the tile, tinted for a place that looks like this.
+    /// Draws the tile, tinted for a place with this look.
     fn draw(&self, out: &mut RgbImage, left: u32, top: u32, look: &Features, tint: Tint) {
         let Some(tone) = tint.tone(&self.look, look) else {
             return replace(out, &self.picture, i64::from(left), i64::from(top));

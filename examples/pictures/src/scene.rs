@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// Draws the scene. The same size gives the same bytes.
+    /// Draws the scene. Equal sizes give equal bytes.
     pub fn draw(self, width: u32, height: u32) -> Picture {
         let sky = [
             (0.0, hex(0x16286b)),

@@ -18,14 +18,13 @@ const PLACE: u32 = 6;
 
 /// A band of the source picture, scaled so that every tile's place is a square of pixels.
 ///
-/// It includes some rows of its neighbours, above and below: the choice of a tile depends on the tiles
-/// around it, so the choices of those rows are repeated. The bytes of the mosaic therefore do not depend
-/// on the number of slices.
+/// A slice includes some rows of its neighbours, above and below: the choice of a tile depends on the tiles around it,
+/// so the choices of those rows are repeated. The bytes of the mosaic do not depend on the number of slices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     /// The number of tiles across.
     pub(super) columns: u32,
-    /// Its own rows of tiles, which are rendered.
+    /// The slice's own rows of tiles, rendered.
     pub(super) rows: Range<u32>,
     /// The rows of tiles that its picture includes: its own and those around them.
     pub(super) shown: Range<u32>,
@@ -55,7 +54,7 @@ impl Slice {
     ///
     /// # Errors
     ///
-    /// [`PictureError`] if the bytes are damaged or not such a slice.
+    /// [`PictureError`] if the bytes are damaged or not that slice.
     pub fn decode(bytes: &[u8], plan: &Plan, index: u32) -> Result<Self, PictureError> {
         let rows = shown(plan, index).len() as u32;
         let picture = decode_sized(bytes, (plan.columns() * PLACE, rows * PLACE))?;

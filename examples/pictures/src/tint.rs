@@ -1,8 +1,8 @@
 //! Tinting: bringing a tile to the colour of its place while it stays a picture.
 //!
-//! A tile is tinted according to how far it is from the picture. One that is close to the colour of its
-//! place stays as it is; the further it is away, the more of the error is removed, so that dark or
-//! smooth parts of a picture stay smooth even if no tile of the library comes near.
+//! A tile is tinted according to how far it is from the picture. A tile close to the colour of its place stays as it
+//! is; the further it is away, the more of the error is removed, so that dark or smooth parts of a picture stay smooth
+//! even if no tile of the library comes near.
 
 use palette::Oklab;
 
@@ -16,13 +16,13 @@ const TOLERANCE: f32 = 0.015;
 /// The part of its contrast that a tile keeps in any case.
 const KEPT: f32 = 0.7;
 
-/// The same for its colourfulness, which stands out in a dark place.
+/// The part kept of a tile's colourfulness, which stands out in a dark place.
 const KEPT_CHROMA: f32 = 0.5;
 
 /// The contrast within a place at which half of the full tint is applied to the detail of a tile.
 const DETAIL: f32 = 0.05;
 
-/// Steps towards the mean colour. Each leaves a fraction of the error.
+/// Steps towards the mean colour: each leaves a fraction of the error.
 const STEPS: usize = 2;
 
 /// The most that light is scaled by in the end.
@@ -109,8 +109,8 @@ impl Tone {
         base
     }
 
-    /// Removes what is left of the error of the mean. Otherwise it would differ from tile to tile, and
-    /// rows that use other tiles would show.
+    /// Removes what is left of the error of the mean, which would differ from tile to tile, so that rows that use other
+    /// tiles would show.
     pub(super) fn correct(&self, pixels: &mut [Linear]) {
         let (wanted, is) = (clamp(from_oklab(self.mean)), mean(pixels.iter().copied()));
         let gain = |wanted: f32, is: f32| (wanted / is.max(f32::EPSILON)).clamp(1.0 / GAIN, GAIN);

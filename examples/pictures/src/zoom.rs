@@ -1,6 +1,6 @@
 //! Looking at a mosaic without loading it whole: parts of its slices at several scales.
 //!
-//! At level 0, a pixel is a pixel of the mosaic; at each further level, it is two by two of the one before.
+//! At level 0, a pixel is a pixel of the mosaic; at each further level, it is two by two of the level before.
 
 use super::decode::decode_sized;
 use super::error::PictureError;
@@ -32,11 +32,11 @@ impl Zoom {
         parts.next_power_of_two().trailing_zeros() + 1
     }
 
-    /// Returns a part of a slice, of the slice's PNG, or `None` if there is no such part.
+    /// Returns a part of a slice, of the slice's PNG, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// [`PictureError`] unless it is the picture of such a slice.
+    /// [`PictureError`] unless the PNG is the picture of that slice.
     pub fn part(
         &self,
         (level, slice, column): (u32, u32, u32),

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 /// How long a client that stalls is waited for after the signal.
 const CLIENTS: Duration = Duration::from_secs(5);
 
-/// How long handlers may go on after that.
+/// How long handlers may go on after the server's end.
 const HANDLERS: Duration = Duration::from_secs(20);
 
 #[derive(Serialize, Deserialize, Message)]
@@ -87,7 +87,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let socket = TcpListener::bind(&address).await?;
     println!("listening on http://{}", socket.local_addr()?);
 
-    // The server stops first, because its requests submit messages. A client that stalls is waited for for a while.
+    // The server stops first, because its requests submit messages. A stalled client is waited for for a while.
     let (stop, mut stopped) = watch::channel(());
     let mut late = stop.subscribe();
     let server = axum::serve(socket, app).with_graceful_shutdown(async move {

@@ -1,4 +1,4 @@
-//! Several operations in one call, and items of packs, which are deleted by one.
+//! Several operations in one `apply`, and the operation that deletes items of packs.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ enum Fault {
     MissingQueue,
 }
 
-/// Applies a put, an update and a delete, with a failing operation inserted at `position`.
+/// Applies a put, an update and a delete, and a failing operation at `position`.
 async fn fail_at(harness: &dyn Harness, position: usize, fault: Fault) {
     let f = Fixture::open(harness).await;
     for body in ["deleted", "updated", "stale"] {
@@ -151,7 +151,7 @@ async fn fail_at(harness: &dyn Harness, position: usize, fault: Fault) {
     assert_prefix_done(&f, done, updated, deleted, refused).await;
 }
 
-/// Asserts that exactly the first `done` of the three operations were carried out.
+/// Asserts that exactly the first `done` operations were carried out.
 async fn assert_prefix_done(
     f: &Fixture,
     done: usize,
@@ -231,7 +231,7 @@ pub(super) async fn an_apply_is_bounded(f: Fixture) {
         };
         vec![put; count]
     };
-    // One body is not counted.
+    // The largest body is not counted.
     let fitting = bytes / body.len() + 1;
     if fitting < most {
         let refused = f.backend.apply(large(fitting + 1).into()).await;
@@ -281,7 +281,7 @@ fn delete(queue: &QueueName, message: &ReceivedMessage) -> Op {
 
 const OF: u32 = 9;
 
-/// Opens a store with one message. `None` if items cannot be deleted, which is refused then.
+/// Opens a store with one message; returns `None` if the backend refuses to delete items.
 pub(super) async fn with_message(harness: &dyn Harness) -> Option<(Fixture, ReceivedMessage)> {
     let f = Fixture::open(harness).await;
     f.put("pack").await;
@@ -360,7 +360,7 @@ pub(super) async fn a_message_goes_with_its_last_item((f, message): (Fixture, Re
     assert_eq!(f.count().await, 0);
     let again = delete_items(&f, &message, &[8]).await;
     assert_refused(again, ErrorKind::MessageNotFound);
-    // A message that takes over its place or number has no deleted items.
+    // A message that takes over the place or number of a deleted one has no deleted items.
     f.put("pack").await;
     f.receive_one().await;
     assert_eq!(receive_again(&f).await.deleted_items, ItemSet::default());
@@ -373,7 +373,7 @@ pub(super) async fn an_item_is_deleted_once((f, message): (Fixture, ReceivedMess
         assert_refused(refused, ErrorKind::MessageNotFound);
     }
     let received_again = receive_again(&f).await;
-    // Whatever the receipt: it is deleted, so nobody else can have it.
+    // Whatever the receipt: the item is deleted, so nobody else can have it.
     let refused = delete_items(&f, &message, &[4]).await;
     assert_refused(refused, ErrorKind::MessageNotFound);
     assert_eq!(received_again.deleted_items, set(&[4]));

@@ -55,7 +55,7 @@ async fn assert_survives(f: &Fixture, body: Bytes) {
 
 const MIB: usize = 1024 * 1024;
 
-/// Opens a store. Returns `None` if its backend says that it has no attachments, after checking that they are refused.
+/// Opens a store; returns `None` if its backend has no attachments, after checking that they are refused.
 pub(super) async fn attachable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     match f.backend.capabilities().attachments {
@@ -105,7 +105,7 @@ async fn read(f: &Fixture, queue: &QueueName, id: &StorageId) -> Result<Option<B
 
 async fn assert_attached(f: &Fixture, queue: &QueueName, id: &StorageId, expected: &Bytes) {
     let attached = read(f, queue, id).await.expect("read");
-    // Not `assert_eq`, which would print it.
+    // Not `assert_eq`, which would print megabytes.
     assert!(attached.as_ref() == Some(expected), "another attachment");
 }
 
@@ -194,7 +194,7 @@ pub(super) async fn a_moved_message_takes_its_attachment_along(f: Fixture) {
         attached.extend(read(&f, &poison, &message.id).await.expect("read"));
     }
     assert_eq!(moved.len(), 2);
-    // Not `assert_eq`, which would print it.
+    // Not `assert_eq`, which would print megabytes.
     assert!(attached == [data], "the first alone has one");
 }
 

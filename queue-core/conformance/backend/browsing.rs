@@ -14,7 +14,7 @@ use crate::error::ErrorKind;
 use crate::wire;
 use crate::wire::encoding::to_base64;
 
-/// Opens a store. Returns `None` if its backend says that it cannot browse, after checking that a browse is refused.
+/// Opens a store; returns `None` if its backend cannot browse, after checking that a browse is refused.
 pub(super) async fn browsable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     if f.backend.capabilities().browsing == Browsing::Supported {
@@ -111,7 +111,7 @@ pub(super) async fn a_browsed_receipt_deletes_until_the_message_is_touched(f: Fi
     assert_eq!(received.len(), 2);
     assert_refused(delete(find("received")).await, ErrorKind::ReceiptMismatch);
 
-    // A consumer holds them now. Its lease ends when they are deleted.
+    // A consumer holds the messages now, whose lease ends when they are deleted.
     for one in browse(&f, 10).await {
         delete(&one).await.expect("deleted");
     }
@@ -149,7 +149,7 @@ pub(super) async fn arguments_of_a_browse(f: Fixture) {
     assert_refused(browsed, ErrorKind::QueueNotFound);
 }
 
-/// Opens a store. Returns `None` if its backend cannot browse, after checking that a search is refused.
+/// Opens a store; returns `None` if its backend cannot browse, after checking that a search is refused.
 pub(super) async fn searchable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     if f.backend.capabilities().browsing == Browsing::Supported {
@@ -219,7 +219,7 @@ pub(super) async fn all_copies_and_nothing_else_are_found(f: Fixture) {
     for body in &copies {
         f.put_message(NewMessage::new(body.clone())).await;
     }
-    // Around it, within another id, in the data, and as another member.
+    // The wanted id within another id, in the data, and as another member.
     for other in ["order-70", "an-order-7", "Order-7"] {
         f.put_message(NewMessage::new(event(&id(other), "1"))).await;
     }

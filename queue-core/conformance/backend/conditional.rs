@@ -1,4 +1,4 @@
-//! Messages that are put on a condition. A backend that cannot do this must say so.
+//! Messages put on a condition. A backend without conditional puts must say so.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::error::{ErrorKind, Result};
 use crate::idempotency::WorkKey;
 use crate::name::QueueName;
 
-/// Opens a store, unless its backend says that it puts without a condition, and refuses to.
+/// Opens a store, unless its backend has no conditional puts, and refuses them.
 pub(super) async fn conditional(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     if f.backend.capabilities().conditional_puts == ConditionalPuts::Supported {
@@ -222,7 +222,7 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture)
     ];
     let failed = f.backend.apply(failed.into()).await.expect_err("no queue");
     assert_eq!(failed.error.kind(), ErrorKind::QueueNotFound);
-    // None of these has left a trace.
+    // No refused `apply` has left a trace.
     assert_swapped(&f, "another", &swap("another", "1")).await;
     assert_swapped(&f, "last", &swap("key", "3").in_place_of("2")).await;
     let put = ["first", "another", "last"].map(str::to_owned);
@@ -256,7 +256,7 @@ pub(super) async fn a_forgotten_value_is_not_recorded_any_more(f: Fixture) {
 
 pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
     let swap = |value| swap("key", value).ending_with_message();
-    // However it goes.
+    // However the message goes.
     assert_swapped(&f, "deleted", &swap("1")).await;
     let leased = f.receive_one().await;
     for held in [swap("2"), swap("2").in_place_of("0")] {
@@ -277,7 +277,8 @@ pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
     assert!(matches!(put, Ok(PutIf::Swapped(Some(_)))), "{put:?}");
     f.advance(2 * f.lease + Duration::from_millis(1)).await;
 
-    // The put before it in a step; in the step that deletes the message, its value is still what is expected.
+    // A swap's message is that of the put before it; in the step that deletes the message, its value is still what is
+    // expected.
     let put = |body| Op::Put {
         queue: f.queue.clone(),
         message: NewMessage::new(body),
@@ -315,7 +316,7 @@ pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
         done.expect("applied")[..],
         [OpOutcome::Deleted, OpOutcome::Swapped]
     );
-    // One without a message is not ended by any.
+    // A value without a message is not ended by any.
     let alone = f.backend.put_if(&f.queue, None, &swap("6")).await;
     assert_eq!(alone.expect("answered"), PutIf::Swapped(None));
     f.backend.clear(&f.queue).await.expect("cleared");

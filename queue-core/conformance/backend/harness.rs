@@ -43,7 +43,7 @@ pub trait OpenedBackend: Send + Sync {
     /// What survives [`reopen`](OpenedBackend::reopen).
     fn survival(&self) -> Survival;
 
-    /// Lets time pass for the store, by advancing its clock or by waiting.
+    /// Lets time pass for the store, by advancing its clock or waiting.
     async fn advance(&self, duration: Duration);
 
     /// Steps the store's wall clock back, if that is possible.
@@ -59,12 +59,12 @@ pub trait OpenedBackend: Send + Sync {
         Ordering::ByVisibility
     }
 
-    /// The length of the longest name of a queue.
+    /// The length of the longest queue name.
     fn longest_name(&self) -> usize {
         63
     }
 
-    /// What one of the store's pop receipts is good for.
+    /// What a pop receipt of the store is good for.
     fn receipts(&self) -> ReceiptScope {
         ReceiptScope::Message
     }
@@ -86,14 +86,14 @@ pub trait OpenedBackend: Send + Sync {
 pub struct Load {
     /// The number of concurrent tasks.
     pub tasks: usize,
-    /// The total number of messages.
+    /// The number of messages.
     pub messages: usize,
 }
 
-/// What survives the reopening of a store.
+/// What survives reopening a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
-    /// Everything.
+    /// Everything survives.
     Kept,
     /// Nothing survives: the store lives only as long as its clients.
     Gone,
@@ -111,9 +111,9 @@ pub enum Ordering {
 /// What one pop receipt is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiptScope {
-    /// One message.
+    /// A receipt for one message.
     Message,
-    /// All messages of one receive.
+    /// A receipt for all messages of one receive.
     Batch,
 }
 
@@ -220,7 +220,7 @@ impl Fixture {
         }
     }
 
-    /// Returns bodies in the order of the store. If that has none, they are sorted.
+    /// Returns bodies in the store's order, or sorted if it has none.
     pub(super) fn in_order(&self, mut bodies: Vec<String>) -> Vec<String> {
         if self.store.ordering() == Ordering::BestEffort {
             bodies.sort();
@@ -233,8 +233,8 @@ impl Fixture {
         assert!(received.is_empty(), "nothing is visible: {received:?}");
     }
 
-    /// Asserts that a message is not received before its lease ends, by the storage's time. Returns false if that has
-    /// ended, because this machine was slow.
+    /// Asserts that a message is not received before its lease ends, by the storage's time. Returns false if the lease
+    /// has ended, because this machine was slow.
     pub(super) async fn is_hidden(&self, held: &ReceivedMessage) -> bool {
         let received = self.receive(1).await;
         for message in &received {

@@ -45,7 +45,7 @@ pub(super) async fn bodies_of_moved_messages(f: Fixture) {
     let capabilities = f.backend.capabilities();
     let (limit, limit_moved) = (capabilities.max_body, capabilities.max_moved_body);
     assert!(limit_moved >= limit, "{capabilities:?}");
-    // The limit may be more than a test should write.
+    // The limit may exceed what a test should write.
     let largest = "x".repeat(limit_moved.min(limit * 4));
     f.put_message(NewMessage::moved(largest.clone())).await;
     assert_eq!(f.receive_one().await.body, largest);
@@ -183,7 +183,7 @@ pub(super) async fn times_to_live_of_a_put(f: Fixture) {
     assert_eq!(f.count().await, 0);
     put(f.lease + second, f.lease).await.expect("put");
     put(second, Duration::ZERO).await.expect("put");
-    // A storage rounds both.
+    // A storage rounds lifetime and delay.
     let (lifetime, delay) = (Duration::from_micros(700), Duration::from_micros(200));
     let barely = put(second + lifetime, second + delay).await.expect("put");
     assert!(barely.expires_at > Some(barely.visible_at));

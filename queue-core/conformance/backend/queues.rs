@@ -209,7 +209,7 @@ fn ops_on(queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Vec<Op> {
     ]
 }
 
-/// Opens a store. Returns `None` if its backend does not count, after checking that it does not start to.
+/// Opens a store; returns `None` if its backend counts no messages, after checking that it does not start to.
 pub(super) async fn counting(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     let properties = f.backend.properties(&f.queue).await.expect("properties");

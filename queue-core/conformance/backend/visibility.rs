@@ -299,7 +299,7 @@ pub(super) async fn an_update_beyond_the_expiry_is_refused_or_ends_there(f: Fixt
         Ok(lease) => message.receipt = lease.receipt,
         Err(error) => assert_refused::<()>(Err(error), ErrorKind::InvalidInput),
     }
-    // The receipt is valid in either case.
+    // Refused or not, the update leaves the receipt valid.
     let updated = f.update(&message, f.lease / 2, None).await;
     message.receipt = updated.expect("update").receipt;
     f.advance(f.lease * 3).await;

@@ -1,4 +1,4 @@
-//! Who holds the work of a key: leases that are renewed and leases that end, also as other clients see it.
+//! Who holds the work of a key: leases that are renewed and leases that end, also as other clients see them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -51,7 +51,7 @@ pub(super) async fn a_finished_claim_is_finished_once(f: Fixture) {
         "repeated"
     );
     f.release(claim).await;
-    // What it answers is not promised, only that it changes nothing.
+    // A renewal of finished work may answer anything, but changes nothing.
     let _ = f.renew(claim).await;
     f.store.advance(f.lease * 2).await;
     f.assert_done("done").await;
@@ -103,7 +103,7 @@ pub(super) async fn a_sweep_removes_what_is_over_and_nothing_else(f: Fixture) {
 }
 
 impl Fixture {
-    /// Whether the store has listings. If not, asserts that it says so.
+    /// Whether the store has listings; asserts that one without them says so.
     async fn lists(&self) -> bool {
         if self.store.listing() == Listing::Supported {
             return true;
@@ -165,7 +165,7 @@ pub(super) async fn records_are_listed_by_scope_and_key_page_by_page(f: Fixture)
         return;
     }
     assert_eq!(f.list(None, None, 10).await.records, [], "an empty store");
-    // In this order byte by byte, and in no other.
+    // Scopes and keys are in this order byte by byte only.
     let scopes = ["", "Ship", "charge", "charge b", "\u{e9}"];
     let keys = ["", "A", "a", "a/b", "b", "\u{e9}", "\u{1f600}"];
     let each = |scope| keys.map(|key| WorkKey::new(scope, key));
@@ -222,7 +222,7 @@ pub(super) async fn a_record_says_what_it_is_and_when_it_ends(f: Fixture) {
         RecordState::InFlight { owner },
     ];
     assert_eq!(states, expected.each_ref());
-    // To within a lease, because the time of some stores runs on.
+    // Compared to within a lease, because the time of some stores runs on.
     let left = found.each_ref().map(|recorded| {
         let left = recorded.ends_at.duration_since(page.now);
         (left.as_secs_f64() / f.lease.as_secs_f64()).round() as i64
@@ -254,7 +254,7 @@ pub(super) async fn a_listing_misses_nothing_that_stays(f: Fixture) {
     for number in 0..100 {
         f.done(&key(number), b"done", LONG).await;
     }
-    // Between its pages, others come and go on both sides of the mark, also the one at which the next page starts.
+    // Between pages, other records come and go on both sides of the mark, also the one where the next page starts.
     let (mut seen, mut from, mut round) = (Vec::new(), None, 0);
     loop {
         let page = f.list(Some("charge"), from.as_ref(), 3).await;

@@ -8,7 +8,7 @@ use crate::notify::Notification;
 
 pub(super) async fn a_notification_tells_messages_and_bytes(f: Fixture) {
     let three = f.orders().with_messages(3, 1200);
-    // Nobody hears it.
+    // Nobody has subscribed.
     f.client.publish(&three);
     let (recorder, _subscription) = f.subscribe(0);
     assert!(f.publish_until(three, || recorder.is_told()).await);
@@ -70,7 +70,7 @@ pub(super) async fn what_becomes_visible_later_is_announced_with_its_delay(f: Fi
 pub(super) async fn who_takes_nothing_leaves_the_messages_to_others(f: Fixture) {
     let _subscribed = [0, 0].map(|takes| f.subscribe(takes));
     let (taker, _subscription) = f.subscribe(1);
-    // Whoever is asked first.
+    // Whichever subscriber is asked first.
     for _ in 0..6 {
         taker.forget();
         assert!(f.publish_until(f.orders(), || taker.is_told()).await);
@@ -122,7 +122,7 @@ pub(super) async fn subscriptions_are_armed_as_promised(f: Fixture) {
     let (recorder, subscription) = f.subscribe_at(&*other, 0);
     if f.medium.arming() == Arming::Never {
         assert!(!subscription.is_armed());
-        // Nor when notifications arrive.
+        // Still not armed when notifications arrive.
         assert!(f.publish_until(f.orders(), || recorder.is_told()).await);
         assert!(!subscription.is_armed());
         return;

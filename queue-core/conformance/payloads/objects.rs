@@ -34,7 +34,7 @@ pub(super) async fn an_object_comes_back_in_parts(store: Box<dyn OpenedPayloads>
     for length in [0, 1, 5 * MIB + 1] {
         let (name, data) = (format!("data/{length}"), data(length));
         create(&*client, &name, data.clone()).await;
-        // Not `assert_eq`, which would print it.
+        // Not `assert_eq`, which would print megabytes.
         assert!(read(&*client, &name).await == Some(data.clone()), "{name}");
         for from in [
             0,
@@ -59,7 +59,7 @@ pub(super) async fn an_object_comes_back_in_parts(store: Box<dyn OpenedPayloads>
 
 pub(super) async fn what_was_never_created_is_missing(store: Box<dyn OpenedPayloads>) {
     let client = store.client();
-    // So that the place for objects exists.
+    // Creates the place for objects.
     create(&*client, "data/other", "other").await;
     for name in [NAME, "data/othe", "data/other2", "other"] {
         assert_eq!(read(&*client, name).await, None, "{name}");
@@ -120,10 +120,10 @@ pub(super) async fn a_second_client_sees_the_same(store: Box<dyn OpenedPayloads>
     assert_eq!(read(&*first, NAME).await, None);
 }
 
-/// A store may tell whole seconds.
+/// A store may tell times in whole seconds.
 const RESOLUTION: Duration = Duration::from_secs(1);
 
-/// Adds the objects of a page. Returns where the next one begins.
+/// Adds a page's objects, and returns where the next page begins.
 async fn add_page(
     store: &dyn PayloadStore,
     prefix: &str,
@@ -155,7 +155,7 @@ async fn names(store: &dyn PayloadStore, prefix: &str) -> Vec<String> {
 
 pub(super) async fn objects_are_listed_by_their_folder(store: Box<dyn OpenedPayloads>) {
     let client = store.client();
-    // A folder that was made a store has its identity.
+    // A folder that was made a store holds the identity of the store.
     let own = names(&*client, "").await;
     let all = [
         "data/a/1",

@@ -91,7 +91,7 @@ pub(super) async fn an_outcome_is_final(mut f: Fixture) {
         for (token, committed) in &tokens {
             f.assert_committed(Some(*token), *committed).await;
         }
-        // As after a crash.
+        // Reopened as after a crash.
         f = f.reopen().await;
         f.store.advance(f.lease * 2).await;
     }
@@ -112,7 +112,7 @@ pub(super) async fn outcomes_are_told_apart(f: Fixture) {
     f.assert_committed(Some(tokens[0]), true).await;
     f.assert_committed(Some(tokens[1]), false).await;
     f.assert_committed(Some(Token::random()), false).await;
-    // One that is forgotten is not asked for any more, and costs the others nothing.
+    // A forgotten token is not asked for any more, and costs other tokens nothing.
     transactions.forget(tokens[0]);
     let order = f.received().await;
     let completion = completion(&order);

@@ -18,7 +18,7 @@ pub struct Capabilities {
     pub max_moved_body: usize,
     /// The largest metadata of a queue: the total length of names and values, in bytes.
     pub max_metadata: usize,
-    /// The maximum number of messages that one receive or peek returns.
+    /// The most messages that one receive or peek returns.
     pub max_receive: usize,
     /// The shortest visibility timeout of a receive. A backend may round longer timeouts up, as Azure does to whole
     /// seconds.
@@ -44,8 +44,7 @@ pub struct Capabilities {
     pub conditional_puts: ConditionalPuts,
     /// Whether messages can have data besides their bodies.
     pub attachments: Attachments,
-    /// The maximum number of operations on messages in one [`apply`](super::Backend::apply), and also the maximum
-    /// number of [swaps](Op::Swap) in it.
+    /// The most operations on messages in one [`apply`](super::Backend::apply), and also the most [swaps](Op::Swap).
     pub max_apply: usize,
     /// The maximum total size of the bodies in one [`apply`](super::Backend::apply), in bytes, not counting the largest
     /// one.
@@ -194,7 +193,7 @@ impl Capabilities {
 /// The longest time to live of a message: that of Azure, 68 years.
 pub const MAX_TIME_TO_LIVE: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// The longest `max_delay` that a program can choose. What is hidden for longer is taken for damaged.
+/// The longest `max_delay` that a program can choose. A message hidden for longer is taken for damaged.
 const LONGEST_MAX_DELAY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 /// Parses the value of the option `max_delay` of an engine's URL, such as `30d`.
@@ -366,7 +365,7 @@ impl Limits<'_> {
         self.invalid(format!("{:?} is not the mark of a page", mark.as_str()))
     }
 
-    /// Returns an error of kind [`ErrorKind::InvalidInput`] for another invalid argument.
+    /// Returns an error of kind [`ErrorKind::InvalidInput`] for an invalid argument.
     #[must_use]
     pub fn invalid(&self, detail: String) -> Error {
         self.error(ErrorKind::InvalidInput, detail)

@@ -60,14 +60,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The result store that lies where the queues do, for work that is done once. `None`, the default, if there
-    /// is none.
+    /// The result store that lies where the queues do, for work that is done once; `None`, the default, if there is
+    /// none.
     fn results(&self) -> Option<Arc<dyn ResultStore>> {
         None
     }
 
     /// Returns a payload store that lies beside the queues, in a container of this name. Makes no request. `None`, the
-    /// default, if there are no such containers.
+    /// default, if no containers lie beside the queues.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for the name; [`ErrorKind::Unsupported`] if it is not known where containers are.
@@ -76,8 +76,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The engine of transactions of the application's own connections to the storage. `None`, the default, if
-    /// the storage has no such transactions.
+    /// The engine of transactions of the application's own connections to the storage; `None`, the default, if the
+    /// storage has no such transactions.
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         None
     }
@@ -126,7 +126,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// A message may be leased beyond its expiry, at which it is deleted all the same. A message's
     /// [`received_at`](ReceivedMessage::received_at) is on the same clock as its expiry; a storage with a resolution of
-    /// seconds may round both down.
+    /// seconds may round both times down.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`, or `visibility` outside
@@ -145,8 +145,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>>;
 
     /// Reads the [attachment](super::Attachment) of a message from this byte on, up to as many bytes as the backend reads
-    /// at once: at most 4 MiB. `stored` is [where the message says that it is](StoredPayload::of), if that is in a store
-    /// of payloads.
+    /// at once: at most 4 MiB. `stored` is [where the message says that the attachment is](StoredPayload::of), if in a
+    /// payload store.
     ///
     /// The default is for backends without [attachments](Capabilities::attachments).
     ///
@@ -209,20 +209,20 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Deletes all messages of a queue, including invisible ones. Idempotent.
     async fn clear(&self, queue: &QueueName) -> Result<()>;
 
-    /// Carries out operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee for several. A
-    /// [swap](Op::Swap) and the put before it are always one atomic step. What each operation does is said at the
-    /// method of [`BackendExt`] with its name. An empty list has no effect.
+    /// Carries out operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee for several
+    /// operations. A [swap](Op::Swap) and the put before it are always one atomic step. Each operation is described at
+    /// the method of [`BackendExt`] with its name. An empty list has no effect.
     ///
     /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
     /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The error's index is that of the
-    /// first operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
+    /// first operation over the limit. [`Capabilities::fitting`] tells how many operations are accepted.
     ///
     /// An operation that the backend does not support is refused as [`ErrorKind::Unsupported`] before any is carried out:
     /// [`check_ops`](super::check_ops) does so, and checks the other limits.
     ///
     /// # Errors
-    /// [`ApplyError`] holds the operation that failed and the outcomes of those before it. Its error names what was asked for,
-    /// as [`Op::operation`] tells it, or the single operation that failed.
+    /// [`ApplyError`] holds the operation that failed and the outcomes of those before it; its error names what was
+    /// asked for, as [`Op::operation`] tells it, or the single operation that failed.
     async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError>;
 }
 
@@ -282,9 +282,9 @@ pub trait BackendExt: Backend {
     /// [`Differs`](PutIf::Differs) with the caller's own value means that the first call was carried out.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where [`Capabilities::conditional_puts`] says so; those of [`put`](Self::put), also if
-    /// the message would not be put because of the recorded value; [`ErrorKind::Corrupt`] if the recorded value cannot be
-    /// read.
+    /// [`ErrorKind::Unsupported`] where [`Capabilities::conditional_puts`] says so; the errors of [`put`](Self::put),
+    /// also if the message would not be put because of the recorded value; [`ErrorKind::Corrupt`] if the recorded value
+    /// cannot be read.
     fn put_if(
         &self,
         queue: &QueueName,
@@ -355,11 +355,11 @@ pub trait BackendExt: Backend {
     }
 
     /// Ends the lease of a message that its holder does not keep, so that it becomes visible at this
-    /// [place](PutBackPlace); replaces the body if one is given. Otherwise like [`renew`](Self::renew). A message that
+    /// [place](PutBackPlace); replaces the body if one is given; otherwise like [`renew`](Self::renew). A message that
     /// nobody has handled goes back to [its place](PutBackPlace::Kept).
     ///
     /// # Errors
-    /// Those of [`renew`](Self::renew).
+    /// The errors of [`renew`](Self::renew).
     fn put_back(
         &self,
         queue: &QueueName,
@@ -406,7 +406,8 @@ pub trait BackendExt: Backend {
     /// Carries out one operation on this queue, of whose outcome `read` takes the answer.
     ///
     /// # Errors
-    /// That of the operation; [`ErrorKind::Corrupt`] with an unknown outcome if the storage has answered something else.
+    /// The error of the operation; [`ErrorKind::Corrupt`] with an unknown outcome if the storage has answered something
+    /// else.
     fn one<T: Send>(
         &self,
         queue: &QueueName,

@@ -7,8 +7,8 @@ use super::contract::Backend;
 /// Implements methods of [`Backend`](crate::backend::Backend) by those of another backend:
 /// `forward_backend!(self => self.inner; peek clear);` within an impl.
 ///
-/// The names are written out, so that the lint `clippy::missing_trait_methods` reports a method that neither stands
-/// there nor is implemented. The default of a method that is left out would bypass the other backend's own method.
+/// The methods are listed, so that the lint `clippy::missing_trait_methods` reports a method that is neither listed nor
+/// implemented. The default of a method that is left out would bypass the inner backend's own method.
 ///
 /// `#[async_trait]` does not see into a macro, so the methods are what it would make of an `async fn`.
 #[macro_export]

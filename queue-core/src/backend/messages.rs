@@ -32,19 +32,18 @@ pub struct NewMessage {
     pub delay: Duration,
     /// When the message expires.
     pub time_to_live: TimeToLive,
-    /// Data that is stored with the message. Attachments need a backend with
-    /// [`attachments`](super::Capabilities::attachments).
+    /// Data stored with the message. Attachments need a backend with [`attachments`](super::Capabilities::attachments).
     pub attachment: Option<Attachment>,
     /// The key by which a queue that is spread over shards chooses the shard of a message: equal keys share a shard.
     /// Queues without shards ignore the partition key.
     pub partition_key: Option<Box<str>>,
 }
 
-/// Data that is stored with a message and is not in its body, such as a payload that is too large for the body. An
-/// attachment is kept until all messages that have it are deleted or done.
+/// Data stored with a message and not in its body, such as a payload that is too large for the body. An attachment is
+/// kept until all messages that have it are deleted or done.
 ///
 /// The body of a message with new data is an event that declares the attachment: its `dataref` is
-/// `urn:queue:attachment`. A storage that keeps the data in a [payload store](crate::payload_store) sets it to a
+/// `urn:queue:attachment`. A storage that keeps the data in a [payload store](crate::payload_store) sets `dataref` to a
 /// [reference](crate::wire::PayloadRef).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attachment {
@@ -120,8 +119,8 @@ pub struct ReceivedMessage {
     pub visible_at: Timestamp,
     /// The length of the lease, from the receive on, if shorter than requested.
     pub leased_for: Option<Duration>,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if the storage has
-    /// found no damage.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if no damage was
+    /// found.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -141,8 +140,8 @@ pub struct PeekedMessage {
     pub inserted_at: Timestamp,
     /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if the storage has
-    /// found no damage.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if no damage was
+    /// found.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -344,7 +343,7 @@ pub struct ItemSet {
 }
 
 impl ItemSet {
-    /// Creates a set from the bytes of another one. Items from [`MAX_ITEMS`] on are left out.
+    /// Creates a set from the bytes of another set. Items from [`MAX_ITEMS`] on are left out.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut bits = bytes[..bytes.len().min(MAX_ITEMS.div_ceil(8) as usize)].to_vec();
@@ -353,7 +352,7 @@ impl ItemSet {
         Self { bits }
     }
 
-    /// The bytes of the set: a bit for each item, the lowest one of a byte first. Empty for an empty set.
+    /// The bytes of the set: a bit for each item, the lowest one of a byte first. An empty set has no bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bits

@@ -43,7 +43,7 @@ pub enum Op {
         id: StorageId,
         /// The message's pop receipt.
         receipt: PopReceipt,
-        /// When the message becomes visible, and among which others.
+        /// When the message becomes visible, and among which messages.
         place: PutBackPlace,
         /// The new body, or `None` to keep the current one.
         body: Option<Bytes>,
@@ -56,8 +56,8 @@ pub enum Op {
         id: StorageId,
         /// The message's pop receipt.
         receipt: PopReceipt,
-        /// Whether another message has taken its place, to which its [attachment](super::Attachment::Of) belongs now.
-        /// If no other message has taken its place, the message is done, and so are copies of it.
+        /// Whether another message has taken the deleted message's place and [attachment](super::Attachment::Of). If no
+        /// message has taken its place, the deleted message is done, and so are copies of it.
         moved: bool,
     },
     /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with its last item. Later
@@ -83,7 +83,7 @@ pub enum Op {
     /// another value or none is recorded, which is then [found](ApplyError::found), and with
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
     /// [`conditional_puts`](super::Capabilities::conditional_puts). A value that
-    /// [ends with its message](Swap::ends_with_message) ends with the last one that is put before it in the list.
+    /// [ends with its message](Swap::ends_with_message) ends with the last message that is put before the swap.
     ///
     /// A swap and the put before it are one atomic step on each backend that supports swaps: both happen, or neither
     /// does.
@@ -104,10 +104,10 @@ pub type OpOutcomes = SmallVec<[OpOutcome; 1]>;
 /// Where a [put-back](Op::PutBack) leaves a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutBackPlace {
-    /// Visible at once, in the place that its insertion gave it: before all messages that were put after it. Where
-    /// [places are lost](super::Places::Lost), after all that are visible.
+    /// Visible at once, where its insertion placed the message: before all messages that were put after it. Where
+    /// [places are lost](super::Places::Lost), the message comes after all visible messages.
     Kept,
-    /// Visible after this time, and then after all that became visible before it.
+    /// Visible after this time, and then after all messages that became visible earlier.
     After(Duration),
 }
 
@@ -159,12 +159,12 @@ pub struct Swap {
     pub expected: Option<Bytes>,
     /// The new value.
     pub value: Bytes,
-    /// How long the new value is kept, in the storage's time. With zero, nothing is recorded afterwards.
+    /// How long the new value is kept, in the storage's time; with zero, nothing is recorded afterwards.
     pub retention: Duration,
     /// Whether the new value counts as none as soon as the message is gone that is put with it: by the same
-    /// [`put_if`](super::BackendExt::put_if), or by the last put before it in an [`apply`](super::Op::Swap). The message
-    /// may be deleted or expire, or its queue may be cleared or deleted. A swap that expects the value still replaces
-    /// it.
+    /// [`put_if`](super::BackendExt::put_if), or by the last put before it in an [`apply`](super::Op::Swap). A message
+    /// is gone when it is deleted or expires, or its queue is cleared or deleted. A swap that expects the value still
+    /// replaces it.
     pub ends_with_message: bool,
 }
 
@@ -267,7 +267,7 @@ impl Op {
         }
     }
 
-    /// Returns the length of its body, or zero if it has none.
+    /// Returns the length of the operation's body, or zero without a body.
     pub(super) fn body_len(&self) -> usize {
         match self {
             Self::Put { message, .. } => message.body.len(),

@@ -31,8 +31,8 @@ pub trait Placement: fmt::Debug + Send + Sync {
         home: Option<&StorageId>,
     ) -> Result<Vec<(QueueName, NewMessage)>>;
 
-    /// Returns the queues of the storage that are created together with this queue, itself included. There are none for
-    /// a [reply queue](QueueName::is_reply_queue).
+    /// Returns the queues of the storage that are created together with this queue, itself included. No queues are
+    /// created for a [reply queue](QueueName::is_reply_queue).
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -65,7 +65,7 @@ impl dyn Transactions {
     /// Returns the writes if the storage has another engine.
     ///
     /// # Cancel safety
-    /// The error of [`StorageTransaction::write`].
+    /// The cancel safety of [`StorageTransaction::write`].
     pub fn write<E, T, W>(
         self: Arc<Self>,
         transaction: T,
@@ -93,7 +93,7 @@ impl dyn Transactions {
 struct Placed<W> {
     placement: Arc<dyn Placement>,
     writes: W,
-    /// Known once the directory was read, or from the start if nothing is put.
+    /// The places, known once the directory was read, or from the start if nothing is put.
     places: Option<Placing>,
 }
 
@@ -110,7 +110,7 @@ impl<W: Writes> Placed<W> {
             writes,
             places: None,
         };
-        // Where messages are put does not matter then. An error is found again with the directory.
+        // Without puts, places do not matter; an error is found again with the directory.
         if placed.writes.puts().is_empty()
             && let Ok(completed) = placed.locate()
         {

@@ -234,7 +234,8 @@ pub struct BrowsedMessage {
     pub expires_at: Option<Timestamp>,
     /// Whether the message can be received, and why not.
     pub state: MessageState,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if no damage was
+    /// found.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,

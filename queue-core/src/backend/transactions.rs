@@ -144,9 +144,9 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     /// What a method returns that writes in the transaction: `T`, or a future of it.
     type Output<T: Send + 'static>;
 
-    /// Writes within this transaction: puts the messages, and then completes one. Creates the queues of the messages
-    /// that are missing, except for reply queues. Passes the result to [`Writes::written`], with a receipt for each
-    /// message, and writes again if `written` continues.
+    /// Writes within this transaction: puts the messages, and then completes a received one. Creates the queues of the
+    /// messages that are missing, except for reply queues. Passes the result to [`Writes::written`], with a receipt for
+    /// each message, and writes again if `written` continues.
     ///
     /// # Errors
     /// Errors are passed to [`Writes::written`]. After an error nothing was written, and the transaction can go on,
@@ -155,9 +155,9 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     /// database, or its connection is configured so that the storage would lose guarantees; also for a message outside
     /// [`Capabilities`](super::Capabilities). [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the
     /// queue of a message, if a [reply queue](QueueName::is_reply_queue) is missing. The errors of
-    /// [`delete`](super::BackendExt::delete) for the completion, and
+    /// [`delete`](super::BackendExt::delete) of the received message, and
     /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) with
-    /// [`Operation::Results`](crate::Operation::Results) if the claim is not held in this storage.
+    /// [`Operation::Results`](crate::Operation::Results) if the message's claim is not held in this storage.
     ///
     /// # Cancel safety
     /// If `Output` is a future that is dropped before it completes, the application must roll the transaction back.
@@ -225,7 +225,7 @@ pub struct Completion<'a> {
     pub token: Token,
     /// The result to record for the message's idempotency key.
     pub finish: Option<Finish>,
-    /// The item to delete, and with the last of them the message, if the message is a [pack](crate::wire::Pack).
+    /// The item to delete, and with the last item the message, if the message is a [pack](crate::wire::Pack).
     pub item: Option<PackItem>,
     /// The swap that releases the unique key of the message. The swap is skipped if another value is recorded.
     pub release: Option<Swap>,

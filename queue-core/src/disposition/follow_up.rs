@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::disposition::{Disposition, Failure};
 
-    /// Its payload is the text, and so is its key.
+    /// A message whose payload and key are its text.
     #[derive(Debug, PartialEq)]
     struct Note(&'static str);
 

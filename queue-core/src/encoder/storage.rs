@@ -207,7 +207,8 @@ impl Encoder {
     }
 
     /// Returns the event with this attempt record, without its last error if there is no room for that.
-    /// Returns `None` if even that exceeds the limit. A poison record is kept: a poison queue can have a consumer.
+    /// Returns `None` if the event exceeds the limit even without its last error. A poison record is kept: a poison
+    /// queue can have a consumer.
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
         self.put_back_body(&event.body, event.envelope.poison.as_ref(), attempts)
@@ -288,7 +289,7 @@ impl Encoder {
             let body = rewrite(&event.body, &only_progress(progress), None);
             body.expect("it is an event")
         });
-        // One that is stored as plain text may have no room for Base64.
+        // A body stored as plain text may have no room for Base64.
         [
             (self.stored(with.clone()), limit),
             (self.stored(without.clone()), limit),
@@ -317,8 +318,8 @@ impl Encoder {
         Some(self.stored(body))
     }
 
-    /// Returns the event of a message whose attachment is in a payload store, and what is put in its place until it is
-    /// there.
+    /// Returns the event of a message whose attachment is in a payload store, and what stands for the event until the
+    /// attachment is there.
     #[must_use]
     pub fn stored_elsewhere(self, event: &Event, reference: &PayloadRef) -> (Bytes, Bytes) {
         let pending = self.stored(pending(&event.envelope, reference));

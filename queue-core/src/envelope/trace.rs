@@ -24,7 +24,7 @@ pub struct TraceContext {
 #[error("{what} {text:?} {problem}")]
 pub struct InvalidTrace {
     what: &'static str,
-    /// Its beginning.
+    /// The text's beginning.
     text: String,
     problem: String,
 }
@@ -199,7 +199,7 @@ mod tests {
             &VALID.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)),
             &VALID.replace("00f067aa0ba902b7", &"0".repeat(16)),
             &VALID.replace("4bf9", "+bf9"),
-            // As many bytes.
+            // As many bytes as `VALID`.
             &VALID.replace("4bf9", "éé"),
             &"é".repeat(55),
         ] {

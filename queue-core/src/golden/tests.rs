@@ -34,7 +34,7 @@ fn order() -> PricedOrder {
     }
 }
 
-/// Removed at the end.
+/// A folder, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {

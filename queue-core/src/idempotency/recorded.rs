@@ -62,7 +62,7 @@ pub struct RecordedPage {
     pub records: Vec<Recorded>,
     /// The store's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` if there is none. The mark contains a key, in hexadecimal digits.
+    /// Where the next page starts. `None` on the last page. The mark contains a key, in hexadecimal digits.
     pub next: Option<PageMark>,
 }
 
@@ -76,7 +76,7 @@ pub enum Forgotten {
     Missing,
     /// The work is in flight, so its record was not removed.
     InFlight {
-        /// The time until its lease ends, if it is not renewed.
+        /// The time until the work's lease ends, if not renewed.
         remaining: Duration,
     },
 }
@@ -123,7 +123,7 @@ impl RecordedPage {
     }
 }
 
-/// The error of a store that does not do this.
+/// The error of a store that cannot list, show or remove records.
 pub(super) fn unsupported() -> Error {
     Error::new(ErrorKind::Unsupported, Operation::Results)
         .with_detail("this result store cannot list, show or remove single records")

@@ -30,7 +30,7 @@ pub struct EncodeError {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What is wrong with a message that cannot be encoded. The kind of an [`EncodeError`].
+/// What is wrong with a message that cannot be encoded: the kind of an [`EncodeError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeErrorKind {
@@ -66,7 +66,7 @@ pub struct DecodeError {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What is wrong with a body that is not the expected message. The kind of a [`DecodeError`].
+/// What is wrong with a body that is not the expected message: the kind of a [`DecodeError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
@@ -298,7 +298,7 @@ pub(crate) fn without_values(text: &str) -> String {
         // The type's own error, which may quote anything.
         return "invalid data".to_owned();
     };
-    // Nothing was expected, so that the text may be a part of the value.
+    // No field or variant was expected, so the text may be part of the value.
     if text.ends_with("`, there are no fields") || text.ends_with("`, there are no variants") {
         return (*problem).to_owned();
     }

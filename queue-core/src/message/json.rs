@@ -8,8 +8,8 @@
 //! | [`check_json`] | JSON that is given as text, and that no reader accepts |
 //!
 //! `serde_json` writes NaN by the call that writes `None`, and a value without either, without 128-bit integers and too
-//! deep nesting comes back by construction. The formatter therefore only notes these; a value with them is looked at
-//! again.
+//! deep nesting comes back by construction. The formatter therefore only notes nulls, 128-bit integers and too deep
+//! nesting; a value with them is looked at again.
 
 use std::io;
 
@@ -27,8 +27,8 @@ pub const MAX_JSON_DEPTH: usize = 120;
 /// Serializes a value as JSON.
 ///
 /// # Errors
-/// Those of the type's `Serialize`. Also if the JSON cannot be read as what the value is, as far as that is certain; the
-/// error names the field.
+/// The errors of the type's `Serialize`, and an error that names the field if the JSON certainly cannot be read as what
+/// the value is.
 pub(crate) fn to_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
     // Room for many messages: serde_json begins with 128 bytes, and copies what is longer.
     let (mut json, mut noted) = (Vec::with_capacity(256), Noted::default());
@@ -41,10 +41,10 @@ pub(crate) fn to_json<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<
     Ok(json)
 }
 
-/// Serializes a value as JSON, and reads that.
+/// Serializes a value as JSON, and reads the JSON.
 ///
 /// # Errors
-/// The errors of `to_json`. An error, too, if the type does not read what it writes, or reads another value.
+/// The errors of `to_json`, and an error if the type does not read what it writes, or reads another value.
 pub fn to_json_and_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>> {
     let json = to_json(value)?;
     read_back::<T>(&json, None)?;
@@ -113,7 +113,7 @@ fn look_again<T: Serialize + DeserializeOwned>(
     Ok(())
 }
 
-/// Checks that a type reads what it has written, and as many 128-bit integers of it if that is known.
+/// Checks that a type reads what it has written, and as many 128-bit integers if their number is known.
 fn read_back<T: Serialize + DeserializeOwned>(json: &[u8], wide: Option<u32>) -> Result<()> {
     let back: T = serde_json::from_slice(json).map_err(|error| {
         let error = super::JsonError::new(&error);
@@ -271,7 +271,8 @@ impl Formatter for Noting<'_> {
     }
 }
 
-/// Reads any JSON, and keeps nothing of it. Unlike `IgnoredAny`, it has `serde_json` check each string and number.
+/// Reads any JSON, and keeps nothing of it. Unlike `IgnoredAny`, `Readable` has `serde_json` check each string and
+/// number.
 struct Readable;
 
 impl<'de> Deserialize<'de> for Readable {

@@ -14,14 +14,14 @@ use crate::text::{clip, shorten};
 /// The longest path that an error names as a whole, in bytes.
 const MAX_PATH: usize = 200;
 
-/// Returns what is wrong with the first float that is not finite, or the first value with more than `most` values around
-/// it, and its path. `None` if there is none.
+/// Returns what is wrong with the first float that is not finite, or the first value with more than `most` values
+/// around it, and its path, if there is one.
 pub(super) fn find(value: &impl Serialize, most: usize) -> Option<String> {
     let Found(place) = value.serialize(&mut Finder { left: most }).err()?;
     Some(format!("{} {}", shown(&place.path), place.problem?))
 }
 
-/// Returns the path of a part of what is at `path` inside it.
+/// Returns the path of what is at `path` inside `part`.
 fn join(part: &str, path: &str) -> String {
     let is_nested = part.is_empty() || path.is_empty() || path.starts_with('[');
     let dot = if is_nested { "" } else { "." };
@@ -38,7 +38,7 @@ pub(super) fn shown(path: &str) -> String {
 
 /// Follows a value as `serde_json` does, and keeps nothing of it.
 struct Finder {
-    /// How many values may be around the next one.
+    /// How many values may be around the next value.
     left: usize,
 }
 
@@ -236,7 +236,8 @@ impl SerializeMap for Level<'_> {
     type Error = Found;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result {
-        // The fields of a struct with `flatten` are written so. Those of a map are numbered, because their names are values.
+        // The fields of a struct with `flatten` have `str` keys. The entries of a map are numbered, because their names
+        // are values.
         if type_name::<T>() == type_name::<str>() {
             let key = serde_json::to_string(key).map_err(<Found as ser::Error>::custom)?;
             self.key = Some(key.trim_matches('"').to_owned());

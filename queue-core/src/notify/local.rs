@@ -9,11 +9,11 @@ use crate::name::QueueName;
 
 /// A [`Notifier`] within this process.
 ///
-/// A [`Backend`](crate::backend::Backend) returns one from [`notifier`](crate::backend::Backend::notifier), the same for
-/// all services on the same storage.
+/// A [`Backend`](crate::backend::Backend) returns a `LocalNotifier` from
+/// [`notifier`](crate::backend::Backend::notifier), the same for all services on the same storage.
 ///
-/// A notification wakes as many waiting consumers as can receive its messages at once, in turn, and not all waiting
-/// consumers. Messages that become visible later are announced to all.
+/// A notification wakes as many waiting consumers as can receive its messages at once, in turn, and not all. Messages
+/// that become visible later are announced to all consumers.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -76,7 +76,7 @@ pub enum Writers {
 
 #[derive(Default)]
 struct Shared {
-    /// The number of subscribers, which spares publishers the lock if there is none.
+    /// The number of subscribers, which spares publishers the lock if it is zero.
     count: AtomicUsize,
     queues: RwLock<HashMap<QueueName, Queue>>,
 }
@@ -85,7 +85,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     subscribers: Vec<Arc<Entry>>,
-    /// The index of the one that is asked first next time.
+    /// The index of the subscriber that is asked first next time.
     next: AtomicUsize,
 }
 
@@ -129,7 +129,7 @@ impl LocalNotifier {
         notifier
     }
 
-    /// Returns whether there is a subscriber to any queue.
+    /// Returns whether any queue has a subscriber.
     #[must_use]
     pub fn has_subscribers(&self) -> bool {
         // Sequentially consistent: either a publisher sees the subscriber here, or the subscriber's next receive
@@ -154,7 +154,7 @@ impl Notifier for LocalNotifier {
         let queues = queues.unwrap_or_else(PoisonError::into_inner);
         let in_turn = queues.get(notification.queue);
         let in_turn = in_turn.map(|queue| queue.in_turn(notification.account));
-        // None is called under the lock.
+        // No subscriber is called under the lock.
         drop(queues);
         let mut left = notification.messages;
         for entry in in_turn.unwrap_or_default() {
@@ -200,7 +200,7 @@ impl Drop for Local {
 }
 
 impl Queue {
-    /// Returns the subscribers of an account. Each time, another one is the first.
+    /// Returns the subscribers of an account, each time with another one first.
     fn in_turn(&self, account: &str) -> Vec<Arc<Entry>> {
         let first = self.next.fetch_add(1, Ordering::Relaxed) % self.subscribers.len();
         let (before, from_first) = self.subscribers.split_at(first);
@@ -322,7 +322,7 @@ mod tests {
             counters.each_ref().map(|counter| counter.count())
         };
         let one = Notification::new("here", &ORDERS);
-        // The first never takes a message, so the next one is asked too.
+        // The first subscriber never takes a message, so the next one is asked too.
         assert_eq!(woken(one), [1, 1, 0, 0]);
         assert_eq!(woken(one), [0, 1, 0, 0]);
         assert_eq!(woken(one), [0, 0, 1, 0]);

@@ -25,13 +25,13 @@ pub(super) struct Attribute<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value<'a> {
     json: &'a str,
-    /// Whether it is a string without escapes: the text between its quotes.
+    /// Whether the JSON is a string without escapes, whose text is between its quotes.
     is_plain_string: bool,
 }
 
 macro_rules! attributes {
     ($($field:ident = $name:literal,)*) => {
-        /// The members of an event that have a meaning here, as they are in its text.
+        /// The members of an event that this crate reads, as they are in its text.
         #[derive(Debug, PartialEq, Eq)]
         pub(super) struct Attributes<'a> {
             $(pub(super) $field: Attribute<'a>,)*
@@ -105,8 +105,8 @@ impl<'a> Attributes<'a> {
         attributes
     }
 
-    /// The trace context, and why it is ignored, as a whole or in part. Whoever wrote it, it is no reason not to
-    /// deliver the message.
+    /// The trace context, and why it is ignored, wholly or in part. An invalid trace context, whoever wrote it, is no
+    /// reason not to deliver the message.
     pub(super) fn trace(&self) -> (Option<TraceContext>, Option<InvalidTrace>) {
         let parent = self.trace_parent.owned_trace();
         let trace = parent.and_then(|parent| parent.map(TraceContext::new).transpose());
@@ -236,7 +236,7 @@ impl<'a> Attribute<'a> {
         }
     }
 
-    /// Returns a count, which has 32 bits on the wire. Zero if it is missing.
+    /// Returns a count, which has 32 bits on the wire; zero if it is missing.
     fn count(&self) -> Result<usize, String> {
         Ok(self.number()?.map_or(0, as_count))
     }
@@ -301,7 +301,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// For a string without escapes.
+    /// The value of a string without escapes.
     pub(super) fn of_plain_string(json: &'a str) -> Self {
         Self {
             json,

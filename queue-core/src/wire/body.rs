@@ -16,7 +16,7 @@ use crate::message::json::check_json;
 use crate::message::{DecodeError, DecodeErrorKind, Message, MessageType, Wire};
 use crate::name::QueueName;
 
-/// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
+/// How many events of poison queues may be around a body. Each move to a poison queue may add an event; without a
 /// bound, a producer could choose how deep decoding goes.
 const MAX_WRAPPINGS: usize = 8;
 
@@ -33,7 +33,7 @@ static PACK_ITEMS: LazyLock<memmem::Finder<'_>> =
 pub enum Body {
     /// A CloudEvents event, without Base64 around it.
     Event(Box<Event>),
-    /// Anything else, as stored: a payload from a producer outside this framework.
+    /// Bytes that are no event, as stored: a payload from a producer outside this framework.
     Bare(Bytes),
     /// An invalid event, or a body that is too large to read.
     Malformed(String),
@@ -97,8 +97,8 @@ impl Body {
         Self::read(body, usize::MAX).envelope()?.subject.clone()
     }
 
-    /// The poison record, if the body is an event that has one. Trust it only on a poison queue: elsewhere, the sender
-    /// wrote it.
+    /// The poison record, if the body is an event that has one. Trust the record only on a poison queue: elsewhere, the
+    /// sender wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
         self.envelope()?.poison.as_ref()
@@ -200,7 +200,7 @@ fn decode_bare<M: Message>(body: &[u8]) -> Result<M, DecodeError> {
         let Some(inner) = unwrap_base64(body) else {
             return Err(literal);
         };
-        // What is wrong with JSON is told of the JSON.
+        // If the Base64 holds JSON, the error is that of the JSON.
         let is_json = check_json(&inner).is_ok();
         let decoded = M::decode(M::TYPE.version(), &inner);
         decoded.map_err(|error| if is_json { error } else { literal })

@@ -107,13 +107,13 @@ pub fn xml_text(body: &[u8]) -> Result<&str, NotXmlText> {
     let text = std::str::from_utf8(body).map_err(|error| NotXmlText::NotUtf8 {
         at: error.valid_up_to(),
     })?;
-    // Most bodies hold nothing else.
+    // Most bodies are plain ASCII.
     if all_bytes(text, |byte| matches!(byte, b' '..=b'~' | b'\t' | b'\n')) {
         return Ok(text);
     }
     let unfit = |c: char| match c {
         '\t' | '\n' => false,
-        // XML turns it into a line feed.
+        // XML turns a carriage return into a line feed.
         '\r' => true,
         '\u{fffe}' | '\u{ffff}' => true,
         c => c < ' ',
@@ -124,8 +124,8 @@ pub fn xml_text(body: &[u8]) -> Result<&str, NotXmlText> {
     }
 }
 
-/// Parses a time in the form in which this crate writes it, such as `2026-11-22T13:51:53.123456789Z`, at a fourth of
-/// the cost of a parser for all forms. Returns `None` for any other form.
+/// Parses a time in the form that this crate writes, such as `2026-11-22T13:51:53.123456789Z`, at a fourth of the cost
+/// of a parser for all forms. Returns `None` for any other form.
 pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     let (seconds, fraction) = text.strip_suffix('Z')?.split_at_checked(19)?;
     let bytes = seconds.as_bytes();
@@ -144,7 +144,7 @@ pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     Offset::UTC.to_timestamp(date_time).ok()
 }
 
-/// Writes a time in that form, at less than half of the cost of a printer for all forms.
+/// Writes a time as `parse_time` reads it, at less than half the cost of a printer for all forms.
 pub(super) fn write_time(out: &mut Vec<u8>, time: Timestamp) {
     let at = Offset::UTC.to_datetime(time);
     if at.year() < 0 {

@@ -21,7 +21,7 @@ pub struct Event {
     pub payload: Payload,
     /// The event's own bytes, without any Base64 around them.
     pub body: Bytes,
-    /// The reason why the event's trace context, or a part of it, was ignored.
+    /// Why the event's trace context, or a part of it, was ignored.
     pub invalid_trace: Option<Box<InvalidTrace>>,
 }
 
@@ -59,8 +59,8 @@ impl Payload {
         }
     }
 
-    /// The payload's bytes, or the JSON value `null` if the event does not have them as they are: it has none, or
-    /// it is compressed, a pack or attached.
+    /// The payload's bytes, or the JSON value `null` if the event does not have them as they are: the payload is
+    /// missing, compressed, a pack or attached.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
@@ -112,8 +112,8 @@ impl Event {
         }
     }
 
-    /// Reads an event. Returns `None` if the body does not claim to be one, and `Some(Err(problem))` if it
-    /// does but is invalid.
+    /// Reads an event. Returns `None` if the body does not claim to be an event, and `Some(Err(problem))` if it does
+    /// but is invalid.
     pub(super) fn read(body: &Bytes) -> Option<Result<Self, String>> {
         if body.trim_ascii().first() != Some(&b'{') {
             return None;
@@ -242,7 +242,7 @@ fn check_version(version: &str) -> Result<(), String> {
     }
 }
 
-/// Returns the media type. The usual one costs nothing.
+/// Returns the media type; the usual one costs nothing.
 fn content_type(attributes: &Attributes<'_>) -> Result<Option<Cow<'static, str>>, String> {
     let content_type = attributes.content_type.filled()?;
     Ok(content_type.map(|text| match text {

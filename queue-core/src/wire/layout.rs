@@ -1,14 +1,13 @@
 //! The layout of a new event, as this crate writes it: members in a fixed order, without white space.
 //!
-//! Nearly all events of a queue have it, so they are read along it, and names are compared rather than looked up. What
-//! differs, such as an event of another producer or one that was put back, is left to [`Attributes::of`], which
-//! reads any event. Of an event in this layout it returns the same; the tests compare the two.
+//! Nearly all events of a queue are in this layout, so names are compared rather than looked up. Other events, such as
+//! those that another producer wrote or that were put back, are left to [`Attributes::of`], which reads any event. Tests check that [`Attributes::of`] and `read` read an event in this layout alike.
 
 use serde::de::IgnoredAny;
 
 use super::attributes::{Attributes, Value};
 
-/// The text of a name in an object, between the value before it and its own.
+/// The text of a name in an object, between the value before it and its own value.
 macro_rules! member {
     ($name:literal) => {
         concat!(",\"", $name, "\":")
@@ -34,7 +33,7 @@ pub(super) const UNIQUE_KEY: &str = member!("uniquekey");
 pub(super) const DATA: &str = member!("data");
 pub(super) const END: &str = "}";
 
-/// Reads an event in this layout. Returns `None` for anything else.
+/// Reads an event in this layout; returns `None` for anything else.
 pub(super) fn read(event: &str) -> Option<Attributes<'_>> {
     let mut attributes = Attributes::absent();
     let mut rest = Rest(event.strip_prefix(START)?);
@@ -59,7 +58,8 @@ pub(super) fn read(event: &str) -> Option<Attributes<'_>> {
     Some(attributes)
 }
 
-/// The text that has not been read yet. A method that does not find its member there returns `None` and takes nothing.
+/// The text that has not been read yet. A method of `Rest` that does not find its member returns `None` and takes
+/// nothing.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -93,7 +93,7 @@ impl<'a> Rest<'a> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (value, rest) = text.split_at(digits);
         match value.as_bytes() {
-            // As in all of JSON.
+            // JSON forbids leading zeros.
             [] | [b'0', _, ..] => None,
             _ => {
                 self.0 = rest;

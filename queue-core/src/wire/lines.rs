@@ -1,5 +1,5 @@
 //! Bodies in lines: the queue URI, the client id and the request id, then the fields of the message, each on a line of
-//! its own. The format of programs that know no events.
+//! its own; the format of programs that know no events.
 //!
 //! | step | in | out |
 //! |---|---|---|
@@ -45,13 +45,13 @@ const ALLOWED: &str = "strings, characters, numbers, booleans, enum variants wit
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lines {
-    /// The URI of the queue, as its sender knew it. For information only.
+    /// The URI of the queue, as the sender knew it, for information only.
     pub queue_uri: Option<String>,
     /// The client that submitted the message.
     pub client_id: Option<ClientId>,
     /// The request that the message belongs to.
     pub request_id: Option<RequestId>,
-    /// The fields.
+    /// The fields, one a line.
     pub payload: String,
 }
 

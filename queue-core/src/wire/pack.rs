@@ -30,7 +30,7 @@ impl Pack {
     /// The largest batch, in bytes, once it is expanded.
     pub const MAX_SIZE: usize = 4 * 1024 * 1024;
 
-    /// Packs events. Returns `None` if there are more than [`MAX_ITEMS`], if they are larger than
+    /// Packs events. Returns `None` if the events are more than [`MAX_ITEMS`], or larger than
     /// [`MAX_SIZE`](Self::MAX_SIZE) together, and without the feature `payloads`.
     #[must_use]
     pub fn new(events: &[Bytes]) -> Option<Self> {

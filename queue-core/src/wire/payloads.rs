@@ -37,7 +37,7 @@ pub struct ExpandError {
     pub kind: ExpandErrorKind,
 }
 
-/// Why data was not expanded. The kind of an [`ExpandError`].
+/// Why data was not expanded: the kind of an [`ExpandError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpandErrorKind {
@@ -159,12 +159,12 @@ pub(super) const ATTACHED: &str = "urn:queue:attachment";
 /// The description, in an event, of data that is attached to the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// Of the data once it is expanded.
+    /// The size of the expanded data.
     pub(super) size: u32,
     pub(super) is_compressed: bool,
     /// The SHA-256 of the data once it is expanded, as hexadecimal digits.
     pub(super) digest: String,
-    /// Where it is, unless the storage of the message has it.
+    /// Where the data is, unless the storage of the message has it.
     pub(super) stored: Option<PayloadRef>,
 }
 
@@ -268,7 +268,7 @@ pub struct PayloadRef {
     pub(super) queue: QueueName,
     /// The time to live of the message in seconds, unless that is unlimited.
     lifetime: Option<u64>,
-    /// What nobody guesses.
+    /// A number that nobody guesses.
     random: u128,
 }
 
@@ -379,7 +379,7 @@ fn name_of(id: &MessageId) -> String {
     let id = id.as_str();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let plain = id.bytes().filter(|byte| is_plain(*byte)).take(64);
-    // For whoever reads a list of names; it is the random number that tells two apart.
+    // For whoever reads a list of names; the random number tells two names apart.
     let name: String = plain.map(char::from).collect();
     if name.is_empty() {
         "-".to_owned()

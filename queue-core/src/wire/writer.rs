@@ -95,8 +95,8 @@ pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
     object.finish()
 }
 
-/// Returns an event with this payload and content type instead of its own. All members that are not written keep their
-/// bytes and their order.
+/// Returns an event with this payload and content type instead of its own. Members that are not written keep their
+/// bytes and order.
 #[must_use]
 pub fn with_payload(event: &Event, payload: &Payload, content_type: Option<&str>) -> Vec<u8> {
     let mut object = ObjectWriter::copy(event, |name| !OF_PAYLOAD.contains(&name));
@@ -106,7 +106,7 @@ pub fn with_payload(event: &Event, payload: &Payload, content_type: Option<&str>
 }
 
 /// Replaces the attempt and poison records of an event; returns `None` if `body` is not an event. The
-/// payload and all other attributes keep their bytes and their order.
+/// payload and all other attributes keep their bytes and order.
 #[must_use]
 pub fn rewrite(
     body: &Bytes,
@@ -124,8 +124,8 @@ pub fn rewrite(
     Some(object.finish())
 }
 
-/// Returns the event of a pack with this attempt record, and the items of it that are deleted by now. All members that
-/// are not written keep their bytes and their order.
+/// Returns the event of a pack with this attempt record, and the items of it that are deleted by now. Members that are
+/// not written keep their bytes and order.
 pub(crate) fn with_deleted(event: &Event, attempts: &AttemptRecord, deleted: &ItemSet) -> Vec<u8> {
     let keep = |name: &str| name != PACK_DELETED && !ACCOUNTING.contains(&name);
     let mut object = ObjectWriter::copy(event, keep);
@@ -134,17 +134,17 @@ pub(crate) fn with_deleted(event: &Event, attempts: &AttemptRecord, deleted: &It
     object.finish()
 }
 
-/// Returns an event without its unique key. All members that are not written keep their bytes and their order.
+/// Returns an event without its unique key. Members that are not written keep their bytes and order.
 pub(crate) fn without_unique_key(event: &Event) -> Vec<u8> {
     ObjectWriter::copy(event, |name| name != "uniquekey").finish()
 }
 
-/// Returns an event whose data is at this reference. All members that are not written keep their bytes and their order.
+/// Returns an event whose data is at this reference. Members that are not written keep their bytes and order.
 pub(crate) fn with_reference(event: &Event, reference: &PayloadRef) -> Vec<u8> {
     with_data_at(event, &reference.to_string())
 }
 
-/// Returns an event with this `dataref`. All members that are not written keep their bytes and their order.
+/// Returns an event with this `dataref`. Members that are not written keep their bytes and order.
 pub(super) fn with_data_at(event: &Event, reference: &str) -> Vec<u8> {
     let mut object = ObjectWriter::copy(event, |name| name != "dataref");
     object.string(member!("dataref"), reference);
@@ -271,7 +271,7 @@ fn write_poison(object: &mut ObjectWriter, poison: &PoisonRecord) {
     }
 }
 
-/// Writes an object whose first member is [`layout::START`], or a [`member`](Self::member). The other names are
+/// Writes an object whose first member is [`layout::START`], or a [`member`](Self::member). Later members' names are
 /// given as [`member!`] writes them.
 struct ObjectWriter {
     out: Vec<u8>,

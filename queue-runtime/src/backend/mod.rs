@@ -6,9 +6,8 @@
 //! | `SqliteBackend` (feature `sqlite`, on by default) | one SQLite file, several processes | a laptop, one server, the edge |
 //! | `AzureBackend` (feature `azure`) | Azure Queue Storage | more than one machine |
 //!
-//! All pass the conformance suite in `queue_core::conformance`. The contract that they implement,
-//! [`Backend`], and its types are here too, so that an application needs no other package for a backend of
-//! its own.
+//! All backends pass the conformance suite in `queue_core::conformance`. The contract of a backend, [`Backend`], and
+//! its types are in this module too, so an application needs no other package for its own backend.
 
 pub mod memory;
 

@@ -35,7 +35,7 @@ pub(crate) fn failed(error: object_store::Error, operation: Operation) -> Error 
         .with_source(error)
 }
 
-/// Reads what was found: all of it, or it is an error.
+/// Reads all of the object that was found, or fails.
 pub(crate) async fn whole(found: GetResult) -> object_store::Result<Bytes> {
     let expected = found.range.end - found.range.start;
     let bytes = found.bytes().await?;
@@ -50,15 +50,15 @@ pub(crate) async fn whole(found: GetResult) -> object_store::Result<Bytes> {
     })
 }
 
-/// A folder of objects, as it was opened. Whatever is at its path later, such as the empty folder under a disk that was
-/// unmounted, is not asked: what it lacks is not missing, and what it takes is lost when the folder is back.
+/// A folder of objects, as it was opened. Whatever is at the folder's path later, such as the empty folder under a disk
+/// that was unmounted, is not asked: what it lacks is not missing, and what it takes is lost when the folder is back.
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
     path: Arc<Path>,
     id: FolderId,
 }
 
-/// Its device and inode, where there are any.
+/// The folder's device and inode, where there are any.
 type FolderId = Option<(u64, u64)>;
 
 impl Folder {
@@ -92,8 +92,8 @@ impl Folder {
         Ok((Self { path, id }, files))
     }
 
-    /// Makes this folder a store, unless it is one. Creates it, and those above it, if it does not exist, on Unix for the
-    /// current user alone.
+    /// Makes this folder a store, unless it is one. Creates the folder, and those above it, if it does not exist, on
+    /// Unix for the current user alone.
     pub(crate) fn create(path: &Path) -> io::Result<(Self, LocalFileSystem)> {
         create_private(path)?;
         if !path.join(IDENTITY).try_exists()? {
@@ -101,7 +101,7 @@ impl Folder {
             let mut file = File::create_new(&partial)?;
             write!(file, "{:032x}", rand::random::<u128>())?;
             file.sync_all()?;
-            // Whole, and by one process.
+            // The identity appears whole, and from one process.
             let linked = fs::hard_link(&partial, path.join(IDENTITY));
             fs::remove_file(&partial)?;
             match linked {
@@ -177,7 +177,7 @@ impl Folder {
                 continue;
             };
             let name = name.replace(std::path::MAIN_SEPARATOR, "/");
-            // Its creation may have ended meanwhile.
+            // The file's creation may have ended meanwhile.
             let metadata = match entry.metadata() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 metadata => metadata?,
@@ -191,7 +191,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Deletes a temporary file.
     pub(crate) async fn delete_partial(&self, name: &str) -> Result<()> {
         let path = self.path.join(name);
         let deleted = blocking(move || fs::remove_file(path)).await;

@@ -1,4 +1,4 @@
-//! Data that is stored with a message and is not in its body: reading it, and keeping it when the message is moved.
+//! Data that is stored with a message, outside its body: reading it, and keeping it when the message is moved.
 
 use std::fmt;
 
@@ -13,25 +13,25 @@ use crate::kernel::context::Context;
 /// Why an attachment was not read.
 #[derive(Debug)]
 pub(crate) enum Unread {
-    /// It will not be read: the message has none, or a larger one than is allowed.
+    /// The attachment will not be read: the message has none, or a larger one than is allowed.
     Unusable(String),
     Damaged(String),
     /// The message is not there any more.
     Gone,
-    /// It is a copy of a message that is done.
+    /// The message is a copy of one that is done.
     Done,
     Failed(Error),
 }
 
 /// What identifies a payload store.
 pub(crate) trait PayloadIdentity: fmt::Debug + Send + Sync {
-    /// Has it be read again before it is believed.
+    /// Has the identity read again before it is believed.
     fn doubt(&self);
 }
 
 /// What is attached to a message.
 pub(crate) struct Attachment {
-    /// As it is attached.
+    /// The data as it is attached.
     pub(crate) stored: Bytes,
     /// The data of the message.
     pub(crate) data: Bytes,
@@ -39,8 +39,8 @@ pub(crate) struct Attachment {
 
 /// Reads what is attached to a message whose event says so, and checks that it is what the event declares.
 ///
-/// What is not is read again if it is in a payload store, whose identity is read anew: what was cut or replaced on its
-/// way is another thing then, and only what is wrong twice is damaged.
+/// An attachment that is not as declared is read again if it is in a payload store, whose identity is read anew: one
+/// that was cut or replaced on its way differs then, and only one that is wrong twice is damaged.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -111,7 +111,7 @@ async fn read(
         })
     };
     let has_attachments = context.backend.capabilities().attachments != Attachments::Unsupported;
-    // One that grew would take up to twice as much. What is attached is no longer than what it expands to.
+    // A vector that grew would take up to twice as much. What is attached is no longer than what it expands to.
     let mut data = Vec::with_capacity(size);
     loop {
         let from = data.len() as u64;

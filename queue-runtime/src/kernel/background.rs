@@ -12,10 +12,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::kernel::panic::{catch_async, log_caught};
 
-/// The pause before a task that has panicked starts again. Leases must be renewed soon.
+/// The pause before a task that has panicked starts again: leases must be renewed soon.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs the background tasks of a service. Dropping it stops them.
+/// Runs the background tasks of a service until dropped.
 #[derive(Debug)]
 pub(crate) struct Background {
     handle: Handle,
@@ -35,7 +35,7 @@ impl Background {
     pub(crate) fn start_thread() -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
         let (built, handle) = mpsc::channel();
-        // The runtime is built on its thread: dropping one here, where it may be async, would panic.
+        // The runtime is built on its thread: dropping a runtime here, where it may be async, would panic.
         std::thread::Builder::new()
             .name("queue-background".to_owned())
             .spawn(move || {
@@ -77,7 +77,7 @@ impl Background {
         output.await.ok()
     }
 
-    /// Runs a task that may end only by itself. If it panics, logs the panic and starts the task again.
+    /// Runs a task that may end only by itself. After a panic, which is logged, the task starts again.
     pub(crate) fn keep_running<F>(
         &self,
         name: &'static str,

@@ -11,7 +11,7 @@ use queue_core::clock::Clock;
 
 use crate::kernel::policy::Rate;
 
-/// A token bucket on a service's clock. It gets the tokens of its rate, and holds those of its burst.
+/// A token bucket on a service's clock, which gets the tokens of its rate, and holds those of its burst.
 pub(crate) struct Bucket(
     RateLimiter<NotKeyed, InMemoryState, Monotonic, StateInformationMiddleware>,
 );
@@ -29,7 +29,7 @@ impl Bucket {
     /// Takes a token, and returns how many are left.
     ///
     /// # Errors
-    /// When the next one is there, on the monotonic clock.
+    /// When the next token is there, on the monotonic clock.
     pub(crate) fn take(&self) -> Result<u32, Duration> {
         match self.0.check() {
             Ok(left) => Ok(left.remaining_burst_capacity()),
@@ -37,7 +37,7 @@ impl Bucket {
         }
     }
 
-    /// Takes this many tokens. Returns false, and takes none, if there are fewer.
+    /// Takes this many tokens. If there are fewer, takes no token and returns false.
     pub(crate) fn take_all(&self, tokens: NonZeroU32) -> bool {
         matches!(self.0.check_n(tokens), Ok(Ok(_)))
     }

@@ -16,7 +16,7 @@ use crate::kernel::clock::ready_by;
 use crate::kernel::policy::{jitter, outage_pause};
 
 /// A claim that a task renews until it is finished, released or dropped. A dropped claim is released, so that another
-/// can begin at once.
+/// consumer can begin at once.
 #[derive(Debug)]
 pub(crate) struct HeldClaim {
     work: Arc<Work>,
@@ -29,15 +29,15 @@ struct Work {
     key: WorkKey,
     claim: Claim,
     lease: Duration,
-    /// Sent once another may have taken the work over.
+    /// Sent once another consumer may have taken the work over.
     lost: CancellationToken,
     /// Whether the claim was finished, lost or left to its lease, so that it must not be released.
     settled: AtomicBool,
 }
 
 impl HeldClaim {
-    /// Takes over a claim that was begun after `asked_at` on the store's clock. `spawn` runs the task that renews it,
-    /// which calls `on_lost` if another may have taken the work over.
+    /// Takes over a claim that was begun after `asked_at` on the store's clock. `spawn` runs the task that renews the
+    /// claim, which calls `on_lost` if another consumer may have taken the work over.
     pub(crate) fn hold(
         store: Arc<dyn ResultStore>,
         key: WorkKey,
@@ -70,7 +70,7 @@ impl HeldClaim {
         self.work.store.clock()
     }
 
-    /// Completes when another may have taken the work over: its result could not be recorded.
+    /// Completes when another consumer may have taken the work over: its result could not be recorded.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -81,7 +81,7 @@ impl HeldClaim {
     /// Records the result.
     ///
     /// # Errors
-    /// That of the store. The call may be repeated.
+    /// The store's error. The call may be repeated.
     pub(crate) async fn finish(&self, result: Bytes, retention: Duration) -> Result<ClaimStatus> {
         let Work {
             store, key, claim, ..
@@ -98,7 +98,8 @@ impl HeldClaim {
         Finish::new(self.work.key.clone(), self.work.claim, result, retention)
     }
 
-    /// Gives the work up, so that another can begin it at once. If that fails, the claim ends with its lease.
+    /// Gives the work up, so that another consumer can begin it at once. If the release fails, the claim ends with its
+    /// lease.
     pub(crate) async fn release(&self) {
         self.work.release().await;
         self.stop.cancel();
@@ -145,7 +146,7 @@ async fn run(work: Arc<Work>, stop: CancellationToken, asked_at: Duration, on_lo
     }
 }
 
-/// Renews the claim for as long as it is held. Never returns: once it is lost, waits to be stopped.
+/// Renews the claim while it is held. Never returns: once the claim is lost, waits to be stopped.
 async fn keep(work: &Work, asked_at: Duration, on_lost: impl FnOnce()) {
     let clock = work.store.clock();
     let mut end = asked_at.saturating_add(work.lease);

@@ -9,7 +9,7 @@ pub use queue_clock::SystemClock;
 pub(crate) use queue_clock::{KnownTimer, has_timer};
 pub use queue_core::clock::{BootTime, BoxFuture, Clock, ManualClock, Timestamp};
 
-/// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
+/// Awaits a future until this moment on the monotonic clock. Returns `None` if the future is not ready by then.
 ///
 /// The timer is created only if the future is not ready at once, as storage in this process is.
 pub(crate) async fn ready_by<T>(

@@ -1,5 +1,4 @@
-//! The state that all parts of one service share. The facade, which is above it, is imported neither here nor
-//! below.
+//! The state that all parts of one service share. Neither this module nor those below import the facade above.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +27,7 @@ use crate::kernel::settlement::CompletedIds;
 /// The state of one service.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Counts in `meter`.
+    /// The backend, which counts in `meter`.
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) creations: Creations,
     pub(crate) meter: Arc<Meter>,
@@ -67,7 +66,7 @@ pub(crate) struct Context {
 /// Where messages are stored.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    /// Whose requests `meter` counts.
+    /// The backend whose requests `meter` counts.
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) meter: Arc<Meter>,
 }
@@ -135,7 +134,7 @@ impl Context {
         }
     }
 
-    /// Checks that its type reads a message as what it has written, if the service is one for tests.
+    /// Checks, in a service for tests, that a message's type reads it as what was written.
     pub(crate) fn read_back(&self, message: &Encoded) -> Result<(), EncodeError> {
         if self.reads_back {
             message.read_back()?;

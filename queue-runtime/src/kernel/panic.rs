@@ -106,8 +106,9 @@ impl fmt::Display for CaughtPanic {
 /// Records the location of each caught panic, and its backtrace if `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` enables it,
 /// for [`CaughtPanic`], poison records and logs.
 ///
-/// Installs a panic hook for the whole process, which calls the one before it: call it once, at the start of `main`,
-/// after the program's own hook is installed. Further calls do nothing. The default hook prints the backtrace too.
+/// Installs a panic hook for the whole process, which calls the previous hook: call `capture_locations` once, at the
+/// start of `main`, after the program's own hook is installed. Further calls do nothing. The default hook prints the
+/// backtrace too.
 ///
 /// ```
 /// use queue_runtime::QueueService;
@@ -151,7 +152,7 @@ pub async fn catch_async<T>(future: impl Future<Output = T>) -> Result<T, Caught
 
 /// Writes to the log where a panic must not spread: a subscriber of the application may panic.
 pub(crate) fn log_caught(log: impl FnOnce()) {
-    // The panic hook has reported it.
+    // The panic hook has reported the panic.
     let _ = catch(log);
 }
 
@@ -251,14 +252,14 @@ mod tests {
             }
         }
 
-        // In a process of its own, in which no other test has asked for it.
+        // In a process of its own, in which no other test has asked for locations.
         if std::env::var_os(CHILD).is_none() {
             let mut child = Command::new(std::env::current_exe().expect("the test's program"));
             let child = child.args(["--exact", NAME]).env(CHILD, "1").output();
             let output = String::from_utf8(child.expect("it starts").stdout).expect("UTF-8");
             return assert!(output.contains("1 passed"), "{output}");
         }
-        // The first one to catch may come while the thread panics.
+        // The first `catch` may come while the thread panics.
         catch_unwind(|| {
             let _guard = CatchesInDrop;
             panic!("planted");

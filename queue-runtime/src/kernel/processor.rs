@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 /// The shortest time over which the load is measured: the clock of the processor time may be coarse.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Measures the share of all processors that this process uses. Both times are real ones, also while a test
-/// has paused its own.
+/// Measures the share of all processors that this process uses. Processor time and elapsed time are real, also while a
+/// test has paused its clock.
 #[derive(Debug, Default)]
 pub(crate) struct Processor {
     last: Option<(Instant, Duration)>,
 }
 
 impl Processor {
-    /// Returns the share used since the last call that returned one. The first call returns `None`.
+    /// Returns the processor share used since the last call that returned one. The first call returns `None`.
     pub(crate) fn load(&mut self) -> Option<f64> {
         let (now, used) = (Instant::now(), processor_time()?);
         let (since, used_before) = *self.last.get_or_insert((now, used));

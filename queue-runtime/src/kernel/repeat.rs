@@ -1,5 +1,5 @@
 //! Repeats of failed storage operations. Each repeat follows a pause, and the repeats have an end, whatever the
-//! service answers. Queues that they find missing are created: operations that find the same queue missing at the same
+//! service answers. Missing queues are created: operations that find the same queue missing at the same
 //! time share one creation.
 
 use std::collections::{HashMap, VecDeque};
@@ -24,7 +24,8 @@ pub(crate) struct Repeats<'a> {
     until: Option<Duration>,
     /// When the repeats end in any case.
     latest: Duration,
-    /// Whether that is the end of a lease, before which the operation is tried again, however long a pause would be.
+    /// Whether `latest` is the end of a lease, before which the operation is tried again, however long a pause would
+    /// be.
     is_leased: bool,
     /// The number of consecutive failures.
     failures: usize,
@@ -65,7 +66,7 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// Creates the queues that are missing. Call it before the first try.
+    /// Creates the queues that are missing. Call `creating` before the first try.
     ///
     /// A reply queue is not created: only the instance that waits for replies there may do that, and it is gone.
     pub(crate) fn creating(mut self, creations: &'a Creations) -> Self {
@@ -73,8 +74,8 @@ impl<'a> Repeats<'a> {
         self
     }
 
-    /// Waits until the operation may be repeated. If it failed because a queue does not exist that may be
-    /// [created](Self::creating), creates it, and waits only if it is still missing after that.
+    /// Waits until the operation may be repeated. Creates a missing queue that may be [created](Self::creating), and
+    /// waits only if it is still missing after that.
     ///
     /// # Errors
     /// `error` itself, or that of the creation, if the operation must not be repeated.
@@ -102,7 +103,7 @@ impl<'a> Repeats<'a> {
         paused
     }
 
-    /// Returns the queue to create, if that is missing.
+    /// Returns the missing queue, if it may be created.
     fn missing(&self, error: &Error) -> Option<(&'a Creations, CreationMoment, QueueName)> {
         let (creations, began) = self.creations?;
         let missing = error
@@ -112,8 +113,9 @@ impl<'a> Repeats<'a> {
         Some((creations, began, queue.clone()))
     }
 
-    /// Calls the storage until it answers, the repeats are over, or `is_final` says of an error that they are. What may have
-    /// been carried out is repeated only if it reads, or creates a queue. The outcome of an error is that of all tries.
+    /// Calls the storage until it answers, the repeats are over, or `is_final` says of an error that they are. An
+    /// operation that may have been carried out is repeated only if it reads, or creates a queue. The outcome of an
+    /// error is that of all tries.
     pub(crate) async fn ask<T, F>(
         mut self,
         operation: impl Fn() -> F,
@@ -143,7 +145,7 @@ impl<'a> Repeats<'a> {
     /// Prepares for another try to put messages.
     ///
     /// # Errors
-    /// If the puts must not be repeated. Its outcome is that of all tries.
+    /// If the puts must not be repeated, with the outcome of all tries.
     pub(crate) async fn put_again(&mut self, error: Error) -> Result<(), Error> {
         self.unanswered |= error.outcome() == Outcome::Unknown;
         let again = match error.outcome() {
@@ -153,7 +155,7 @@ impl<'a> Repeats<'a> {
         again.map_err(|error| self.with_outcome(error))
     }
 
-    /// The error may be that of a later try, or of a creation.
+    /// Gives an error, maybe of a later try or a creation, the outcome of all tries.
     fn with_outcome(&self, error: Error) -> Error {
         let outcome = if self.unanswered {
             Outcome::Unknown
@@ -163,7 +165,7 @@ impl<'a> Repeats<'a> {
         error.with_outcome(outcome)
     }
 
-    /// Records that a part of the operation was carried out, or a single one of a series.
+    /// Records that a part of the operation was carried out, or one operation of a series.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
         self.unanswered = false;
@@ -245,13 +247,14 @@ impl Creations {
     }
 
     /// Creates the queue that an operation failed on because it does not exist, without metadata, so that the operation
-    /// can be repeated. Does nothing if the queue was created after the operation `began`; waits if that is under way.
+    /// can be repeated. Does nothing if the queue was created after the operation `began`; waits if its creation is
+    /// under way.
     ///
     /// # Errors
     /// `error` itself unless it is [`ErrorKind::QueueNotFound`] and names its queue; otherwise that of the creation.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the queue may or may not be created. Others that wait go on.
+    /// If the future is dropped, the queue may be created. Other callers that wait go on.
     pub(crate) async fn create_missing(
         &self,
         error: Error,

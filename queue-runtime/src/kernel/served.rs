@@ -1,5 +1,5 @@
-//! The kinds of messages that the listeners of one service handle. All of a queue take the same kinds: one that does not
-//! know a kind would move its messages to the poison queue.
+//! The kinds of messages that the listeners of one service handle. All listeners of a queue take the same kinds: a
+//! listener that lacks a kind would move its messages to the poison queue.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -34,7 +34,7 @@ pub(crate) struct Serving {
 }
 
 /// An error of consuming a queue as messages of some kinds while a listener of the same service handles messages of other
-/// kinds there. The text names the queue and the kinds.
+/// kinds there. The error names the queue and the kinds.
 ///
 /// ```
 /// use queue_runtime::{Message, Received, StartError, testing};

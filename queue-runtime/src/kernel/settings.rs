@@ -1,5 +1,5 @@
 //! Timeouts and thresholds of consumers. A setting comes from the first source that has a value: the builder, the
-//! queue's metadata, the message type, the default. (The handler timeout has only the first and the last. The poison
+//! queue's metadata, the message type, the default. (The handler timeout comes from builder or default only. The poison
 //! queue is chosen in `receive::consumer`.)
 
 mod config;
@@ -39,7 +39,7 @@ const HANDLER_VISIBILITIES: u32 = 10;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long cached metadata stays fresh.
 const FRESH: Duration = Duration::from_secs(60);
-/// How long it does where reading it costs next to nothing.
+/// How long cached metadata stays fresh where reading it costs next to nothing.
 const FRESH_IF_CHEAP: Duration = Duration::from_secs(5);
 /// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
 const CHEAP_POLLS: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ pub(crate) fn reads_are_cheap(capabilities: &Capabilities) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) visibility: Duration,
-    /// Unless the type of a message decides.
+    /// The poison threshold, unless the type of a message decides.
     threshold: Option<usize>,
     pub(crate) handler_timeout: Duration,
     /// Whether the queue is paused, for listeners.
@@ -93,7 +93,7 @@ impl Settings {
         }
     }
 
-    /// Returns the number of attempts of a message whose type declares this one.
+    /// Returns the number of attempts of a message whose type declares `declared`.
     pub(crate) fn threshold(&self, declared: Option<usize>) -> usize {
         self.threshold.or(declared).unwrap_or(DEFAULT_ATTEMPTS)
     }
@@ -155,7 +155,7 @@ impl SettingsCache {
         self.fresh
     }
 
-    /// Returns the age of the cached metadata of a queue at this time of the monotonic clock. `None` if there is none.
+    /// Returns the age of the cached metadata of a queue, if any, at this time of the monotonic clock.
     pub(crate) fn age(&self, queue: &QueueName, now: Duration) -> Option<Duration> {
         let cached = self.cached.hold();
         let (read_at, _) = cached.entries.get(queue)?;
@@ -205,7 +205,7 @@ impl SettingsCache {
         let generation = self.cached.hold().generation;
         let metadata = match self.look_up(queue, now) {
             (Some(metadata), false) => metadata,
-            // Boxed, because it is rare and its state is large.
+            // Boxed, because this future is rare and large.
             (known, _) => match Box::pin(read_in_time(clock, queue, backend.metadata(queue))).await
             {
                 Ok(read) => {
@@ -236,7 +236,7 @@ impl SettingsCache {
     }
 
     /// Returns the cached metadata of a queue, and whether the caller must read it again. If nothing is
-    /// cached, every caller must; once the cached value is stale, only the first caller must.
+    /// cached, every caller must read; once the cached value is stale, only the first.
     fn look_up(&self, queue: &QueueName, now: Duration) -> (Option<FromMetadata>, bool) {
         let mut cached = self.cached.hold();
         let Some((read_at, metadata)) = cached.entries.get_mut(queue) else {

@@ -60,7 +60,7 @@ const DEPTHS: RangeInclusive<Duration> =
     RangeInclusive::new(Duration::from_secs(1), Duration::from_secs(24 * 60 * 60));
 const DEPTH_INTERVAL: Duration = Duration::from_secs(20);
 
-/// The allowed limits of a payload: as CloudEvents can tell its size.
+/// The allowed limits of a payload, whose size CloudEvents can tell.
 const MAX_PAYLOADS: (usize, usize) = (4096, i32::MAX as usize);
 
 #[derive(Debug)]
@@ -100,8 +100,8 @@ impl QueueService {
     /// | `memory:` | in this process, private to this service |
     /// | `memory:NAME` | in this process, shared by all services that use the name |
     /// | `sqlite:PATH` | one SQLite file, shared by several processes; `?synchronous=normal` is faster, but a power loss may undo the last commits |
-    /// | `sqlite:PATH?adopt` | the same in a database that may have tables of the application already, beside those |
-    /// | `sqlite:PATH?max_delay=30d`, `memory:NAME?max_delay=30d` | the same with delays of up to 30 days instead of 7, Azure's limit |
+    /// | `sqlite:PATH?adopt` | a SQLite database that may have tables of the application already, beside those |
+    /// | `sqlite:PATH?max_delay=30d`, `memory:NAME?max_delay=30d` | delays of up to 30 days instead of 7, Azure's limit |
     /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
     /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
     /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
@@ -116,8 +116,8 @@ impl QueueService {
     /// Returns a builder of a service on this backend: a custom [`Backend`], or one with settings that a URL does
     /// not have.
     ///
-    /// The service uses the backend as it is. A backend that has a clock needs the same one as the service, so
-    /// pass it to [`clock`](ServiceBuilder::clock) too.
+    /// The service uses the backend as it is. A backend that has a clock needs the same clock as the service, so pass
+    /// it to [`clock`](ServiceBuilder::clock) too.
     pub fn with_backend(backend: Arc<dyn Backend>) -> ServiceBuilder {
         ServiceBuilder::new(Target::One(backend.into()))
     }
@@ -126,9 +126,9 @@ impl QueueService {
     /// turn: for more requests a second than one queue or one account carries. Nothing but the connecting changes for
     /// the program. [Shards](crate::sharded) tells what does not hold across shards.
     ///
-    /// The number of shards is that of the first program that connects. Afterwards only
-    /// [`resize`](crate::sharded::ShardedBackend::resize) changes the number of shards. All programs name the same
-    /// storages in the same order.
+    /// The number of shards is that of the first program that connects; afterwards only
+    /// [`resize`](crate::sharded::ShardedBackend::resize) changes it. All programs name the same storages in the same
+    /// order.
     ///
     /// ```
     /// use queue_runtime::{Message, QueueService, Received};
@@ -198,10 +198,10 @@ impl ServiceBuilder {
 
     /// Sets the largest payload of a message, in bytes, from 4 KiB to 2 GiB. The default is 64 MiB.
     ///
-    /// A payload that does not fit its message is compressed. A larger payload is refused before anything is stored,
-    /// and a received payload that would expand to more is not expanded: its message is moved to the poison queue. A
-    /// handler gets its message whole, so this much memory is taken for each message in flight. As encoding does,
-    /// compressing and expanding occupy a thread of the runtime.
+    /// A payload that does not fit its message is compressed. A payload of more than `bytes` is refused before anything
+    /// is stored, and a received payload that would expand to more is not expanded: its message is moved to the poison
+    /// queue. A handler gets its message whole, so up to `bytes` of memory are taken for each message in flight. As
+    /// encoding does, compressing and expanding occupy a thread of the runtime.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = bytes;
         self
@@ -211,8 +211,8 @@ impl ServiceBuilder {
     ///
     /// Each message with a payload in the store takes one more transaction of the storage. All services that submit to
     /// a queue or consume from it need the same store: a service without the store leaves messages with such payloads
-    /// where they are. Messages and their follow-ups are no longer stored in one step: as on Azure, unique submissions,
-    /// and schedules with large payloads, need a result store, and transactions of the application
+    /// where they are. With a payload store, messages and their follow-ups are not stored in one step: as on Azure,
+    /// unique submissions, and schedules with large payloads, need a result store, and transactions of the application
     /// ([`submit_within`](QueueService::submit_within)) are refused.
     ///
     /// ```
@@ -329,8 +329,8 @@ impl ServiceBuilder {
         self
     }
 
-    /// Has the service refuse what its type does not read as what it has written. Read-back is for services of tests,
-    /// because each message is encoded twice.
+    /// Has the service refuse messages that their types do not read back as written. Read-back is for services of
+    /// tests, because each message is encoded twice.
     #[cfg(feature = "testing")]
     pub(crate) fn reading_back(mut self) -> Self {
         self.reads_back = true;

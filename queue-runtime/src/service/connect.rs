@@ -119,7 +119,7 @@ pub(crate) async fn open(
     }
 }
 
-/// Whether opening this URL creates nothing: it does if the file does not exist.
+/// Whether opening this URL creates nothing: opening creates a file that does not exist.
 pub(crate) fn is_there(url: &str) -> bool {
     let is_sqlite = url.split_once(':').is_some_and(|(scheme, _)| {
         scheme.eq_ignore_ascii_case("sqlite") && registered("sqlite").is_none()
@@ -291,7 +291,7 @@ pub enum ConnectErrorKind {
     Url {
         /// The URL's scheme; the rest may hold a secret.
         url: String,
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         problem: String,
     },
     /// The URL needs a feature that this build is without.

@@ -238,7 +238,7 @@ pub struct Peeked {
     pub id: StorageId,
     /// The body.
     pub body: Body,
-    /// The number of times that the message has been received.
+    /// How often the message has been received.
     pub dequeue_count: usize,
     /// The time when the message was put, by the storage's clock.
     pub inserted_at: Timestamp,
@@ -247,8 +247,8 @@ pub struct Peeked {
 }
 
 impl Peeked {
-    /// The poison record, if the message has one: why the message was moved to the poison queue. Trust it only on a
-    /// poison queue: elsewhere, the sender wrote it.
+    /// The poison record, if the message has one: why the message was moved to the poison queue. Trust the record only
+    /// on a poison queue: elsewhere, the sender wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
         self.body.poison()
@@ -322,19 +322,18 @@ impl AnyQueue {
     /// Deletes all messages, including invisible ones.
     ///
     /// A key that is unique [until its message is settled](crate::send::Submit::unique_until_settled) is free after
-    /// that. A key that is unique [for a time](crate::send::Submit::unique_for) stays for that time: a submission of
+    /// a clear. A key that is unique [for a time](crate::send::Submit::unique_for) stays for that time: a submission of
     /// the key puts nothing.
     ///
     /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them. A clear
-    /// that runs out of time is repeated, for up to ten minutes. Other failures are tried again according to the
-    /// [`StorageRetry`](crate::policy::StorageRetry) of the service; if the policy never tries again, `clear` does not,
-    /// either.
+    /// that runs out of time is repeated, for up to ten minutes. Failures other than a timeout are tried again according
+    /// to the service's [`StorageRetry`](crate::policy::StorageRetry); if the policy never tries again, `clear` does not.
     ///
     /// # Errors
     /// The backend's error. After an error, some messages may have been deleted.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, any of the messages may have been deleted.
+    /// If the future is dropped, any of the messages may have been deleted.
     pub async fn clear(&self) -> Result<()> {
         let (clock, policy) = (&*self.context.clock, &self.context.storage_retry);
         let until = clock.monotonic().saturating_add(CLEAR_TIMEOUT);
@@ -382,7 +381,7 @@ impl AnyQueue {
         let set = self.context.ask(set).await;
         match &set {
             Ok(()) => self.context.settings.replaced(&self.name, metadata),
-            // It may have been replaced.
+            // The metadata may have been replaced.
             Err(_) => self.context.settings.clear(),
         }
         set
@@ -410,8 +409,9 @@ impl AnyQueue {
     }
 
     /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. The payload of an
-    /// event that does not fit is compressed, and attached where the storage or a payload store allows it, as that of a type
-    /// is. A failed put is tried again according to the [`StorageRetry`](crate::policy::StorageRetry) of the service.
+    /// event that does not fit is compressed, and attached where the storage or a payload store allows it, as a type's
+    /// payload is. A failed put is tried again according to the service's
+    /// [`StorageRetry`](crate::policy::StorageRetry).
     ///
     /// ```
     /// use queue_runtime::envelope::{ClientId, Envelope};
@@ -440,7 +440,7 @@ impl AnyQueue {
     /// [`SubmitError`] if the payload is no JSON, the message is too large, or the backend failed.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the message may have been submitted.
+    /// If the future is dropped, the message may have been submitted.
     pub async fn submit(
         &self,
         message: UntypedMessage,

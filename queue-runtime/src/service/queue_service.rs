@@ -56,7 +56,7 @@ pub struct QueueService {
     payloads: Option<Arc<PayloadPlace>>,
 }
 
-/// What runs on a service. Only [`QueueService`]s own it.
+/// What runs on a service, owned by [`QueueService`]s only.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     pub(super) listeners: Arc<Listeners>,
@@ -242,8 +242,8 @@ impl QueueService {
         ))
     }
 
-    /// Returns handles to the listeners of this service and its clones that have not stopped, in the order in which they
-    /// were started.
+    /// Returns handles to the listeners of this service and its clones that have not stopped, in the order of their
+    /// start.
     ///
     /// ```
     /// use std::time::Duration;
@@ -274,8 +274,8 @@ impl QueueService {
         self.running.listeners.running()
     }
 
-    /// Returns handles to the schedules of this service and its clones that have not been stopped, in the order in which
-    /// they were started.
+    /// Returns handles to the schedules of this service and its clones that have not been stopped, in the order of
+    /// their start.
     #[must_use]
     pub fn schedules(&self) -> Vec<ScheduleHandle> {
         self.running.schedules.running()
@@ -296,7 +296,7 @@ impl QueueService {
     /// `queue_named(Order::TYPE.queue())`.
     ///
     /// If the type sets its `poison_queue`, that queue is the poison queue of the named queue too. A consumer of the
-    /// poison queue itself must set another one.
+    /// poison queue itself must set another poison queue.
     ///
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.
@@ -336,7 +336,7 @@ impl QueueService {
     }
 
     /// Returns the names of all queues of the account, sorted. A failed list is tried again according to the
-    /// [`StorageRetry`](crate::policy::StorageRetry) of the service.
+    /// service's [`StorageRetry`](crate::policy::StorageRetry).
     ///
     /// # Errors
     /// The backend's error.
@@ -438,8 +438,8 @@ impl QueueService {
     }
 
     /// Clears the cached metadata of all queues, so that a change by another program takes effect at once
-    /// instead of within 5 seconds in memory and on SQLite, or a minute on Azure. Listeners of a [paused](crate::AnyQueue::pause) queue still read it when they would
-    /// anyway.
+    /// instead of within 5 seconds in memory and on SQLite, or a minute on Azure. Listeners of a
+    /// [paused](crate::AnyQueue::pause) queue still read the metadata when they would anyway.
     pub fn refresh_metadata(&self) {
         self.context.settings.clear();
     }

@@ -18,10 +18,12 @@ impl QueueService {
     /// without counting the attempt, which takes up to 10 seconds. Schedules submit no further tick; a submission that is
     /// under way when the grace period is over is abandoned, and may or may not be carried out.
     ///
-    /// No listener or schedule starts afterwards: that is [`StartErrorKind::ShutDown`](crate::listener::StartErrorKind::ShutDown) and
-    /// [`ScheduleErrorKind::ShutDown`](crate::recurring::ScheduleErrorKind::ShutDown). Everything else goes on, because handlers that finish within the grace period submit messages, and so may the program after
-    /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
-    /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
+    /// No listener or schedule starts after a shutdown: the errors are
+    /// [`StartErrorKind::ShutDown`](crate::listener::StartErrorKind::ShutDown) and
+    /// [`ScheduleErrorKind::ShutDown`](crate::recurring::ScheduleErrorKind::ShutDown). Everything else goes on, because
+    /// handlers that finish within the grace period submit messages, and so may the program after them: `submit`,
+    /// `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests, call
+    /// [`delete_reply_queue`](Self::delete_reply_queue) at its end.
     ///
     /// Further calls of `shutdown` return the same report, and end the grace period after their own `grace` if that is
     /// sooner.

@@ -1,6 +1,6 @@
 //! The signals that ask a process to stop, for all that wait for them in it.
 //!
-//! A thread of its own hears them, so that they have their effect whatever the runtimes of the program do:
+//! A thread of its own hears the signals, so that they have their effect whatever the runtimes of the program do:
 //!
 //! | a signal comes | it |
 //! |---|---|
@@ -30,7 +30,7 @@ const LAST: Duration = Duration::from_secs(11);
 /// The time in which a terminal that is closed sends SIGHUP twice, by the shell and by the kernel.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// What those that wait are told. `None` until the first of them exists.
+/// What those that wait are told; `None` until the first [`StopSignals`] exists.
 static TOLD: Mutex<Option<watch::Sender<Told>>> = Mutex::new(None);
 
 /// How many signals were noticed, of those that were told.
@@ -99,8 +99,8 @@ enum Effect {
 }
 
 impl StopSignals {
-    /// Starts to listen. A signal that comes before `new` has its default action, so call `new` before the first
-    /// listener starts.
+    /// Starts to listen to signals. A signal that comes before `new` has its default action, so call `new` before the
+    /// first listener starts.
     ///
     /// # Errors
     /// The system's error, if it does not allow the process to handle the signals.
@@ -249,7 +249,7 @@ async fn hear(mut signals: system::Signals, told: &watch::Sender<Told>) {
             signal = signals.next() => signal,
             () = NOW_NOTICED.notified() => continue,
             () = over => {
-                // It has longer if it was noticed meanwhile.
+                // The process has longer if the signal was noticed meanwhile.
                 if let Some((signal, _)) = end.filter(|_| tell_due(told) == end) {
                     system::end(signal);
                 }
@@ -297,7 +297,7 @@ mod system {
                 ("SIGINT", SIGINT),
                 ("SIGHUP", SIGHUP),
                 ("SIGQUIT", SIGQUIT),
-                // Containers of LXC are stopped by it.
+                // Containers of LXC are stopped by SIGPWR.
                 #[cfg(target_os = "linux")]
                 ("SIGPWR", rustix::process::Signal::POWER.as_raw()),
             ];
@@ -337,7 +337,7 @@ mod system {
     pub(super) fn end(signal: StopSignal) -> ! {
         // The first process of a container has no default actions.
         if std::process::id() != 1 {
-            // It fails for what it does not know, such as SIGPWR.
+            // The emulation fails for what it does not know, such as SIGPWR.
             let _ = signal_hook::low_level::emulate_default_handler(signal.number.into());
         }
         signal_hook::low_level::exit(signal.exit_code().into())

@@ -49,7 +49,7 @@ pub(super) struct Opened {
 /// What a URL of shards begins with.
 const SCHEME: &str = "sharded:";
 
-/// Between its URLs.
+/// Between the URLs of shards.
 const SEPARATOR: char = '|';
 
 impl Target {
@@ -74,7 +74,7 @@ impl Target {
             Self::Shards { accounts, number } => (accounts, number),
         };
         let mut repeats = Repeats::by(retry, &**clock);
-        // What is there first, so that a program that is refused creates nothing.
+        // Opens existing storages first, so that a program that is refused creates nothing.
         let mut found: Vec<Option<Arc<dyn Backend>>> = vec![None; accounts.len()];
         loop {
             for (account, found) in accounts.iter().zip(&mut found) {
@@ -90,7 +90,7 @@ impl Target {
                 break;
             };
             let mut missing = accounts.iter().zip(&found).filter(|(_, one)| one.is_none());
-            // Otherwise, another program has created one meanwhile.
+            // If one is there, another program has created it meanwhile.
             if !missing.any(|(account, _)| account.is_there()) {
                 repeats.pause(error).await?;
             }
@@ -117,7 +117,7 @@ impl Target {
 }
 
 impl Account {
-    /// Whether opening it creates nothing.
+    /// Whether opening the account creates nothing.
     fn is_there(&self) -> bool {
         match &self.0 {
             Kind::Url(url) => is_there(url),

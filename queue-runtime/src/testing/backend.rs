@@ -160,7 +160,7 @@ fn last_answer_lost(
         Ok(mut outcomes) => {
             let swapped = matches!(outcomes.pop(), Some(OpOutcome::Swapped));
             let index = outcomes.len();
-            // One step with the swap.
+            // The put is one step with the swap.
             if swapped && matches!(outcomes.last(), Some(OpOutcome::Put(_))) {
                 outcomes.pop();
             }
@@ -178,7 +178,7 @@ fn last_answer_lost(
 fn puts(ops: &[Op]) -> Vec<(QueueName, NewMessage)> {
     let next = ops.iter().skip(1).map(Some).chain([None]);
     let put = |(op, next): (&Op, Option<&Op>)| match op {
-        // Once more, its condition is not met.
+        // Put once more, its condition is not met.
         Op::Put { .. } if matches!(next, Some(Op::Swap { .. })) => None,
         Op::Put { queue, message } => Some((queue.clone(), message.clone())),
         _ => None,
@@ -292,7 +292,7 @@ impl<'a> Call<'a> {
             .with_outcome(Outcome::Unknown)
     }
 
-    /// Carries out the puts once more. Records the fault if there were any.
+    /// Carries out the puts once more, and records the fault if there were any.
     async fn duplicate<I>(&self, puts: I)
     where
         I: IntoIterator<Item = (QueueName, NewMessage), IntoIter: Send>,
@@ -355,7 +355,7 @@ impl<'a> Call<'a> {
     }
 
     async fn stall(&self) {
-        // Subscribed before it is recorded, so that a release after that is not missed.
+        // Subscribed before the fault is recorded, so that a release after that is not missed.
         let mut release = self.injector.next_release();
         self.record();
         let released = release.changed().await;

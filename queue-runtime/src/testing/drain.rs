@@ -14,7 +14,7 @@ use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 /// invisible too, because they were delayed, put back or are being handled. Messages of a poison queue count only if a
 /// listener of the poison queue is given.
 ///
-/// Use `drain` with paused time, in which delays and retries take no real time. The listeners go on.
+/// Use `drain` with paused time, in which delays and retries take no real time. A drain stops no listeners.
 ///
 /// ```
 /// use std::time::Duration;
@@ -225,7 +225,8 @@ impl Drain<'_> {
 
     async fn run(self) -> Result<Drained, NotDrained> {
         let start = Instant::now();
-        // Empty twice, with nothing settled in between: a message may have moved to a queue that was counted before.
+        // The queues are empty twice, with nothing settled in between: a message may have moved to a queue that was
+        // counted before.
         let mut empty_at = None;
         loop {
             let settled = self.settled();
@@ -279,7 +280,7 @@ impl Drain<'_> {
 }
 
 /// Returns how long to wait before the queues are counted again: a hundredth of the time so far, so that neither a
-/// short wait becomes long, nor a long one expensive. The last time is at the limit.
+/// short wait becomes long, nor a long one expensive. The last count is at the limit.
 fn pause(elapsed: Duration, limit: Duration) -> Duration {
     let shortest = Duration::from_millis(10);
     let left = limit.saturating_sub(elapsed).max(shortest);

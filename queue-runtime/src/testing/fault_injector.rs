@@ -15,11 +15,11 @@ use super::fault::{Fault, Skew};
 /// A [`Backend`] that forwards calls to another backend, and injects faults into some calls.
 ///
 /// Faults are scripted ([`fail_next`](Self::fail_next), [`fail_every`](Self::fail_every)) or random
-/// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one fault; the methods that set faults have
-/// precedence in this order. An [`apply`](Backend::apply) of one
-/// operation, or of a put and its swap, is a call of [`Operation::Put`], [`Update`](Operation::Update) or
-/// [`Delete`](Operation::Delete); one of several is a call of [`Operation::Apply`], whichever they are. Clones share script, counts and storage, so a test can keep a clone of the backend
-/// that it passes to the service.
+/// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one fault; `fail_next` has precedence over
+/// `fail_every`, which has it over `fail_sometimes`. An [`apply`](Backend::apply) of one operation, or of a put and its
+/// swap, is a call of [`Operation::Put`], [`Update`](Operation::Update) or [`Delete`](Operation::Delete); one of
+/// several is a call of [`Operation::Apply`], whichever they are. Clones share script, counts and storage, so a test
+/// can keep a clone of the backend that it passes to the service.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -284,7 +284,6 @@ impl Plan {
         self.sometimes.clear();
     }
 
-    /// Counts a call and chooses its fault.
     fn call(&mut self, operation: Operation) -> Option<Fault> {
         *self.calls.entry(operation).or_default() += 1;
         self.take_next(operation)

@@ -144,8 +144,8 @@ impl<M> ReceivedBuilder<M> {
         self
     }
 
-    /// Sets the number of this attempt, from 1, and the dequeue count. The attempts before the given one count as
-    /// failures in the envelope.
+    /// Sets the number of this attempt, from 1, and the dequeue count. Earlier attempts count as failures in the
+    /// envelope.
     ///
     /// # Panics
     /// Panics if the attempt is 0.
@@ -190,7 +190,7 @@ impl<M> ReceivedBuilder<M> {
 impl<M: Message> ReceivedBuilder<M> {
     /// Makes the received message.
     ///
-    /// A checkpoint that its handler writes is checked as always, and can be read by the same handler only.
+    /// A checkpoint that the message's handler writes is checked as always, and can be read by the same handler only.
     ///
     /// # Panics
     /// If the message cannot be submitted, because it cannot be encoded or is too large, or does not decode.

@@ -55,9 +55,9 @@ impl TestService {
     /// Returns what was submitted of type `M`, in the order in which it was stored, whether or not it has been
     /// received since.
     ///
-    /// A [`Submission`] is compared with a message directly. The list has follow-ups and duplicates, too. The list does
-    /// not have messages that were moved: to a poison queue, back by a redrive, or out of a pack, whose messages are
-    /// each in the list. A bare body is of type `M` if it was submitted to the type's queue.
+    /// A [`Submission`] is compared with a message directly. The list has follow-ups and duplicates, too, but no
+    /// messages that were moved: to a poison queue, back by a redrive, or out of a pack, whose messages are each in the
+    /// list. A bare body is of type `M` if it was submitted to the type's queue.
     ///
     /// # Panics
     /// If a message of the type does not decode; if more than 100,000 messages of any type were submitted to queues in
@@ -214,7 +214,7 @@ impl Record for MemoryBackend {
     }
 }
 
-/// Returns the messages of a pack, or the message itself if it is none.
+/// Returns the messages of a pack, or the message itself if it is no pack.
 fn items(put: NewMessage) -> Vec<NewMessage> {
     let event = Pack::find(&put.body);
     let pack = event.as_ref().map(|event| &event.payload);
@@ -270,7 +270,7 @@ impl<M: Message> Submission<M> {
     /// Returns what was put as a submission, if it is of this type. A bare body is of the type that has `queue`.
     ///
     /// # Panics
-    /// If it is of this type, and does not decode.
+    /// If the message is of this type, and does not decode.
     fn read(queue: &QueueName, new: &NewMessage, limit: usize) -> Option<Self> {
         let mut body = Body::read(&new.body, limit);
         if let (Body::Event(event), Some(Attachment::New(data))) = (&mut body, &new.attachment) {

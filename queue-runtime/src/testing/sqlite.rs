@@ -84,7 +84,7 @@ pub async fn service_on_sqlite() -> TestService {
 
 /// Panics unless Tokio's time follows the system's.
 fn assert_time_is_real() {
-    // In this order: what follows the system's has advanced once that has.
+    // In this order: a time that follows the system's has advanced once that has.
     let (virtually, really) = (tokio::time::Instant::now(), std::time::Instant::now());
     while really.elapsed().is_zero() {}
     assert!(
@@ -110,7 +110,7 @@ impl Backend for Temporary {
         capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
         metadata set_metadata receive peek attachment browse find clear apply);
 
-    /// `drain` asks for these again and again, and would not wait in paused time.
+    /// `drain` asks for properties again and again, and would not wait in paused time.
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         assert_time_is_real();
         self.file.properties(queue).await
@@ -136,9 +136,10 @@ debug_fields!(Temporary { folder });
 
 /// Has a file record what is put on its queues, whether or not it is still on a queue.
 ///
-/// Triggers record it in the transaction that puts it, whoever that is: the writer, a connection of the application's, the
-/// outbox, or another process. A message that was only moved is known by its odd salt, and not recorded. An attachment is put
-/// with its message, right after it, and is kept as if one more message had it. Times are in microseconds.
+/// Triggers record a message in the transaction that puts it, whoever that is: the writer, a connection of the
+/// application's, the outbox, or another process. A message that was only moved is known by its odd salt, and not
+/// recorded. An attachment is put with its message, right after it, and is kept as if one more message had it. Times
+/// are in microseconds.
 const RECORD: &str = "
 CREATE TABLE queue_history (
     number INTEGER PRIMARY KEY,

@@ -1,5 +1,5 @@
-//! Processes that order and handle the transfers of the example `ledger` are killed at random. Then every account must
-//! have the balance that the orders give it.
+//! Processes that order and handle the transfers of the example `ledger` are killed at random. In the end, every
+//! account must have the balance that the orders give it.
 
 use std::fmt;
 use std::path::Path;
@@ -32,12 +32,12 @@ const ROLES: [Role; 5] = [
 /// The largest number of orders and messages that are done between two kills.
 const BETWEEN: usize = 40;
 
-/// What a run does. It ends by count.
+/// What a run does, ending by count.
 #[derive(Debug, Clone)]
 pub struct Accounts<'a> {
     /// The program of the processes.
     pub program: &'a Path,
-    /// Of its random choices.
+    /// Seed of random choices.
     pub seed: u64,
     /// The number of processes that are killed.
     pub kills: usize,
@@ -48,9 +48,9 @@ pub struct Accounts<'a> {
 /// What a run has done.
 #[derive(Debug, Clone, Copy)]
 pub struct AccountFigures {
-    /// Orders that were committed. Each was entered and confirmed once.
+    /// Orders that were committed, each entered and confirmed once.
     pub orders: usize,
-    /// Those that were refused, because the account had too little.
+    /// Orders that were refused, because the account had too little.
     pub refused: usize,
 }
 
@@ -60,7 +60,7 @@ struct Run<'a> {
 }
 
 impl Accounts<'_> {
-    /// Runs it.
+    /// Performs the run.
     ///
     /// # Errors
     /// All that is wrong in the end.

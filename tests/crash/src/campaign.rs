@@ -1,5 +1,5 @@
-//! A campaign: processes that share one file are killed and stopped at random. Then the queues are drained
-//! and the ledgers checked.
+//! A campaign: processes that share one file are killed and stopped at random; then the queues are drained and the
+//! ledgers checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
@@ -21,16 +21,16 @@ use crate::process::{GUARD, Process};
 use crate::sabotage::{Bug, Point};
 use crate::worker::{Arguments, PAYLOADS, Role, in_folder};
 
-/// What a campaign does. It ends by count.
+/// What a campaign does, ending by count.
 #[derive(Debug, Clone)]
 pub struct Campaign<'a> {
     /// The program of the processes.
     pub program: &'a Path,
-    /// Of its random choices.
+    /// Seed of random choices.
     pub seed: u64,
     /// The roles that run all the time.
     pub roles: &'a [Role],
-    /// The largest number of lines that the processes print between two of the following actions.
+    /// The largest number of lines that the processes print between two actions.
     pub between: usize,
     /// The number of processes that are killed.
     pub kills: usize,
@@ -40,8 +40,8 @@ pub struct Campaign<'a> {
     pub ends: usize,
     /// Points at which processes of a role abort, one after the other, before the other actions.
     pub aborts: &'a [(Point, Role)],
-    /// The number of lines that the processes print before the first of these, of which each is the only consumer. `None`
-    /// if all other processes run meanwhile.
+    /// The number of lines that the processes print before the first of `aborts`, of which each is the only consumer;
+    /// `None` if all other processes run meanwhile.
     pub alone_after: Option<usize>,
     /// The bug planted in the storage of every other process.
     pub bug: Option<Bug>,
@@ -54,7 +54,7 @@ pub struct Campaign<'a> {
 pub enum Payloads {
     /// In the file of the queues.
     InFile,
-    /// In a folder beside it.
+    /// In a folder beside the queues' file.
     InFolder,
 }
 
@@ -83,7 +83,7 @@ struct Run<'a> {
     lines: Receiver<(u64, String)>,
     sender: Sender<(u64, String)>,
     started: u64,
-    /// Those that were killed or aborted.
+    /// Processes that were killed or aborted.
     killed: BTreeSet<u64>,
     violations: Vec<Violation>,
 }
@@ -133,7 +133,7 @@ impl Campaign<'_> {
     /// shows is up to the scheduling of its processes, so several are run, until one finds it.
     ///
     /// # Panics
-    /// If none finds such a violation.
+    /// If no campaign finds the bug.
     pub fn detects(&self, is_of_bug: impl Fn(&Violation) -> bool) {
         let mut others = Vec::new();
         for seed in (0..MOST_CAMPAIGNS).map(|more| self.seed.wrapping_add(more)) {
@@ -350,7 +350,7 @@ impl Run<'_> {
         });
     }
 
-    /// Deletes the payloads that nobody needs. None may be left after that.
+    /// Deletes the payloads that nobody needs, of which none may be left.
     async fn sweep(&mut self, service: &QueueService) {
         let (Some(payloads), Some(folder)) = (service.payloads(), self.payloads()) else {
             return;

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// Polls a future up to `polls` times, then drops it. Returns its output if it has completed before.
+/// Polls a future up to `polls` times, then drops it. Returns the output if the future completed before.
 pub async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;

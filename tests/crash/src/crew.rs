@@ -1,4 +1,4 @@
-//! The processes of a run, which share one file. They are killed and replaced, and none outlives the run.
+//! The processes of a run, which share one file, are killed and replaced, and do not outlive the run.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -28,13 +28,13 @@ pub struct Crew<'a> {
     program: &'a Path,
     seed: u64,
     folder: TempDir,
-    /// Of the choices of the run.
+    /// Randomness of the run's choices.
     pub random: SmallRng,
-    /// Those that run.
+    /// Running processes.
     pub processes: Vec<Process>,
-    /// The number of those that were started.
+    /// The number of started processes.
     pub started: u64,
-    /// Additional environment variables of those that are started.
+    /// Additional environment variables of started processes.
     pub environment: Vec<(&'static str, OsString)>,
     /// What is wrong so far.
     pub wrong: Vec<String>,
@@ -91,7 +91,7 @@ impl<'a> Crew<'a> {
     /// Starts a process.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the process does not start.
     pub fn start(&mut self, role: Role, bug: Option<Bug>) -> &mut Process {
         self.started += 1;
         let number = self.started;
@@ -112,7 +112,7 @@ impl<'a> Crew<'a> {
     /// Starts a process that aborts by a planted bug after it was told this, and waits until it has.
     ///
     /// # Panics
-    /// If it does not end.
+    /// If the process does not end.
     pub fn abort(&mut self, role: Role, bug: Bug, told: &str) {
         self.start(role, Some(bug)).tell(told);
         let process = self.processes.pop().expect("it was started");
@@ -127,7 +127,7 @@ impl<'a> Crew<'a> {
     /// Tells something to all processes.
     ///
     /// # Panics
-    /// If one has ended.
+    /// If a process has ended.
     pub fn tell(&mut self, line: &str) {
         for process in &mut self.processes {
             process.tell(line);
@@ -169,7 +169,7 @@ impl<'a> Crew<'a> {
     /// Kills a random process, and returns its role.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no process.
     pub fn kill_any(&mut self) -> Role {
         self.kill(None)
     }
@@ -177,7 +177,7 @@ impl<'a> Crew<'a> {
     /// Kills the process of this number, or a random one if there is none, and returns its role.
     ///
     /// # Panics
-    /// If there is none at all.
+    /// If there is no process at all.
     pub fn kill(&mut self, number: Option<u64>) -> Role {
         let named = |process: &Process| Some(process.number) == number;
         let victim = self.processes.iter().position(named);
@@ -192,7 +192,7 @@ impl<'a> Crew<'a> {
     /// Removes a process that has ended by itself, and returns its role.
     ///
     /// # Panics
-    /// If its standard error cannot be read.
+    /// If the standard error cannot be read.
     pub fn ended(&mut self) -> Option<Role> {
         let ended = self.processes.iter_mut().position(Process::has_ended)?;
         let process = self.processes.swap_remove(ended);
@@ -205,7 +205,7 @@ impl<'a> Crew<'a> {
     /// Ends the processes of a role in order.
     ///
     /// # Panics
-    /// If one does not end.
+    /// If a process does not end.
     pub fn end(&mut self, role: Role) {
         let (ending, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.processes)
             .into_iter()
@@ -247,10 +247,10 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// Returns the messages on the queue of a type, with their ids. It must exist.
+/// Returns the messages on the existing queue of a type, with their ids.
 ///
 /// # Panics
-/// If it cannot be read.
+/// If the queue cannot be read.
 pub async fn messages<M: Message>(service: &QueueService) -> Vec<(String, M)> {
     let (queue, mut messages, mut from) = (service.queue::<M>().any(), Vec::new(), None);
     loop {
@@ -269,7 +269,7 @@ pub async fn messages<M: Message>(service: &QueueService) -> Vec<(String, M)> {
     }
 }
 
-/// Does what [`messages`] does, and deletes them. Nothing must be submitted meanwhile.
+/// Does what [`messages`] does, and deletes the messages. Nothing must be submitted meanwhile.
 ///
 /// # Panics
 /// If the storage fails.

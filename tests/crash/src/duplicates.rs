@@ -1,4 +1,4 @@
-//! Processes that are asked for the same work many times at once are killed at random. Then each work must have been
+//! Processes that are asked for the same work many times at once are killed at random; then each work must have been
 //! done once, but for what was done between an effect and its record by a process that was killed.
 //!
 //! A second claim, and with it a second effect, is right only if the lease of the first may have ended, by the moments
@@ -31,7 +31,7 @@ const BEFORE_KILL: usize = 40;
 /// One line of a process's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallEntry {
-    /// When it was written, on the clock of [`moment`](crate::ledger::moment).
+    /// When the line was written, on the clock of [`moment`](crate::ledger::moment).
     pub at: u64,
     /// The call, among those of all processes.
     pub call: u64,
@@ -46,24 +46,24 @@ pub struct CallEntry {
 pub enum CallEvent {
     /// The call has claimed the key.
     Claimed {
-        /// The moment before it asked for that.
+        /// The moment before the claim.
         asked: u64,
     },
     /// The call has done the work.
     Effect,
-    /// The call has returned the result: the call that did the work.
+    /// The call has returned the result.
     Returned {
-        /// That call.
+        /// The call that did the work.
         call: u64,
     },
 }
 
-/// What a run does. It ends by count.
+/// What a run does, ending by count.
 #[derive(Debug, Clone)]
 pub struct Duplicates<'a> {
     /// The program of the processes.
     pub program: &'a Path,
-    /// Of its random choices.
+    /// Seed of random choices.
     pub seed: u64,
     /// Where results are kept.
     pub kept: Kept,
@@ -94,7 +94,7 @@ struct Run<'a> {
 }
 
 impl Duplicates<'_> {
-    /// Runs it.
+    /// Performs the run.
     ///
     /// # Errors
     /// All that is wrong in the end.

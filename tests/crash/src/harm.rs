@@ -34,7 +34,7 @@ pub enum Harm {
     Busy,
     /// The server carries the request out; the answer is 500.
     Broken,
-    /// The server does not get the request; the answer is another one's page, with this status.
+    /// The server does not get the request; the answer is another server's page, with this status.
     Page(u16),
 }
 
@@ -70,7 +70,7 @@ pub struct Log {
     seen: Vec<(u64, String, String)>,
 }
 
-/// The proxy. It serves until the runtime ends.
+/// The proxy, which serves until the runtime ends.
 #[derive(Debug)]
 pub struct HarmingProxy {
     address: SocketAddr,
@@ -87,8 +87,7 @@ struct State {
 }
 
 impl HarmingProxy {
-    /// Starts a proxy before the server at a port on loopback. It does one of the harms to one in so many
-    /// requests.
+    /// Starts a proxy before the server at a port on loopback, which does one of the harms to one in so many requests.
     ///
     /// # Errors
     /// If there is no free port.

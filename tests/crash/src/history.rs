@@ -11,7 +11,7 @@ use crate::packs::Causes;
 #[derive(Debug, Default)]
 pub struct History(BTreeMap<String, Record>);
 
-/// What they say about one message.
+/// What the ledgers say about one message.
 #[derive(Debug, Default)]
 struct Record {
     attempted: bool,
@@ -23,7 +23,7 @@ struct Record {
     /// Receives whose completion was acknowledged.
     completed: Vec<Lease>,
     poisoned: usize,
-    /// What its handlers have noticed.
+    /// What the message's handlers have noticed.
     noticed: Vec<Violation>,
 }
 
@@ -36,11 +36,11 @@ pub struct Figures {
     pub acknowledged: usize,
     /// Acknowledged messages whose work was done.
     pub completed: usize,
-    /// Acknowledged messages that had a time to live, and whose work was not done.
+    /// Acknowledged messages with a time to live, whose work was not done.
     pub expired: usize,
     /// Messages whose work was done more than once.
     pub duplicated: usize,
-    /// Messages that were received more than once, and completed.
+    /// Messages received more than once, and completed.
     pub recovered: usize,
     /// Moves to a poison queue.
     pub poisoned: usize,
@@ -79,7 +79,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The name of the message that it is about.
+    /// The name of the message that the violation is about.
     pub(crate) fn message(&self) -> Option<&String> {
         match self {
             Self::Lost(name)

@@ -16,7 +16,7 @@ pub struct Ledger(Mutex<File>);
 /// One line of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// When it was written, on the clock of [`moment`].
+    /// When the entry was written, on the clock of [`moment`].
     pub at: u64,
     /// What happened or was about to happen.
     pub event: Event,
@@ -43,19 +43,20 @@ pub enum Event {
     Poisoned,
     /// A run ended without a settlement of its outcome, as far as the process knows.
     Unsettled,
-    /// The message is in a pack that the process has received. The lease is that of the pack, here and below.
+    /// The message is in a pack that the process has received; in this and the following events, the lease is the
+    /// pack's.
     Opened,
-    /// What was written to its pack says that it is gone, and was acknowledged.
+    /// An acknowledged write to the pack says that the message is gone.
     Marked,
-    /// What was written to its pack, from this moment on, does not say that it is gone, and was acknowledged.
+    /// An acknowledged write to the pack, from this moment on, does not say that the message is gone.
     Kept,
-    /// It will be put as a message of its own: on its queue, or its poison queue.
+    /// The item will be put as a message of its own: on its queue, or its poison queue.
     Moving,
-    /// It was put on its queue as a message of its own.
+    /// The item was put on its queue as a message of its own.
     Moved,
-    /// Its handler began although another one of its key ran in the same listener.
+    /// The message's handler began although another of its key ran in the same listener.
     Overlapping,
-    /// Its handler began after that of a message of its key that the listener had received later.
+    /// The message's handler began after that of a message of its key that the listener had received later.
     OutOfTurn,
 }
 
@@ -89,7 +90,7 @@ impl Ledger {
     /// Creates the file.
     ///
     /// # Panics
-    /// If it exists, or cannot be created.
+    /// If the file exists, or cannot be created.
     #[must_use]
     pub fn create(path: &Path) -> Self {
         let opened = OpenOptions::new().append(true).create_new(true).open(path);
@@ -99,7 +100,7 @@ impl Ledger {
     /// Appends an entry, returns once it is on the disk, and reports progress on the standard output.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, event: Event, name: &str, lease: Lease) {
         self.note(&[Entry {
             at: moment(),
@@ -113,7 +114,7 @@ impl Ledger {
     /// Appends entries, and returns once they are on the disk.
     ///
     /// # Panics
-    /// If they cannot be written.
+    /// If the entries cannot be written.
     pub fn note(&self, entries: &[Entry]) {
         if entries.is_empty() {
             return;
@@ -131,7 +132,7 @@ pub const PROGRESS: &str = ".";
 /// Reads a ledger. A last line that a kill has cut is ignored.
 ///
 /// # Panics
-/// If it cannot be read.
+/// If the ledger cannot be read.
 #[must_use]
 pub fn read(path: &Path) -> Vec<Entry> {
     let text = std::fs::read_to_string(path).expect("a ledger");

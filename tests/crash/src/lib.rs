@@ -12,7 +12,7 @@
 //! | [`ticks`] | kills processes that run the same schedules, and counts the messages of each tick |
 //! | [`crew`] | the processes of a run, which share one file |
 //! | [`process`] | a process of a suite, which never outlives its test |
-//! | [`worker`] | what these processes do: produce, listen, accept, redrive, hold |
+//! | [`worker`] | what the processes do: produce, listen, accept, redrive, hold |
 //! | [`ledger`] | an append-only file, synced after each entry, of what a process is about to do and has done |
 //! | [`history`] | the check of all ledgers: nothing lost, nothing unexpected, nothing settled twice |
 //! | [`sabotage`] | planted bugs, which prove that the suites detect them |

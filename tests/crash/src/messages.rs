@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A visibility timeout that ends soon after a kill.
 pub const LEASE: Duration = Duration::from_secs(1);
 
-/// That of consumers that are not stopped, on a machine that may stand still.
+/// The visibility timeout of consumers that are not stopped, on a machine that may stand still.
 pub const LONG_LEASE: Duration = Duration::from_secs(600);
 
 /// A message with a name, by which the ledgers know it.
@@ -16,7 +16,7 @@ pub trait Named: Message + Clone + Sync {
     /// The name.
     fn name(&self) -> &str;
 
-    /// Whether its payload is stored beside it.
+    /// Whether the payload is stored beside the message.
     fn is_large(&self) -> bool {
         false
     }
@@ -53,7 +53,7 @@ impl CrashOrder {
 #[derive(Debug, Clone, Serialize, Deserialize, Message)]
 #[message(kind = "crash.receipt", queue = "receipts", visibility_timeout = "1s")]
 pub struct Receipt {
-    /// That of the order, after [`Receipt::PREFIX`].
+    /// The order's name, after [`Receipt::PREFIX`].
     pub name: String,
 }
 

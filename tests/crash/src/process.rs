@@ -1,5 +1,5 @@
-//! A process of a suite. It is killed when its handle is dropped, and ends by itself, at the end of its
-//! input, if the test's process is killed.
+//! A process of a suite, which is killed when its handle is dropped, and ends by itself, at the end of its input, if
+//! the test's process is killed.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,11 +21,11 @@ pub const GUARD: Duration = Duration::from_secs(300);
 /// A running process.
 #[derive(Debug)]
 pub struct Process {
-    /// What it does.
+    /// What the process does.
     pub role: Role,
-    /// Its number.
+    /// The process's number.
     pub number: u64,
-    /// Since when it is stopped, on the clock of [`moment`].
+    /// Since when the process is stopped, on the clock of [`moment`].
     pub stopped: Option<u64>,
     child: Child,
     stdin: Option<ChildStdin>,
@@ -34,10 +34,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process. Sends its number with each line that it prints.
+    /// Starts a process; sends its number with each line that it prints.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the process does not start.
     #[must_use]
     pub fn start(program: &Path, arguments: &Arguments, lines: Sender<(u64, String)>) -> Self {
         let errors = arguments.ledger.with_extension("stderr");
@@ -46,7 +46,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors).expect("a file"))
-            // Of its own, so that the system ends it even if it is stopped when the test is killed.
+            // A group of its own, so that the system ends the process even if it is stopped when the test is killed.
             .process_group(0)
             .spawn()
             .expect("the program runs");
@@ -69,7 +69,7 @@ impl Process {
         }
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the standard input.
     ///
     /// # Panics
     /// If the process has ended.
@@ -78,7 +78,7 @@ impl Process {
         writeln!(stdin, "{line}").expect("it reads");
     }
 
-    /// Stops it with SIGSTOP.
+    /// Sends SIGSTOP.
     ///
     /// # Panics
     /// If the process has ended.
@@ -87,7 +87,7 @@ impl Process {
         self.stopped = Some(moment());
     }
 
-    /// Lets it go on.
+    /// Sends SIGCONT.
     ///
     /// # Panics
     /// If the process has ended.
@@ -96,17 +96,17 @@ impl Process {
         self.stopped = None;
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     ///
     /// # Panics
     /// If the process has ended.
     pub fn signal(&self, signal: Signal) {
         let id = Pid::from_child(&self.child);
-        // The id is still its own: nobody has waited for it.
+        // The id is still the process's: nobody has waited for it.
         kill_process(id, signal).expect("it is a child of ours");
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the process has ended by itself.
     ///
     /// # Panics
     /// If the system does not tell.
@@ -115,28 +115,28 @@ impl Process {
         status.is_some()
     }
 
-    /// Kills it with SIGKILL. Returns what it wrote to the standard error.
+    /// Kills the process, and returns what it wrote to the standard error.
     #[must_use]
     pub fn kill(mut self) -> String {
         self.end_now();
         self.complaints()
     }
 
-    /// Ends its input, and waits until it has ended. Returns its status and what it wrote to the standard
+    /// Ends the input, waits until the process has ended, and returns its status and what it wrote to the standard
     /// error.
     ///
     /// # Panics
-    /// If it does not end.
+    /// If the process does not end.
     #[must_use]
     pub fn finish(mut self) -> (ExitStatus, String) {
         drop(self.stdin.take());
         self.wait()
     }
 
-    /// Waits until it has ended by itself, as [`finish`](Self::finish) does.
+    /// Waits until the process has ended by itself, as [`finish`](Self::finish) does.
     ///
     /// # Panics
-    /// If it does not end.
+    /// If the process does not end.
     #[must_use]
     pub fn wait(mut self) -> (ExitStatus, String) {
         let started = Instant::now();
@@ -152,7 +152,7 @@ impl Process {
     }
 
     fn end_now(&mut self) {
-        // Both fail only if it has already ended.
+        // Both calls fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(reader) = self.reader.take() {

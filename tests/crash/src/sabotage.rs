@@ -1,5 +1,5 @@
-//! Planted bugs: each makes the storage break a promise, and a suite must detect it. And planted aborts, which
-//! break none.
+//! Planted bugs: each makes the storage break a promise, and a suite must detect it; and planted aborts, which break
+//! none.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -26,24 +26,24 @@ pub enum Bug {
     PresumesDone,
     /// Operations that belong together are carried out one after the other, deletes first.
     AppliesInSteps,
-    /// A commit is not synced, where it should be. Not part of [`Sabotaged`]: the file is opened so.
+    /// A commit is not synced, where it should be: the file is opened so, not by [`Sabotaged`].
     SkipsSync,
-    /// The rows of a transfer are committed before its message is completed, and a process aborts in between. Not part
-    /// of [`Sabotaged`]: the handler does so.
+    /// The handler, not [`Sabotaged`], commits the rows of a transfer before it completes the message, and a process
+    /// aborts in between.
     CompletesApart,
-    /// Work is begun though another holds its claim or has done it. Not part of [`Sabotaged`]: the processes that work
+    /// Work is begun though another process holds its claim or has done it, not by [`Sabotaged`]: processes that work
     /// `once` do so, and those that submit keep the keys in a folder of their own each.
     BeginsAlways,
-    /// Portions of a job are not recorded. Not part of [`Sabotaged`]: the handler does not record them.
+    /// Portions of a job are not recorded by the handler; [`Sabotaged`] has no part in it.
     SkipsCheckpoints,
     /// A conditional put records its value before it puts the message, and the process aborts in between.
     RecordsFirst,
     /// A conditional put puts the message before it records its value, and the process aborts in between.
     PutsFirst,
-    /// Renewals do not write which items of a pack are gone. Not part of [`Sabotaged`] but of
-    /// [`Observed`](crate::packs::Observed).
+    /// Renewals do not write which items of a pack are gone: part of [`Observed`](crate::packs::Observed), not of
+    /// [`Sabotaged`].
     ForgetsMarks,
-    /// A listener does not know the keys of its messages. Not part of [`Sabotaged`]: it is started so.
+    /// A listener does not know the keys of its messages: it is started so, not by [`Sabotaged`].
     IgnoresKeys,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
@@ -69,7 +69,7 @@ pub enum Point {
     /// A message is copied to another queue, by a consumer to its poison queue or by a redrive, and not deleted
     /// yet. Operations that belong together are carried out one after the other, as on a backend that is not atomic.
     BetweenCopyAndDelete,
-    /// A follow-up is stored, and the message not deleted yet, likewise.
+    /// A follow-up is stored, and the message not deleted yet, as without atomicity.
     BetweenFollowUpAndDelete,
     /// A pack is about to be stored.
     BeforePackPut,
@@ -91,11 +91,11 @@ pub enum Point {
     AfterGiveBack,
     /// A pack is about to be split, because an earlier receive of it ended without a record.
     BeforeSplit,
-    /// Items of such a pack are messages of their own. Where the storage is not atomic, the pack is still there.
+    /// Items of a split pack are messages of their own. Where the storage is not atomic, the pack is still there.
     AfterSplit,
     /// An item is about to leave its pack, as for a retry.
     BeforeLeaving,
-    /// An item has left its pack. Where the storage is not atomic, the pack does not say so yet.
+    /// An item has left its pack; where the storage is not atomic, the pack does not say so yet.
     AfterLeaving,
 }
 
@@ -135,7 +135,7 @@ impl Point {
         )
     }
 
-    /// Aborts the process if it is to at this point.
+    /// Aborts the process if it is to abort here.
     pub(crate) fn pass(self, bug: Option<Bug>) {
         if bug == Some(Bug::Aborts(self)) {
             std::process::abort();

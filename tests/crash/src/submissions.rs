@@ -1,5 +1,5 @@
-//! Processes that submit the same keys at the same time are killed at random, and others repeat what they were told.
-//! Then each key must have one message, whose id all of them were told.
+//! Processes that submit the same keys at the same time are killed at random, and others repeat what they were told;
+//! then each key must have one message, whose id all processes were told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::worker::{ANSWERED, BEGUN, Kept, Role, UNKNOWN};
 /// The processes that submit at a time.
 const PROCESSES: usize = 4;
 
-/// The keys that they submit at a time. The first half of them was submitted before, except for the first time.
+/// The keys that processes submit at a time, of which the first half was submitted before, except for the first time.
 const KEYS: u64 = 16;
 
 /// The keys of the processes that abort first.
@@ -26,12 +26,12 @@ const ABORTED: u64 = 4;
 /// The largest number of answers that are read before a process is killed.
 const BEFORE_KILL: usize = 24;
 
-/// What a run does. It ends by count.
+/// What a run does, ending by count.
 #[derive(Debug, Clone)]
 pub struct Submissions<'a> {
     /// The program of the processes.
     pub program: &'a Path,
-    /// Of its random choices.
+    /// Seed of random choices.
     pub seed: u64,
     /// Where keys are recorded: in the file in one step with the messages, or in a folder after them.
     pub kept: Kept,
@@ -78,12 +78,12 @@ struct Key {
     /// Submissions that may have put a message of which nobody was told: their process was killed, or the outcome is
     /// unknown.
     unknown: usize,
-    /// The ids of its messages.
+    /// The ids of the key's messages.
     messages: Vec<String>,
 }
 
 impl Submissions<'_> {
-    /// Runs it.
+    /// Performs the run.
     ///
     /// # Errors
     /// All that is wrong in the end.
@@ -160,7 +160,7 @@ impl Run<'_> {
         }
     }
 
-    /// Notes a line of a process. Returns whether it is an answer.
+    /// Notes a line of a process; returns whether it is an answer.
     fn note(&mut self, process: u64, line: &str) -> bool {
         let words: Vec<_> = line.split(' ').collect();
         let number = words.get(1).and_then(|number| number.parse().ok());
@@ -244,7 +244,7 @@ impl fmt::Display for SubmissionFigures {
 mod tests {
     use super::*;
 
-    /// Returns whether this is right in the file, and in the folder.
+    /// Returns whether these numbers are right in the file, and in the folder.
     fn is_right(first: usize, unknown: usize, ids: &[&str]) -> [bool; 2] {
         let key = Key {
             told: BTreeSet::from(["a".to_owned()]),

@@ -1,7 +1,7 @@
-//! Processes that run the same schedules are killed at random. Then each tick must have one message, or none if its
+//! Processes that run the same schedules are killed at random; then each tick must have one message, or none if its
 //! schedule was to leave it out.
 //!
-//! The clock of all of them is told the time, so that it is known which ticks are missed.
+//! The clock of all processes is told the time, so that it is known which ticks are missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,12 +54,12 @@ pub const POLICIES: [(&str, Missed); 3] = [
 #[derive(Debug)]
 pub struct ToldClock(watch::Receiver<String>);
 
-/// What a run does. It ends by count.
+/// What a run does, ending by count.
 #[derive(Debug, Clone)]
 pub struct Ticks<'a> {
     /// The program of the processes.
     pub program: &'a Path,
-    /// Of its random choices.
+    /// Seed of random choices.
     pub seed: u64,
     /// How often all processes are killed. Between two outages, a process is killed at each tick.
     pub outages: usize,
@@ -86,7 +86,7 @@ struct Run<'a> {
     kills: usize,
     /// The ticks that must be submitted.
     expected: BTreeSet<(&'static str, u64)>,
-    /// How often each was submitted.
+    /// How often each tick was submitted.
     submitted: BTreeMap<(String, u64), usize>,
 }
 
@@ -116,7 +116,7 @@ impl Clock for ToldClock {
 /// Starts a schedule, which prints a line whenever it is about to submit a tick.
 ///
 /// # Panics
-/// If it does not start.
+/// If the schedule does not start.
 pub fn start(service: &QueueService, (name, missed): (&'static str, Missed)) -> ScheduleHandle {
     let interval = every(Duration::from_secs(INTERVAL));
     let schedule = service.schedule(name, interval, move |at| {
@@ -130,7 +130,7 @@ pub fn start(service: &QueueService, (name, missed): (&'static str, Missed)) -> 
 }
 
 impl Ticks<'_> {
-    /// Runs it.
+    /// Performs the run.
     ///
     /// # Errors
     /// All that is wrong in the end.
@@ -179,7 +179,7 @@ impl Run<'_> {
         }
     }
 
-    /// Has processes abort at the first tick, of the first schedule only. Without a bug, that tick is not over then.
+    /// Has processes abort at the first tick, of the first schedule only; without a bug, that tick is not over then.
     fn abort(&mut self, bug: Option<Bug>) {
         let points = [Point::BeforePut, Point::AfterPut].map(Bug::Aborts);
         let aborts = bug.as_ref().map_or(&points[..], std::slice::from_ref);
@@ -198,7 +198,7 @@ impl Run<'_> {
         }
     }
 
-    /// Goes on to the next tick, kills a process, and waits until the tick was submitted by the others.
+    /// Goes on to the next tick, kills a process, and waits until the tick was submitted by other processes.
     async fn next(&mut self) {
         self.tick += 1;
         self.go_on(0, &[ALL, ONCE, SKIP]).await;
@@ -241,7 +241,7 @@ impl Run<'_> {
                 }
             };
         }
-        // One that is about to submit a tick, or any.
+        // A process that is about to submit a tick, or any.
         let active = active.filter(|_| self.crew.random.random_bool(0.5));
         self.crew.kill(active);
         self.kills += 1;
@@ -249,8 +249,8 @@ impl Run<'_> {
         self.wait_for(schedules).await;
     }
 
-    /// Waits until the last tick of these schedules was submitted. That it is lost is certain only after a long time.
-    /// Polls: a process prints before it submits, and one that is killed after that neither prints nor notifies.
+    /// Waits until the last tick of these schedules was submitted. That a tick is lost is certain only after a long
+    /// time. Polls: a process prints before it submits, and one that is killed after that neither prints nor notifies.
     async fn wait_for(&mut self, schedules: &[&'static str]) {
         let started = Instant::now();
         loop {

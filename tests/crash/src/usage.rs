@@ -5,23 +5,23 @@ use std::fs;
 
 use tokio::runtime::Handle;
 
-/// The line that reports a [`Usage`] begins with this.
+/// What the line that reports a [`Usage`] begins with.
 pub const USED: &str = "used";
 
 /// What a process uses, or has used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes that it has read with system calls, also from the system's cache.
+    /// Bytes read with system calls, also from the system's cache.
     pub read: u64,
-    /// Its memory, in KiB.
+    /// The memory, in KiB.
     pub memory: u64,
-    /// The most memory that it has had, in KiB.
+    /// The most memory so far, in KiB.
     pub peak: u64,
-    /// Its open files and sockets.
+    /// Open files and sockets.
     pub descriptors: u64,
-    /// Its threads.
+    /// The threads.
     pub threads: u64,
-    /// The tasks of its runtime.
+    /// The tasks of the runtime.
     pub tasks: u64,
 }
 
@@ -29,7 +29,7 @@ impl Usage {
     /// Asks the system about this process.
     ///
     /// # Panics
-    /// If the system is not Linux, or this is not called on a runtime.
+    /// If the system is not Linux, or the caller on no runtime.
     #[must_use]
     pub fn of_this_process() -> Self {
         let read = |file| fs::read_to_string(file).expect("Linux tells about the process");

@@ -7,11 +7,11 @@ use queue_core::QueueName;
 /// The requests on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
-    /// All of them.
+    /// All requests.
     pub requests: usize,
-    /// Those that were answered with 503.
+    /// Requests that were answered with 503.
     pub throttled: usize,
-    /// The most in any one second.
+    /// The most requests in any one second.
     pub busiest_second: usize,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Loads(HashMap<QueueName, Counted>);
 #[derive(Debug, Default)]
 struct Counted {
     load: Load,
-    /// When those of the last second came.
+    /// When the last second's requests came.
     recent: VecDeque<Duration>,
 }
 

@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// An agent that is not started yet: it keeps as many instances of a program running as a policy wants for a queue.
 ///
-/// The agent looks at the queue, also while no instance runs, and at what the instances [report](crate::Report). It
+/// The agent looks at the queue, also without instances, and at what the instances [report](crate::Report). An agent
 /// - replaces instances that have ended, after a [pause](Self::longest_pause) that grows while they die young;
 /// - stops instances gently: those that are not ready yet first, then those with the fewest messages in flight;
 /// - does not reduce the number of instances within [two minutes](Self::steady) after an increase, nor increase it
@@ -90,9 +90,9 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets for how long the number of instances is not reduced after it was increased, and the other way round: two minutes by
-    /// default. With a latency target below that, let at least one instance run: after a reduction to none, a message may wait
-    /// this long for the next start.
+    /// Sets how long the number of instances is not reduced after an increase, and the other way round: two minutes by
+    /// default. With a latency target below `time`, let at least one instance run: after a reduction to none, a message
+    /// may wait `time` for the next start.
     pub fn steady(mut self, time: Duration) -> Self {
         self.steady = time;
         self
@@ -195,7 +195,7 @@ impl AgentBuilder {
     /// [rate](crate::InstanceTarget::with_rate), which the agent cannot measure.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn advise(self) -> Result<AgentHandle, AgentError> {
         self.start(Advised::default())
     }
@@ -212,7 +212,7 @@ impl fmt::Debug for AgentBuilder {
     }
 }
 
-/// A handle to an agent. Clones are handles to the same agent. Dropping the handle leaves the agent at work, until it
+/// A handle to an agent, shared by its clones. Dropping the handle leaves the agent at work, until it
 /// is [shut down](Self::shutdown) or its runtime ends.
 #[derive(Clone)]
 pub struct AgentHandle {
@@ -276,7 +276,7 @@ impl AgentHandle {
     }
 
     /// Has all instances stop, and waits until they have ended: those that take longer than the
-    /// [grace](AgentBuilder::grace) are ended. After that, gives the agent's lock back. Further calls of `shutdown`
+    /// [grace](AgentBuilder::grace) are ended. In the end, gives the agent's lock back. Further calls of `shutdown`
     /// wait for the same end, and none waits if the agent's runtime has ended.
     ///
     /// # Cancel safety
@@ -302,7 +302,6 @@ impl AgentInfo {
 }
 
 impl Shared {
-    /// Logs and publishes an event.
     pub(crate) fn publish(&self, at: Timestamp, kind: AgentEventKind) {
         let queue = &self.queue;
         kind.log(queue);
@@ -336,7 +335,7 @@ pub struct AgentEvent {
     pub at: Timestamp,
     /// The agent's queue.
     pub queue: QueueName,
-    /// What.
+    /// What the event is about.
     pub kind: AgentEventKind,
 }
 
@@ -346,56 +345,56 @@ pub struct AgentEvent {
 #[non_exhaustive]
 pub enum AgentEventKind {
     /// Another agent of the queue is at work, or one was until less than the [lock timeout](AgentBuilder::lock_timeout)
-    /// ago. This agent waits for the end of the other one.
+    /// ago: this agent waits for its end.
     Waiting,
     /// This agent is the only one of its queue now, and at work.
     Working,
-    /// Another agent has taken over, because this one could not renew its lock for too long. The instances of this
-    /// agent are stopped.
+    /// Another agent has taken over, because this one could not renew its lock for too long; this agent's instances are
+    /// stopped.
     Replaced,
     /// Another number of instances is wanted.
     Scaled {
-        /// The number until now.
+        /// The wanted number until now.
         from: usize,
-        /// The number from now on.
+        /// The wanted number from now on.
         to: usize,
-        /// Why.
+        /// Why the number changes.
         why: String,
     },
     /// An instance was started.
     Started {
-        /// Its id.
+        /// The instance's id.
         id: String,
     },
     /// An instance could not be started.
     NotStarted {
-        /// Why.
+        /// Why the start failed.
         error: String,
         /// The pause before the next try.
         pause: Duration,
     },
     /// An instance was asked to stop.
     Stopping {
-        /// Its id.
+        /// The instance's id.
         id: String,
     },
     /// An instance could not be asked to stop. The agent tries again.
     NotStopped {
-        /// Its id.
+        /// The instance's id.
         id: String,
-        /// Why.
+        /// Why the stop failed.
         error: String,
     },
     /// An instance that was asked to stop has ended.
     Stopped {
-        /// Its id.
+        /// The instance's id.
         id: String,
         /// How the instance has ended, if that is known.
         ended: Option<Ended>,
     },
     /// An instance has ended that was not asked to. The instance is replaced.
     Died {
-        /// Its id.
+        /// The instance's id.
         id: String,
         /// How the instance has ended, if that is known.
         ended: Option<Ended>,
@@ -405,9 +404,9 @@ pub enum AgentEventKind {
     /// An instance [needs a restart](queue_runtime::listener::Health::needs_restart). The unhealthy instance is stopped
     /// and replaced.
     Unhealthy {
-        /// Its id.
+        /// The instance's id.
         id: String,
-        /// Why.
+        /// Why the instance is unhealthy.
         why: String,
     },
     /// An instance reports that its [objective](queue_runtime::ListenerBuilder::objective) is broken.
@@ -417,7 +416,7 @@ pub enum AgentEventKind {
     /// The queue or the instances could not be read. The number of instances does not change until the queue can be
     /// read.
     Blind {
-        /// Why.
+        /// Why the read failed.
         error: String,
     },
     /// The agent panicked, such as by its implementation of [`Instances`](Instances). The agent goes on after a pause.

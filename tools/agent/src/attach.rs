@@ -12,7 +12,7 @@ use crate::instances::Report;
 /// The variable in the environment of processes that an agent has started: its queue.
 pub(crate) const VARIABLE: &str = "QUEUE_AGENT";
 
-/// Another one: the agent's process.
+/// The variable of the agent's process.
 pub(crate) const AGENT: &str = "QUEUE_AGENT_PROCESS";
 
 /// Begins a line of the standard output that is a report.
@@ -32,7 +32,7 @@ pub struct Attached {
 #[derive(Debug)]
 struct Tie {
     stopped: watch::Receiver<bool>,
-    /// Ends the reports when it is dropped.
+    /// Ends the reports when dropped.
     _reporting: Sender<()>,
 }
 
@@ -141,7 +141,7 @@ impl Attached {
         let Some(tie) = &self.tie else {
             return std::future::pending().await;
         };
-        // The sender says so before it is dropped.
+        // The sender sends `true` before it is dropped.
         let _ = tie.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 }
@@ -160,14 +160,14 @@ mod output {
     /// The pause between two looks whether the agent is there, while this process stops.
     const LOOK: Duration = Duration::from_millis(100);
 
-    /// The end of the standard output that the agent reads. While this process has it too, no write to it fails.
+    /// The end of the standard output that the agent reads: while this process has it too, no write fails.
     pub(super) struct Output {
         pipe: File,
         agent: u32,
     }
 
     impl Output {
-        /// `None` if it is no pipe, or no agent has said that it is its.
+        /// `None` if standard output is no pipe, or not an agent's.
         pub(super) fn of_agent() -> Option<Self> {
             const PATH: &str = "/proc/self/fd/1";
 
@@ -216,7 +216,7 @@ fn report(service: &QueueService, queue: &str) -> io::Result<()> {
     let report = Report::of(service, queue);
     let json = serde_json::to_string(&report).expect("numbers and texts are JSON");
     let mut out = io::stdout().lock();
-    // In one write, so that nothing gets between.
+    // The report is one write, so that nothing gets between.
     out.write_all(format!("{MARK}{json}\n").as_bytes())?;
     out.flush()
 }

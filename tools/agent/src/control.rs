@@ -25,7 +25,7 @@ const STABLE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Control {
     policy: Box<dyn InstancePolicy>,
-    /// For how long the number is not reduced after it was increased, and the other way round.
+    /// How long the number of instances is not reduced after an increase, and the other way round.
     steady: Duration,
     /// The longest pause before an instance that has died is replaced.
     longest_pause: Duration,
@@ -48,11 +48,11 @@ pub(crate) struct Control {
 /// What is known of an instance.
 #[derive(Debug)]
 struct Tracked {
-    /// `None` if it ran before this agent.
+    /// `None` if the instance ran before this agent.
     started: Option<Duration>,
     has_reported: bool,
     is_stopping: bool,
-    /// Whether it was asked to stop.
+    /// Whether the instance was asked to stop.
     is_asked: bool,
 }
 
@@ -69,7 +69,7 @@ struct StartUp {
 /// What an agent has seen.
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
-    /// When, on the monotonic clock.
+    /// When the agent looked, on the monotonic clock.
     pub(crate) at: Duration,
     /// The number of messages that are stored, and the age of the first visible one if that is known. `None` if the queue
     /// could not be read.
@@ -87,7 +87,7 @@ pub(crate) struct Step {
     pub(crate) starts: usize,
     pub(crate) stops: Vec<String>,
     pub(crate) events: Vec<AgentEventKind>,
-    /// What the policy was asked, unless it was not.
+    /// What the policy was asked, if anything.
     pub(crate) load: Option<FleetLoad>,
 }
 
@@ -140,7 +140,7 @@ impl Control {
         }
         let surplus = running.len().saturating_sub(wanted);
         step.stops.extend(running.into_iter().take(surplus));
-        // Also those that could not be asked before, and those that need a restart.
+        // Also stop instances that could not be asked before, or need a restart.
         let stopping = look.instances.iter().filter(|instance| {
             let is_stopping = |tracked: &Tracked| tracked.is_stopping && !tracked.is_asked;
             instance.ended.is_none() && self.tracked.get(&instance.id).is_some_and(is_stopping)
@@ -194,7 +194,6 @@ impl Control {
         self.measure.begin_again();
     }
 
-    /// Records an instance that was started.
     pub(crate) fn started(&mut self, at: Duration, id: String) -> AgentEventKind {
         let tracked = Tracked {
             started: Some(at),
@@ -284,7 +283,7 @@ impl Control {
 
     /// Begins the pause before a replacement for an instance that has died at this age.
     fn pause(&mut self, at: Duration, age: Duration) -> Duration {
-        // Those that die at the same time count once.
+        // Instances that die at the same time count once.
         let is_paused = self.paused_until.is_some_and(|until| at < until);
         if age < STABLE && !is_paused {
             self.deaths = self.deaths.saturating_add(1);
@@ -398,7 +397,7 @@ impl Control {
         if to != wanted.instances {
             wanted.why = format!("{}: {} would do", wanted.why, wanted.instances);
         }
-        // While none runs, a message waits for the start of one.
+        // While no instance runs, a message waits for a start.
         if to == 0
             && from > 0
             && let Some(left) = steady(self.empty_since.or(Some(at)))

@@ -19,7 +19,7 @@ pub enum AgentErrorKind {
     Setting {
         /// The setting.
         setting: &'static str,
-        /// Its value.
+        /// The setting's value.
         value: String,
         /// The bounds.
         allowed: String,

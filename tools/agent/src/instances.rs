@@ -99,7 +99,7 @@ pub trait Instances: Send + 'static {
 pub struct Instance {
     /// The id of the instance, such as that of a process.
     pub id: String,
-    /// How the instance has ended. `None` while it runs.
+    /// How the instance has ended, or `None` while it runs.
     pub ended: Option<Ended>,
     /// The last report of the instance. `None` before the first report, and for an instance that does not report.
     pub report: Option<Report>,
@@ -203,7 +203,7 @@ impl Instances for Advised {
     }
 }
 
-/// For how long an attached process may be silent before it needs a restart. It reports each second.
+/// How long an attached process, which reports each second, may be silent before it needs a restart.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The longest line that is kept together, and the number of lines that wait to be passed on.
@@ -233,7 +233,7 @@ const MAX_WAITING: usize = 1_024;
 pub struct Processes {
     command: Command,
     running: HashMap<String, Process>,
-    /// Takes the lines that are passed on. Started with the first process.
+    /// Takes the lines that are passed on; `None` before the first process.
     output: Option<SyncSender<Vec<u8>>>,
 }
 
@@ -252,7 +252,7 @@ struct Process {
     child: Child,
     report: Latest,
     is_stopping: bool,
-    /// When it is killed, if it is stopping and has not ended before.
+    /// When the process is killed, if it is stopping and has not ended before.
     kill_at: Option<Instant>,
 }
 
@@ -295,7 +295,7 @@ impl Instances for Processes {
             }
         });
         if let Err(error) = reading {
-            // Its output would fill the pipe.
+            // The child's output would fill the pipe.
             drop(child.kill());
             drop(child.wait());
             return Err(error.into());
@@ -319,7 +319,7 @@ impl Instances for Processes {
             return Ok(());
         }
         drop(process.child.stdin.take());
-        // One that reports has attached itself, and would take the signal for a second one.
+        // A process that reports has attached itself, and would take the signal for a second one.
         if process.report.hold().is_none() {
             terminate(&process.child)?;
         }
@@ -349,7 +349,7 @@ impl Process {
         match self.child.try_wait() {
             Ok(Some(status)) => return Instance::ended(id, ended(status)),
             Ok(None) => {}
-            // Somebody else has waited for it.
+            // Somebody else has waited for the process.
             Err(error) => {
                 let how = format!("not known: {error}");
                 let success = false;
@@ -396,18 +396,18 @@ fn read(mut output: impl BufRead, process: u32, latest: &Latest, passed_on: &Syn
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // It may follow what was printed without an end of its line.
+        // A report may follow what was printed without a line end.
         let mark = MARK.as_bytes();
         let at = line.windows(mark.len()).position(|part| part == mark);
         if let Some(at) = at {
             match serde_json::from_slice::<Report>(&line[at + mark.len()..]) {
-                // Those of processes that it has started, with its environment and output, are not its own. A program that
-                // writes its reports itself need not say which process it is.
+                // Reports of processes that an instance has started, with its environment and output, are not its own.
+                // A program that writes its reports itself need not say which process it is.
                 Ok(report) if report.process == process || report.process == 0 => {
                     *latest.hold() = Some((Instant::now(), report));
                 }
                 Ok(_) => {}
-                // Perhaps it is from another release.
+                // The report may be from another release.
                 Err(error) => {
                     tracing::warn!(process, %error, "failed to read the report of an instance");
                 }
@@ -445,7 +445,7 @@ fn pass_on(lines: &Receiver<Vec<u8>>) {
 fn terminate(child: &Child) -> Result<(), Failure> {
     let pid = rustix::process::Pid::from_child(child);
     match rustix::process::kill_process(pid, rustix::process::Signal::TERM) {
-        // It has ended.
+        // The process has ended.
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(Failure::retry(error)),
     }

@@ -22,15 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::{chain, ready_by};
 
-/// Whether an agent is the one of its queue.
+/// Whether an agent is the working one of its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The storage has not answered yet.
     Unknown,
-    /// It does not have the lock: another one has it, or why it is not known.
+    /// The agent does not have the lock: another agent has it, or why that is not known.
     Waiting(Option<String>),
     Working,
-    /// It may have lost the lock.
+    /// The agent may have lost the lock.
     Frozen,
 }
 
@@ -109,7 +109,7 @@ impl Keeper {
                     }
                 }
             }
-            // Those of agents that began together end apart.
+            // Pauses of agents that began together end apart.
             let pause = (self.timeout / 4).mul_f64(0.8 + 0.4 * rand::random::<f64>());
             tokio::select! {
                 () = clock.sleep(pause) => {}

@@ -9,21 +9,21 @@ use crate::instances::{Instance, Report};
 /// for the first of many.
 const ARRIVALS: usize = 7;
 
-/// The time over which what an instance handles is averaged: longer, because it is a property of the program.
+/// The time over which an instance's rate is averaged: longer than for arrivals, as it is a property of the program.
 const RATE: f64 = 300.0;
 
-/// The number of attempts from which their rate says something, and the one from which older ones count less.
+/// The number of attempts from which their rate says something, and the number from which older attempts count less.
 const ENOUGH: f64 = 3.0;
 const MANY: f64 = 20.0;
 
-/// The time of a busy instance, in seconds, after which it says something that fewer have ended.
+/// The time of a busy instance, in seconds, after which it says something that fewer attempts have ended.
 const LONG: f64 = 30.0;
 
 /// The figures so far, and the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Measure {
     last: Option<Look>,
-    /// Those of the last looks, each second.
+    /// The last looks' arrivals in a second.
     arrivals: VecDeque<f64>,
     /// Attempts that ended while there was a backlog, and the time that instances with all room full took for them, in seconds.
     ended: f64,
@@ -61,7 +61,7 @@ impl Measure {
             Some((id.clone(), instance.report.as_ref().or(known)?.clone()))
         });
         let reports: HashMap<_, _> = reports.collect();
-        // One that has handled nothing has hardly seen a pack.
+        // An instance that has handled nothing has hardly seen a pack.
         let seen = reports.values().filter(|one| one.handled > 0);
         let packed: Vec<_> = seen.map(|one| one.packed).collect();
         if !packed.is_empty() {
@@ -108,7 +108,7 @@ impl Measure {
             used += times.map_or(0.0, |(now, before)| {
                 now.saturating_sub(before).as_secs_f64()
             });
-            // One that has room, or is stopping, could handle more.
+            // An instance that has room, or is stopping, could handle more.
             let is_full = |report: &Report| report.in_flight * 2 > report.in_flight_limit;
             if kind != Kind::Stopping && is_full(before) && is_full(report) {
                 ended += since + report.retried.saturating_sub(before.retried);
@@ -140,7 +140,7 @@ impl Measure {
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// Attempts that an instance ends in a second. If hardly any has ended for long, at most so many.
+    /// Attempts that an instance ends in a second, or an upper bound if hardly any has ended for long.
     pub(crate) fn rate(&self) -> Option<f64> {
         if self.ended >= ENOUGH {
             Some(self.ended / self.busy.max(f64::MIN_POSITIVE))
@@ -158,9 +158,9 @@ impl Measure {
 /// What an agent knows of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// This agent has started it, so that it began with nothing.
+    /// This agent has started the instance, so that it began with nothing.
     Started,
-    /// It ran before.
+    /// The instance ran before this agent.
     Found,
     Stopping,
 }

@@ -23,7 +23,7 @@ pub struct FleetLoad {
     pub depth: usize,
     /// The age of the oldest message that is known: the first visible message where the storage tells its age (memory
     /// and SQLite), and messages in flight of instances that have an
-    /// [objective](queue_runtime::ListenerBuilder::objective). `None` if none is known.
+    /// [objective](queue_runtime::ListenerBuilder::objective). `None` if no age is known.
     pub oldest: Option<Duration>,
     /// The number of instances that run or are being started, without those that are stopping.
     pub instances: usize,
@@ -32,9 +32,9 @@ pub struct FleetLoad {
     /// The number of instances that were wanted last. Instances that have died are replaced.
     pub wanted: usize,
     /// The messages that an instance handles in a second while there is a backlog and it has no room for more, failed
-    /// attempts included. `None` until it was measured.
+    /// attempts included. `None` until measured.
     pub rate: Option<f64>,
-    /// The messages that arrive in a second. `None` until it was measured.
+    /// The messages that arrive in a second. `None` until measured.
     pub arrivals: Option<f64>,
     /// The time from the start of an instance to its first report: the mean of the measured starts, or 0.
     pub start_up: Duration,
@@ -66,7 +66,7 @@ impl FleetLoad {
 pub struct Wanted {
     /// The number of instances.
     pub instances: usize,
-    /// Why, for logs and people.
+    /// Why so many, for logs and people.
     pub why: String,
 }
 

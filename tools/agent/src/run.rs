@@ -21,7 +21,7 @@ use crate::keeper::{Keeper, Standing};
 /// The gauge of the number of instances that are wanted.
 pub(crate) const WANTED: &str = "queue.wanted_instances";
 
-/// Its label, as OpenTelemetry names the queue.
+/// The gauge's label, as OpenTelemetry names the queue.
 const QUEUE: &str = "messaging.destination.name";
 
 /// How long an answer of the storage about the queue is waited for.
@@ -47,7 +47,6 @@ pub(crate) struct Run {
     pub(crate) ended: DropGuard,
 }
 
-/// The times of an agent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) interval: Duration,
@@ -77,7 +76,7 @@ impl Run {
                 let panic = panic.to_string();
                 self.publish(AgentEventKind::Panicked { panic });
             }
-            // Only now, so that no other agent starts instances beside those that stop.
+            // The lock is given back last, so that no other agent starts instances beside those that stop.
             give_back.cancel();
         };
         let keep = async {
@@ -91,14 +90,14 @@ impl Run {
         drop(self.ended);
     }
 
-    /// Works until the agent is shut down, or another one has taken over.
+    /// Works until the agent is shut down, or another agent has taken over.
     async fn work(&mut self, clock: &dyn Clock, mut standing: watch::Receiver<Standing>) {
         while !self.shared.stop.is_cancelled() {
             let now = standing.borrow_and_update().clone();
             match now {
                 Standing::Working => break,
                 Standing::Waiting(Some(error)) => self.is_blind(error),
-                // At first; and it has frozen since a panic.
+                // The agent has just begun, or has frozen since a panic.
                 Standing::Unknown | Standing::Frozen => {}
                 Standing::Waiting(None) => {
                     self.shared.change(|info| info.failure = None);
@@ -185,7 +184,7 @@ impl Run {
         });
     }
 
-    /// Starts an instance. Returns whether that succeeded.
+    /// Starts an instance, and returns whether that succeeded.
     async fn start(&mut self, clock: &dyn Clock) -> bool {
         let until = clock.monotonic().saturating_add(PATIENCE);
         let started = self.instances.start(self.queue.name());
@@ -205,7 +204,7 @@ impl Run {
         }
     }
 
-    /// Asks instances to stop. Returns whether all could be asked.
+    /// Asks instances to stop, and returns whether all could be asked.
     async fn stop(&mut self, clock: &dyn Clock, stops: Vec<String>) -> bool {
         let mut all = true;
         for id in stops {
@@ -232,7 +231,7 @@ impl Run {
 
     /// Stops all instances, and waits until they have ended, or could be ended.
     async fn end(&mut self, clock: &dyn Clock) {
-        // Then they were ended, if they can be.
+        // After the grace, instances were ended, if possible.
         let grace = self.timing.grace.saturating_add(PATIENCE);
         let give_up_at = clock.monotonic().saturating_add(grace);
         loop {
@@ -264,7 +263,7 @@ impl Run {
         }
     }
 
-    /// Waits, or until the agent is shut down.
+    /// Waits, but not beyond the agent's shutdown.
     async fn pause(&mut self, pause: Duration) {
         let clock = self.queue.clock();
         tokio::select! {
@@ -309,13 +308,13 @@ fn no_answer() -> Failure {
 struct Read {
     /// The number of messages.
     depth: usize,
-    /// The age of the first visible one, where the storage tells that.
+    /// The age of the first visible message, where the storage tells that.
     age: Option<Duration>,
-    /// Whether it is paused for everybody.
+    /// Whether the queue is paused for everybody.
     is_paused: bool,
 }
 
-/// Reads the queue. One that does not exist yet is empty.
+/// Reads the queue; one that does not exist yet is empty.
 async fn read(queue: &AnyQueue) -> Result<Read, Error> {
     let (backend, clock, queue) = (queue.backend(), &**queue.clock(), queue.name());
     let read = async {
@@ -354,7 +353,7 @@ pub(crate) fn chain(error: Error) -> String {
     Failure::retry(error).chain()
 }
 
-/// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
+/// Awaits a future until this moment on the monotonic clock; returns `None` if it is not ready by then.
 pub(crate) async fn ready_by<T>(
     clock: &dyn Clock,
     deadline: Duration,

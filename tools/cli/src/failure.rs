@@ -20,7 +20,7 @@ pub(crate) struct Failure {
     exit: Exit,
     text: String,
     help: Option<String>,
-    /// That of the storage's error.
+    /// The kind of the storage's error.
     kind: Option<ErrorKind>,
 }
 
@@ -33,13 +33,13 @@ pub(crate) enum Exit {
     Usage = 2,
     /// There is no such queue, message, schedule, result or file.
     NotFound = 3,
-    /// The storage cannot do this.
+    /// The storage cannot do what was asked.
     Unsupported = 4,
     /// Nobody has agreed to what destroys something.
     Declined = 5,
     /// A part was not done, or a check has found something.
     Partial = 6,
-    /// The reader of the output has gone, as `head` does. Not reported.
+    /// The reader of the output has gone, as `head` does, which is not reported.
     BrokenPipe = 141,
 }
 
@@ -57,7 +57,7 @@ impl Failure {
         Self::new(Exit::Usage, text)
     }
 
-    /// That of a file of an export, which names the file.
+    /// The error of a file of an export, which names the file.
     pub(crate) fn of_export(error: io::Error) -> Self {
         let (exit, help) = match error.kind() {
             io::ErrorKind::AlreadyExists => (
@@ -81,13 +81,13 @@ impl Failure {
         self
     }
 
-    /// Says which part it is about, such as a line of a file.
+    /// Says which part the failure is about, such as a line of a file.
     pub(crate) fn of(mut self, part: &str) -> Self {
         self.text = format!("{part}: {}", self.text);
         self
     }
 
-    /// Says that something was done before it failed.
+    /// Says that something was done before the failure.
     pub(crate) fn after(mut self, done: &str) -> Self {
         if self.exit != Exit::BrokenPipe {
             self.exit = Exit::Partial;
@@ -96,7 +96,7 @@ impl Failure {
         self
     }
 
-    /// Says how many were done before it failed, if there were any.
+    /// Says how many things were done before the failure, if any.
     pub(crate) fn after_part(self, done: usize, noun: &str, what: &str) -> Self {
         let was = if done == 1 { "was" } else { "were" };
         match done {
@@ -126,7 +126,7 @@ impl Failure {
         self.exit == exit
     }
 
-    /// Writes it to standard error, and returns the exit code.
+    /// Writes the failure to standard error, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let Self {
             exit, text, help, ..
@@ -256,7 +256,7 @@ impl From<InvalidName> for Failure {
     }
 }
 
-/// Of the output: where a file fails, its name belongs to the text.
+/// An error of the output: where a file fails, its name belongs to the text.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {

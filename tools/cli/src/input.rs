@@ -1,4 +1,4 @@
-//! What commands read: files and standard input, as text in UTF-8. Anything else is named as what it is.
+//! What commands read: files and standard input, as text in UTF-8; anything else is named as what it is.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Cursor, Read as _};
@@ -9,7 +9,7 @@ use queue_runtime::internal::file_access;
 
 use crate::failure::{Exit, Failure, Result};
 
-/// What some programs begin a text in UTF-8 with. It is no part of the text.
+/// What some programs begin a text in UTF-8 with, which is no part of the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The bytes by which a file is recognised.
@@ -25,7 +25,7 @@ impl Input {
     /// Opens a file; `-` is standard input.
     ///
     /// # Errors
-    /// Also if another process writes the file.
+    /// Another process writing the file is an error, too.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self {
@@ -42,7 +42,7 @@ impl Input {
             )
         };
         let file = File::open(path).map_err(failed)?;
-        // Released when the file is closed. Where there are no locks, nobody has one.
+        // The lock is released when the file is closed. Where there are no locks, nobody has one.
         if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
             let text = format!("{name} is in use: another process writes it");
             return Err(Failure::new(Exit::Failed, text));
@@ -65,12 +65,12 @@ impl Input {
         Ok(self)
     }
 
-    /// Reads the next line with its end, without a byte order mark. Returns whether there was one.
+    /// Reads the next line with its end, without a byte order mark. Returns whether there was a line.
     pub(crate) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<bool> {
         line.clear();
         let read = self.reader.read_until(b'\n', line);
         let read = read.map_err(|error| self.failed(&error))?;
-        // Also where two files were put together.
+        // Marks also stand where two files were put together.
         if line.starts_with(BYTE_ORDER_MARK) {
             line.drain(..BYTE_ORDER_MARK.len());
         }
@@ -107,7 +107,7 @@ fn exit(error: &io::Error) -> Exit {
 /// Returns a payload without what is not JSON around it.
 ///
 /// # Errors
-/// If it is not text in UTF-8, or there is none. Whether it is JSON is for the library to say.
+/// If the payload is not text in UTF-8, or empty. Whether the payload is JSON is for the library to say.
 pub(crate) fn json(payload: &[u8]) -> Result<Bytes> {
     let json = payload.strip_prefix(BYTE_ORDER_MARK).unwrap_or(payload);
     let json = json.trim_ascii();
@@ -125,7 +125,7 @@ fn refused(name: &str, what: &str) -> Failure {
     Failure::new(Exit::Failed, text).with_help(help)
 }
 
-/// Says what bytes are that are not text in UTF-8. They may be the beginning of more.
+/// Says what bytes are that are not text in UTF-8. The bytes may be the beginning of more.
 pub(crate) fn other_than_text(bytes: &[u8]) -> Option<&'static str> {
     const KNOWN: [(&[u8], &str); 11] = [
         (b"\xff\xfe\0\0", "text in UTF-32"),

@@ -64,7 +64,7 @@ async fn run() -> ExitCode {
             return Failure::new(Exit::Failed, format!("failed to start: {error}")).report();
         }
     };
-    // A read from a terminal blocks the thread that would notice it.
+    // A read from a terminal blocks the thread that would notice signals.
     tokio::spawn(async move {
         let signal = unnoticed.next().await;
         tokio::time::sleep(GRACE).await;

@@ -13,7 +13,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the storage that the URL names. `missing` is what happens if it is a file that does not exist.
+    /// Opens the storage that the URL names. `missing` is what happens to a file that does not exist.
     pub(crate) async fn open(general: &General, missing: Missing) -> Result<Self> {
         let service = storage::open(general, missing).await?;
         Ok(Self {

@@ -16,9 +16,9 @@ use crate::output::note;
 /// What happens if the URL names a SQLite file that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// It is created.
+    /// The file is created.
     Create,
-    /// It is an error: a path with a mistake in it must not look like a storage without queues.
+    /// An error: a path with a mistake in it must not look like a storage without queues.
     Report,
 }
 
@@ -90,7 +90,7 @@ fn sqlite(url: &str) -> Result<Option<SqliteBuilder>> {
 /// Returns the SQLite file that the URL names, which exists.
 ///
 /// # Errors
-/// If it names no such file. `what` is what can be done with one only.
+/// If the URL names no such file. `what` is what can be done with a SQLite file only.
 pub(crate) fn sqlite_file(general: &General, what: &str) -> Result<SqliteBuilder> {
     let file = sqlite(url(general)?)?.ok_or_else(|| {
         let text = format!("only a SQLite file can {what}");

@@ -1,4 +1,4 @@
-//! Idle listeners: what their polls cost, and how long messages wait for them, with and without push. It is the library's own
+//! Idle listeners: what their polls cost, and how long messages wait for them, with and without push: the library's own
 //! code, run in simulated time.
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) enum Polling {
     EverySecond,
     /// Tasks end, and the last one polls at growing intervals, up to 30 seconds on Azure: `tasks(1..=n)`.
     Backoff,
-    /// The same, up to this interval: `idle(ExponentialIdle::up_to(cap))`.
+    /// As `Backoff`, up to this interval: `idle(ExponentialIdle::up_to(cap))`.
     Capped(Duration),
     /// No task polls while a notifier announces messages; the depth of the queue is read every five minutes:
     /// `tasks(0..=n)`. Between machines, such a notifier is `NatsNotifier`.
@@ -65,7 +65,7 @@ impl IdlePolicy for EverySecond {
 /// Runs the listeners of a fleet on empty queues in memory for `idle`, and returns their storage transactions, counted
 /// as those on Azure.
 ///
-/// Takes a thread, but little time: it has a runtime of its own, whose time is simulated.
+/// Takes a thread, but little time: its runtime's time is simulated.
 pub(crate) fn simulate(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure> {
     in_simulated_time(be_idle(fleet, idle))
 }
@@ -132,9 +132,9 @@ impl Fleet {
 /// How a message reaches the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A notifier announces it to the listeners.
+    /// A notifier announces the message to the listeners.
     Pushed,
-    /// Nobody announces it, as from a machine without a notifier.
+    /// Nobody announces the message, as from a machine without a notifier.
     Quiet,
 }
 
@@ -143,7 +143,7 @@ pub(crate) enum Arrival {
 pub(crate) struct Waits {
     /// Half of the messages waited at most so long.
     pub(crate) median: Duration,
-    /// All of them did.
+    /// All messages waited at most so long.
     pub(crate) longest: Duration,
 }
 
@@ -156,7 +156,7 @@ fn time_to_idle(polling: Polling) -> Duration {
     }
 }
 
-/// The moments of the messages are spread over this, the longest of these pauses.
+/// The moments of the messages are spread over the longest pause between polls.
 const SPREAD: Duration = Duration::from_secs(36);
 
 /// Puts so many messages on a queue, each after the listeners of the fleet have become idle, and returns how long they

@@ -129,7 +129,7 @@ impl PriceTable {
         Self::new("USD", source, 0.004).expect("a price from 0")
     }
 
-    /// Reads a table from a file, TOML or JSON. Without one, the price is an assumption: 0.01 US dollars for 10,000
+    /// Reads a table from a file, TOML or JSON. Without a file, the price is an assumption: 0.01 US dollars for 10,000
     /// transactions, as in the white paper on queue-based messaging.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl PriceTable {
         let price = |kind| self.kinds.get(&kind).copied().unwrap_or(self.per_10000);
         let amounts = transactions.map(|(kind, count)| count as f64 / 10_000.0 * price(kind));
         Cost {
-            // Not that of an empty sum, which is -0.
+            // Adding 0 avoids the -0 of an empty sum.
             amount: amounts.sum::<f64>() + 0.0,
             currency: self.currency.clone(),
         }

@@ -16,16 +16,16 @@ use queue_runtime::{Failure, QueueName, QueueService, Received};
 
 use crate::listeners::{Sample, in_simulated_time};
 
-/// How messages are submitted. They are received with others, up to what a receive can have.
+/// How messages are submitted; they are received with others, up to what a receive can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
-    /// Each by a call of its own, and received by itself.
+    /// Each message by a call of its own, and received by itself.
     OneByOne,
-    /// Each by a call of its own.
+    /// Each message by a call of its own.
     Single,
-    /// So many by one call, each as a message of the storage.
+    /// So many messages by one call, each a message of the storage.
     Together(u32),
-    /// So many by one call, packed.
+    /// So many messages by one call, packed.
     Packed(u32),
 }
 
@@ -93,7 +93,7 @@ async fn run(sending: Sending, messages: u32, payload: usize) -> Result<Used, Fa
     Ok(used)
 }
 
-/// Returns messages whose payloads have about as many bytes.
+/// Returns messages whose payloads have about `payload` bytes.
 pub(crate) fn samples(numbers: Range<u32>, payload: usize) -> impl Iterator<Item = Sample> {
     let around = r#"{"number":1000,"filling":""}"#.len();
     let length = payload.saturating_sub(around);
@@ -146,7 +146,7 @@ mod tests {
     fn a_message_takes_three_transactions_alone_and_a_tenth_of_one_in_a_pack() {
         let used = |sending| deliver(sending, 1_000, 200).expect("delivered");
         let alone = used(Sending::OneByOne).transactions;
-        // And the last receives, which find the queue empty.
+        // The last receives, which find the queue empty, count too.
         assert!((3_000..3_010).contains(&alone.total()), "{alone}");
         let single = used(Sending::Single);
         assert_eq!(single.transactions.of(TransactionKind::Put), 1_000);

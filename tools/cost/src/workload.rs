@@ -13,7 +13,7 @@ const DAYS: u64 = 30;
 /// The shorter one of the longest pauses between polls that are compared.
 const CAP: Duration = Duration::from_secs(1);
 
-/// The number of messages of which the transactions are counted, for more of them.
+/// The number of messages whose transactions are counted, and multiplied for more messages.
 const SAMPLE: u32 = 10_000;
 
 /// The number of messages whose waits on an idle queue are measured.
@@ -80,7 +80,7 @@ impl Workload {
                 tasks,
                 polling,
             };
-            // Every instance is like the other, and where nothing changes, every hour.
+            // Every instance is like the other, and every hour where nothing changes.
             let simulated = simulate(fleet, hours * HOUR)?;
             let times = instances * u32::from(self.idle_hours) / hours;
             let day: TransactionCounts = (0..times).map(|_| simulated).sum();
@@ -219,7 +219,7 @@ mod tests {
         one.len() == other.len() && one.iter().zip(&other).all(alike)
     }
 
-    /// With `WRITE_FIGURES=1`, writes them there.
+    /// With `WRITE_FIGURES=1`, writes the figures to the page.
     #[test]
     fn the_page_of_the_papers_has_the_figures_that_the_command_prints() {
         let prices = PriceTable::read(None).expect("prices");

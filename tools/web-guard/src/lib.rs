@@ -5,7 +5,7 @@
 //!
 //! | from | by |
 //! |---|---|
-//! | other machines | it listens on 127.0.0.1 only |
+//! | other machines | listening on 127.0.0.1 only |
 //! | other users of this machine | a login by a link that works once; then a cookie that no script can read; [`serve`] bounds connections |
 //! | a page elsewhere whose name resolves to 127.0.0.1 (DNS rebinding) | a list of allowed `Host` headers |
 //! | a page elsewhere, or on another port, that sends requests | `SameSite=Strict`; `Sec-Fetch-Site`; for each POST also `Origin` and a form token |
@@ -109,7 +109,7 @@ impl Guard {
     /// Returns a router that serves `pages` to browsers that are logged in, and refuses everything else. A handler gets
     /// the [`Session`] as an extension. The path `/login` is the guard's.
     pub fn protect(&self, pages: Router) -> Router {
-        // As a fallback, so that paths without a page are refused too.
+        // Pages are a fallback, so that paths without a page are refused too.
         Router::new()
             .fallback_service(pages)
             .layer(from_fn_with_state(self.clone(), guarded))
@@ -195,7 +195,7 @@ impl Guard {
             .http_only(true)
             .same_site(SameSite::Strict)
             .path("/");
-        // Not a redirect: a link in another page would lead to a request without the strict cookie.
+        // The answer is no redirect: a link in another page would lead to a request without the strict cookie.
         let page = Html(r#"<!doctype html><meta http-equiv="refresh" content="0;url=/">"#);
         Ok(([(SET_COOKIE, cookie.to_string())], page).into_response())
     }
@@ -214,7 +214,7 @@ async fn guarded(State(guard): State<Guard>, mut request: Request, next: Next) -
         },
     };
     let mut response = answered.unwrap_or_else(|refusal| {
-        // Any page can cause these.
+        // Any page can cause refusals.
         tracing::debug!(%refusal, "refused a request");
         refusal.into_response()
     });

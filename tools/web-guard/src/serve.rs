@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The greatest number of open connections. Others wait until one is closed.
+/// The greatest number of open connections; others wait until one is closed.
 const MAX_CONNECTIONS: usize = 128;
 /// The longest time in which the head of a request must arrive, also while a connection is idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! `cargo xtask weigh`: reads the project, and compares it with the page.
+//! `cargo xtask weigh`: reads the project, and compares it with `docs/weight.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::compare::Differences;
 use super::page::Page;
 use super::project::{PAGE, imports_in_circles, weigh};
 
-/// Prints what the project weighs, and fails if that is more than the page says.
+/// Prints what the project weighs, and fails if that is more than `docs/weight.md` says.
 pub(crate) fn run(then: Then) -> ExitCode {
     match try_run(then) {
         Ok(code) => code,

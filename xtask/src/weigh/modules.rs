@@ -7,7 +7,7 @@ use super::source::{Import, Kind, Scope, Source, Visible};
 /// A crate.
 #[derive(Debug)]
 pub(crate) struct Crate<'a> {
-    /// The root is the first.
+    /// The modules, the root first.
     pub(crate) modules: Vec<Module<'a>>,
     /// The macros with `#[macro_export]`, with their modules.
     pub(crate) exported: BTreeMap<&'a str, usize>,
@@ -16,7 +16,7 @@ pub(crate) struct Crate<'a> {
 /// A module of a crate.
 #[derive(Debug)]
 pub(crate) struct Module<'a> {
-    /// Its path from the root.
+    /// The module's path from the root.
     pub(crate) path: Vec<&'a str>,
     pub(crate) file: String,
     pub(crate) scope: &'a Scope,
@@ -43,7 +43,7 @@ pub(crate) struct Arrow {
     pub(crate) to: usize,
     /// The name in `to`; `None` if the module itself is imported.
     pub(crate) name: Option<String>,
-    /// It only passes names on.
+    /// The import only passes names on.
     pub(crate) is_export: bool,
 }
 
@@ -185,7 +185,7 @@ impl<'a> Crate<'a> {
         found.collect()
     }
 
-    /// What a module calls by a name; `None` if it does not know it.
+    /// What a module calls by a name; `None` if unknown.
     fn look_up(&self, at: usize, name: &str, open: &mut Open) -> Option<BTreeSet<Target>> {
         if open
             .iter()

@@ -11,14 +11,14 @@ use super::source::Source;
 #[derive(Debug)]
 pub(crate) struct Package<'a> {
     pub(crate) name: String,
-    /// Its folder, from the root of the workspace.
+    /// The folder, from the root of the workspace.
     pub(crate) folder: String,
     pub(crate) group: Group,
-    /// Its library and its programs.
+    /// The library and the programs.
     pub(crate) crates: Vec<Crate<'a>>,
-    /// Its suites.
+    /// The suites.
     pub(crate) suites: Vec<Crate<'a>>,
-    /// Its source files.
+    /// The source files.
     pub(crate) files: Vec<SourceFile<'a>>,
 }
 

@@ -16,9 +16,9 @@ pub(crate) struct Row {
     pub(crate) part: String,
     pub(crate) weight: u64,
     pub(crate) unit: String,
-    /// Its source files.
+    /// The source files.
     pub(crate) files: Option<u64>,
-    /// Its public names.
+    /// The public names.
     pub(crate) names: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct List {
     pub(crate) title: String,
-    /// What is listed, and why it should not be. It is not read.
+    /// What is listed, and why it should not be, which `parse` does not read.
     pub(crate) about: &'static str,
     pub(crate) entries: Vec<Entry>,
 }

@@ -65,7 +65,7 @@ pub(crate) fn weigh(texts: &BTreeMap<String, String>) -> Result<Page, String> {
 ///
 /// # Errors
 ///
-/// As for `weigh`.
+/// The errors of [`weigh`].
 pub(crate) fn imports_in_circles(texts: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
     let sources = sources(texts)?;
     let packages = packages(texts, &sources)?;

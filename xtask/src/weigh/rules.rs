@@ -238,7 +238,7 @@ pub(crate) fn names_at_root<'a>(of: &'a Crate<'_>) -> BTreeSet<&'a str> {
 
 /// The public names of a crate, by the files that declare them: the modules, types, traits, functions, constants and
 /// macros that a path of `pub` leads to, the items of these traits, and the public methods and constants of these
-/// types. What `#[doc(hidden)]` hides is none.
+/// types. What `#[doc(hidden)]` hides is left out.
 pub(crate) fn public_names(of: &Crate<'_>) -> BTreeMap<String, u64> {
     let mut names = BTreeSet::new();
     let mut open = vec![0];

@@ -11,16 +11,16 @@ use super::reader::Reader;
 /// A source file.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// All its lines.
+    /// All lines.
     pub(crate) lines: u64,
-    /// Its lines of code without those of unit tests.
+    /// The lines of code without those of unit tests.
     pub(crate) code: u64,
-    /// The lines of code of its unit tests.
+    /// The lines of code of unit tests.
     pub(crate) tests: u64,
-    /// It has functions that the test harness calls, outside of modules for tests.
+    /// The source has functions that the test harness calls, outside of modules for tests.
     pub(crate) has_tests: bool,
     pub(crate) scope: Scope,
-    /// The first cells of the rows of its table of modules, if its documentation has one.
+    /// The first cells of the rows of the table of modules, if the documentation has one.
     pub(crate) listed: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Declared {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) visible: Visible,
-    /// The names that belong to it: the items of a trait.
+    /// The names in the declared item: the items of a trait.
     pub(crate) members: u64,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Import {
 #[derive(Debug)]
 pub(crate) struct Methods {
     pub(crate) of: Vec<String>,
-    /// How many of its methods and constants are `pub`.
+    /// How many of the methods and constants are `pub`.
     pub(crate) public: u64,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Child {
     pub(crate) is_test: bool,
     /// The file that a `#[path]` names.
     pub(crate) path: Option<String>,
-    /// What is written in its braces; `None` if it is another file.
+    /// What is written in the braces; `None` if the module is another file.
     pub(crate) content: Option<Scope>,
 }
 
@@ -99,7 +99,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// If it is not Rust.
+    /// If the source is not Rust.
     pub(crate) fn parse(text: &str) -> syn::Result<Self> {
         let tokens: TokenStream = text.parse()?;
         let mut lines = BTreeSet::new();

@@ -23,19 +23,19 @@ const CHECK_INTERVAL: i32 = 10_000;
 impl SqliteBackend {
     /// Copies the file to a new file at `to`, while this and other processes use it.
     ///
-    /// The copy contains everything that was committed before the call. The copy is consistent, even if there are
-    /// changes meanwhile: the copy is of one moment. The copy is one file without a log, compact, synced to the disk,
-    /// and with the permissions 0600. The copy appears under its name when it is complete.
+    /// The copy contains everything that was committed before the call. The copy is of one moment, even if there are
+    /// changes meanwhile. The copy is one file without a log, compact, synced to the disk, and with the permissions
+    /// 0600. The copy appears under its name when it is complete.
     ///
     /// A body that does not match its checksum is copied with that checksum, as it is, so that it is received as
-    /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too. A [`FileCheck`](crate::FileCheck)
-    /// finds bodies that do not match their checksums.
+    /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too; a [`FileCheck`](crate::FileCheck)
+    /// finds such bodies.
     ///
     /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the copy is in
     /// the copy, and is received again after a restore. Leases are those of the original: in the copy, a message that
     /// is leased at that moment is hidden until its lease would have ended.
     ///
-    /// Any process may copy the file; a service need not be stopped for it.
+    /// Any process may copy the file; no service need be stopped.
     ///
     /// # Errors
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot be
@@ -139,7 +139,7 @@ fn unfinished_name(to: &Path) -> String {
 
 /// Copies all tables to an empty file, as they are at one moment.
 fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Result<()> {
-    // Borrowed mutably only by newer releases of rusqlite.
+    // Only newer releases of rusqlite borrow the connection mutably.
     let connection = &mut connection::open_source(settings)?;
     let is_unwanted = move || unwanted.load(Ordering::Relaxed);
     connection.progress_handler(CHECK_INTERVAL, Some(is_unwanted))?;
@@ -155,8 +155,8 @@ fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Res
     }
 }
 
-/// Syncs the file that was written, gives it its name unless a file has that already, and syncs the name. The former name
-/// may remain. If the name cannot be synced, it is removed again. Any other file is refused.
+/// Syncs the file that was written, gives it its name unless a file has that already, and syncs the name. The file's
+/// former name may remain. If the name cannot be synced, it is removed again. A file that is not `written` is refused.
 fn put_in_place(
     unfinished: &Path,
     to: &Path,
@@ -172,7 +172,7 @@ fn put_in_place(
     match give_name(unfinished, to) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
-        // Some file systems cannot do that.
+        // Some file systems cannot rename without replacing.
         Err(_) => rename_to_new(unfinished, to)?,
     }
     let synced = to.parent().map_or(Ok(()), sync_directory);
@@ -186,8 +186,7 @@ fn put_in_place(
     }
 }
 
-/// Gives a file a name that no file has. The file has one name at each moment: the copy is refused while the file has
-/// two names.
+/// Gives a file a name that no file has. The file has one name at each moment: a copy with two names is refused.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -201,14 +200,14 @@ fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
     )?)
 }
 
-/// Elsewhere, it keeps its former name too.
+/// Outside Linux, Android and Apple systems, the file keeps its former name too.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
     fs::hard_link(unfinished, to)
 }
 
 fn sync_directory(directory: &Path) -> std::io::Result<()> {
-    // Elsewhere, directories cannot be opened.
+    // Only Unix can open directories.
     if cfg!(unix) {
         File::open(directory)?.sync_all()
     } else {
@@ -224,8 +223,8 @@ fn remove_copy(path: &Path) {
     }
 }
 
-/// Renames a file to a name that no file has. For a moment, an empty file has it: renaming by itself would replace
-/// any.
+/// Renames a file to a name that no file has. For a moment, an empty file has that name: renaming by itself would
+/// replace any file.
 fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
     match File::create_new(to) {
         Ok(_) => {}

@@ -30,7 +30,7 @@ const LINES: u32 = 1000;
 /// | messages | each is in the schedule once, in a queue that exists; bodies match their checksums; times are possible |
 /// | schedule | each place has a message, with that queue and expiry |
 /// | counts | the recorded numbers of messages are those of the schedule |
-/// | attachments | those of messages exist, are whole, match their checksums, and are counted |
+/// | attachments | attachments of messages exist, are whole, match their checksums, and are counted |
 /// | results | recorded results match their checksums |
 ///
 /// A check reads as of one moment, on a connection of its own: nobody waits for the check, but the log grows until it
@@ -243,7 +243,7 @@ fn lines(connection: &Connection, pragma: &str, report: &mut CheckReport) -> Res
     }
 }
 
-/// Adds what is missing of the current version. Files of earlier ones have less.
+/// Adds what is missing of the current version. Files of earlier versions have less.
 fn missing(connection: &Connection, report: &mut CheckReport) -> Result<()> {
     if schema::is_current(connection)? {
         let mut find = connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = ?1")?;
@@ -293,7 +293,7 @@ pub struct Problem {
     pub kind: ProblemKind,
     /// The number of problems of this kind.
     pub count: usize,
-    /// The first five problems: message ids, names of queues, or SQLite's own messages. No keys and no payloads.
+    /// The first five problems: message ids, names of queues, or SQLite's own messages, but no keys and no payloads.
     pub examples: Vec<String>,
 }
 

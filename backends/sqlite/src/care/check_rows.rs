@@ -77,7 +77,7 @@ pub(super) fn examine<'c, 'r>(
         ("queue_results", Examination::results),
     ];
     for (table, step) in steps {
-        // Older versions have not all of them; what is missing of this one is reported already.
+        // Older versions have not all tables; what is missing of this version is reported already.
         if !has_table(connection, table)? {
             continue;
         }
@@ -233,7 +233,7 @@ impl Examination<'_, '_> {
     }
 
     fn schedule(&mut self) -> Result<()> {
-        // Until the last place was read.
+        // The schedule is not whole until its last place was read.
         self.schedule_is_whole = false;
         let connection = self.connection;
         let mut message = connection
@@ -258,7 +258,7 @@ impl Examination<'_, '_> {
                         self.report.add(ProblemKind::Schedule, example);
                     }
                 }
-                // The walk of the messages has told it.
+                // The walk of the messages has reported the damage.
                 Err(failure) if failure.is_damage() => {}
                 Err(failure) => return Err(failure),
             }
@@ -342,7 +342,7 @@ impl Examination<'_, '_> {
         self.each(("queue_attachments", "id", columns), |this, row| {
             let (id, size, messages): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             this.report.attachments += 1;
-            // One that no message has is being written or removed.
+            // An attachment that no message has is being written or removed.
             if messages > 0 && !this.is_whole(id, size)? {
                 this.attachment(|| format!("attachment {id} is not whole"));
             }
@@ -451,7 +451,7 @@ fn bytes<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<Option<&'r [u8
     Ok(row.get_ref(column)?.as_bytes_or_null()?)
 }
 
-/// Whether it is a time that can be shown, in microseconds since 1970.
+/// Whether microseconds since 1970 are a time that can be shown.
 fn is_time(micros: i64) -> bool {
     (0..=Timestamp::MAX.as_microsecond()).contains(&micros)
 }

@@ -102,9 +102,9 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Sal
 pub(crate) fn open(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    // Otherwise SQLite reads nothing of a file that is shorter than its header says.
+    // Without a writable schema, SQLite reads nothing of a file that is shorter than its header says.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
-    // The rows of a list of tables that is cut off there read as empty.
+    // In a file shorter than its first page, the rows of the list of tables read as empty.
     let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
     if fs::metadata(path)?.len() < page.unsigned_abs() {
         return Err(Failure::NoDatabase);
@@ -167,7 +167,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
          EXISTS (SELECT 1 FROM queue_schedule WHERE queue = id AND expires_at IS NOT NULL) FROM queue_queues",
         [],
     )?;
-    // As in a file from before they were counted.
+    // The puts are as in a file from before puts were counted.
     transaction.execute("UPDATE queue_counts SET put = messages", [])?;
     let count = |table| -> Result<usize> {
         let count = format!("SELECT count(*) FROM {table}");
@@ -189,7 +189,7 @@ fn copy_store(source: &Connection, target: &Connection) -> Result<()> {
     let latest = source.query_row("SELECT latest FROM queue_store", [], |row| {
         row.get::<_, i64>(0)
     });
-    // Without it, store time starts at the wall clock.
+    // Without the latest time, store time starts at the wall clock.
     target.execute("UPDATE queue_store SET latest = ?1", [latest.unwrap_or(0)])?;
     Ok(())
 }
@@ -244,7 +244,7 @@ fn copy_messages(source: &Connection, target: &Connection) -> Result<usize> {
             inserted_at,
             expires_at,
             body.as_bytes().unwrap_or_default(),
-            // No body has a negative one.
+            // No body has a negative checksum.
             checksum.unwrap_or(-1)
         ])?;
         ignored += usize::from(inserted == 0);
@@ -263,9 +263,9 @@ fn name_of(id: i64, number: u64) -> String {
     }
 }
 
-/// Copies the attachments of the messages that were copied. What is missing of one is found when it is read.
+/// Copies the attachments of the messages that were copied. What is missing of an attachment is found when it is read.
 fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
-    // Those of version 1 have none.
+    // Files of version 1 have no attachments.
     if !has_table(source, "queue_attached")? {
         return Ok(());
     }
@@ -306,9 +306,9 @@ fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Copies the deleted items of the messages that were copied. Those that cannot be read are handled again.
+/// Copies the deleted items of the messages that were copied. Items that cannot be read are handled again.
 fn copy_deleted_items(source: &Connection, target: &Connection) -> Result<()> {
-    // Older versions have none.
+    // Older versions have no deleted items.
     if !has_table(source, "queue_deleted_items")? {
         return Ok(());
     }
@@ -366,7 +366,6 @@ fn copy_scheduled(row: &Row<'_>, insert: &mut Statement<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the file has a table of this name.
 pub(super) fn has_table(source: &Connection, name: &str) -> Result<bool> {
     let tables = "SELECT 1 FROM sqlite_schema WHERE name = ?1";
     Ok(source.prepare(tables)?.exists([name])?)
@@ -402,7 +401,7 @@ impl<'c> Rows<'c> {
                             Err(failure) if failure.is_damage() => unreadable += 1,
                             Err(failure) => return Err(failure),
                         }
-                        // An altered id may be lower than the one before.
+                        // An altered id may be lower than the id before.
                         from = from.max(id.saturating_add(1));
                     }
                     Ok(None) => break false,

@@ -62,7 +62,6 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Returns the default settings.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -125,7 +124,7 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Con
     if connection.is_readonly(MAIN_DB)? {
         return Err(Failure::ReadOnly);
     }
-    // Before anything that writes: a file that is refused must not be changed.
+    // Checked before anything is written: a refused file must not be changed.
     schema::check(&connection, settings.adopt)?;
     allow_to_shrink(&connection)?;
     use_wal(&connection)?;
@@ -166,8 +165,8 @@ fn open(settings: &Settings) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Turns on incremental vacuum if the file is new, so that it can be shortened later. SQLite allows this only before
-/// the first table is created.
+/// Turns on incremental vacuum if the file is new, so that it can be shortened later. SQLite allows incremental vacuum
+/// only before the first table is created.
 pub(crate) fn allow_to_shrink(connection: &Connection) -> Result<()> {
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if pages == 0 {
@@ -192,11 +191,11 @@ fn configure(connection: &Connection, settings: &Settings) -> Result<()> {
         Synchronous::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // Ignored except on macOS, where fsync alone does not reach the disk.
+    // `fullfsync` is ignored except on macOS, where fsync alone does not reach the disk.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "cache_size", -16 * 1024)?;
-    // Without it, a library built with STAT4 prepares a statement again when other values are bound.
+    // Without QPSG, a library built with STAT4 prepares a statement again when other values are bound.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     let limit: i64 = 64 * 1024 * 1024;

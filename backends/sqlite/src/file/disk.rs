@@ -1,12 +1,13 @@
-//! What the file system can do: network file systems, on which SQLite's log does not work although they claim to support
-//! it; mounts of a single file; and the space that puts leave to receives and settlements.
+//! What the file system can do: network file systems, which claim to support SQLite's log but do not; mounts of a
+//! single file; and the space that puts leave to receives and settlements.
 //!
 //! SQLite appends each change to the log, a deletion too, and starts the log anew only once the database contains all
-//! of it. On a full disk, neither file can become longer. So that messages can still be received and settled there:
+//! of it. Neither file can become longer on a full disk. So that messages can still be received and settled on a full
+//! disk:
 //!
 //! - puts are refused while less than [`Settings::min_free_space`](super::connection::Settings) is left;
 //! - the database is brought to its full length after each transaction while space is low;
-//! - blocks are allocated for the log in advance, which it keeps while space is low.
+//! - blocks are allocated for the log in advance, and kept while space is low.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -31,7 +32,7 @@ pub(super) fn check_file_system(path: &Path) -> Result<()> {
         // The width and the sign of the field depend on the platform; the numbers have 32 bits.
         Ok(found) => found.f_type as u32,
         Err(error) => {
-            // A sandbox may forbid it. Whether the file can be used is found out when it is opened.
+            // A sandbox may forbid `statfs`. Whether the file can be used is found out when it is opened.
             tracing::debug!(%error, path = %existing.display(), "failed to recognise the file system");
             return Ok(());
         }
@@ -52,13 +53,11 @@ pub(super) fn longest_name(path: &Path) -> usize {
     found.map_or(LONGEST_NAME, |found| found.f_namemax as usize)
 }
 
-/// Elsewhere, all common file systems allow as many.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn longest_name(_: &Path) -> usize {
     LONGEST_NAME
 }
 
-/// Elsewhere, they are not recognised.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn check_file_system(_: &Path) -> Result<()> {
     Ok(())
@@ -72,7 +71,7 @@ pub(super) fn is_mount_root(path: &Path) -> bool {
 
     const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
 
-    // Linux tells since 5.8.
+    // Linux tells mount roots since 5.8.
     if let Ok(found) = statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
         && found.stx_attributes_mask.contains(ROOT)
     {
@@ -81,14 +80,14 @@ pub(super) fn is_mount_root(path: &Path) -> bool {
     match fs::read("/proc/self/mountinfo") {
         Ok(mounts) => is_listed(&mounts, path),
         Err(error) => {
-            // A sandbox may forbid it.
+            // A sandbox may forbid `/proc`.
             tracing::debug!(%error, path = %path.display(), "failed to find out whether the file is a mount");
             false
         }
     }
 }
 
-/// Elsewhere, only folders are mounted.
+/// Only Linux and Android mount single files.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn is_mount_root(_: &Path) -> bool {
     false
@@ -134,12 +133,13 @@ fn network_name(kind: u32) -> Option<&'static str> {
 /// not, and the largest operation.
 pub(super) const MIN_FREE: u64 = 32 * 1024 * 1024;
 
-/// The length of the log that is allocated in advance, in bytes: twice that at which SQLite moves it into the database.
+/// The length of the log that is allocated in advance, in bytes: twice that at which SQLite moves the log into the
+/// database.
 const LOG: u64 = 8 * 1024 * 1024;
 
 /// Returns how many bytes messages can still take: what is free on the file system and in the database, without what
-/// the database still needs on the disk for pages that are only in the log. The latter is looked up only if space is
-/// low.
+/// the database still needs on the disk for pages that are only in the log. What the database needs is looked up only
+/// if space is low.
 pub(crate) fn left(connection: &Connection, path: &Path, min_free: u64) -> Result<u64> {
     let Some(free) = free(path) else {
         return Ok(u64::MAX);
@@ -172,17 +172,17 @@ fn pragma(connection: &Connection, name: &str) -> Result<u64> {
 #[cfg(unix)]
 pub(crate) fn free(path: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(path).ok()?;
-    // Some file systems do not tell.
+    // Some file systems do not tell their space.
     (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Elsewhere, it is not known.
 #[cfg(not(unix))]
 pub(crate) fn free(_: &Path) -> Option<u64> {
     None
 }
 
-/// Allocates blocks for the log on the disk, without making the file longer. If that fails, the log has no reserve.
+/// Allocates blocks for the log on the disk, without making the file longer. If the allocation fails, the log has no
+/// reserve.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn allocate(log: &File) {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -192,7 +192,7 @@ pub(super) fn allocate(log: &File) {
     }
 }
 
-/// Elsewhere, only by making it longer.
+/// Only Linux and Android allocate blocks without making the file longer.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn allocate(_: &File) {}
 
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn network_file_systems_are_refused_and_local_ones_are_not() {
         assert_eq!(network_name(0x6969), Some("NFS"));
-        // As a negative number of a narrower field.
+        // The kind as a negative number of a narrower field.
         assert_eq!(
             network_name((-1_i64 << 32 | 0xff53_4d42) as u32),
             Some("SMB")

@@ -17,7 +17,7 @@ use crate::file::turn::Turn;
 const LONGEST_SUFFIX: &str = "-journal";
 
 /// Creates an empty database file, which only this user may read and write, unless there is a file. SQLite
-/// gives its other files the same permissions. Returns whether it created the file.
+/// gives its other files the same permissions. Returns whether the file was created.
 pub(crate) fn create(path: &Path) -> Result<bool> {
     check_name(path)?;
     match try_create(path) {
@@ -69,7 +69,7 @@ pub(crate) fn identify(path: &Path) -> Result<FileId> {
             "not a regular file"
         }));
     }
-    // SQLite takes that for a new database.
+    // SQLite takes a file that short for a new database.
     if (1..MIN_PAGE).contains(&metadata.len()) {
         return Err(Failure::NoDatabase);
     }
@@ -99,7 +99,7 @@ fn links(metadata: &Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::nlink(metadata)
 }
 
-/// Elsewhere, the number is not known.
+/// Outside Unix, the number of links is not known.
 #[cfg(not(unix))]
 fn links(_: &Metadata) -> u64 {
     1
@@ -107,8 +107,8 @@ fn links(_: &Metadata) -> u64 {
 
 /// The database and its log, as they were opened.
 ///
-/// A commit goes to the open files, whatever has become of the path. If they were deleted, moved or
-/// replaced, nobody will read it there.
+/// A commit goes to the open files, whatever has become of the path. Nobody will read a commit to files that were
+/// deleted, moved or replaced.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) identity: Identity,
@@ -122,8 +122,8 @@ pub(crate) struct Identity {
     log: (PathBuf, FileId),
 }
 
-/// What distinguishes a file from all others that exist at the same time: its device and inode. Elsewhere than on Unix,
-/// nothing does, and files that are open cannot be deleted or moved.
+/// What distinguishes a file from all others that exist at the same time: its device and inode. Outside Unix, nothing
+/// distinguishes files, and open files cannot be deleted or moved.
 pub(crate) type FileId = Option<(u64, u64)>;
 
 impl Files {
@@ -145,17 +145,14 @@ impl Files {
         Ok(files)
     }
 
-    /// Returns this process's turn to write.
     pub(crate) fn turn(&self) -> Turn {
         Turn::on(self.open_log.try_clone().ok())
     }
 
-    /// Allocates space for the log in advance.
     pub(crate) fn allocate_log(&self) {
         disk::allocate(&self.open_log);
     }
 
-    /// Returns the path of the database.
     pub(crate) fn path(&self) -> &Path {
         &self.identity.database.0
     }
@@ -185,7 +182,7 @@ impl Identity {
     pub(crate) fn admit(&self, path: &Path) -> Result<()> {
         let own = &self.database.0;
         let metadata = fs::metadata(path)?;
-        // Elsewhere than on Unix, the path of an open file cannot lead to another file.
+        // Outside Unix, the path of an open file cannot lead to another file.
         let same = cfg!(unix) || path.canonicalize()? == *own;
         let (theirs, own) = (path.display(), own.display());
         if !same || id_of(&metadata) != self.database.1 {

@@ -1,12 +1,12 @@
 //! The write-ahead log: which commits wait until it has reached the disk, and when it is moved into the database.
 //!
-//! With [`Synchronous::Full`] all wait, except those of receives: whoever held the lease is gone as well after a
-//! power failure, and the message is received again. A receive reaches the disk with the next commit that
-//! waits, which syncs the whole log. Without one, the log is synced after [`DELAY`], so that a message that
-//! brings the machine down is counted as received.
+//! With [`Synchronous::Full`], all commits wait, except those of receives: whoever held the lease is gone as well after
+//! a power failure, and the message is received again. A receive reaches the disk with the next commit that
+//! waits, which syncs the whole log. Without a commit that waits, the log is synced after [`DELAY`], so that a message
+//! that brings the machine down is counted as received.
 //!
 //! SQLite moves the log by itself every 1,000 pages, but starts it anew only if nobody reads or writes at that
-//! moment. With several busy processes that may never happen. So the writer insists when the log is long,
+//! moment: with several busy processes, maybe never. So the writer starts the log anew when it is long,
 //! and when nothing was committed for a while: the file alone is then complete.
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::file::connection::Synchronous;
 /// The length over which the writer waits for others in order to start the log anew, in bytes.
 const LIMIT: u64 = 16 * 1024 * 1024;
 
-/// The longest wait for others.
+/// The longest wait for other connections.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long after the last commit the log is emptied.
@@ -29,7 +29,7 @@ const IDLE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     length: u64,
-    /// The length at which the next attempt is made, if the last one failed.
+    /// The length at which emptying the log is tried again, after a failure.
     next: u64,
     /// When this process last committed, unless the log was emptied since.
     committed_at: Option<Instant>,
@@ -58,10 +58,10 @@ impl Log {
         Some(IDLE.saturating_sub(committed_at.elapsed()))
     }
 
-    /// Moves the log into the database and empties it, if others allow it. If it is to keep its length, the next
-    /// transaction overwrites it instead. A failure has no effect: SQLite moves the log at another time.
+    /// Moves the log into the database and empties it, if other connections allow. With `keep_length`, the next
+    /// transaction overwrites the log instead. A failure has no effect: SQLite moves the log at another time.
     ///
-    /// Returns whether it contains nothing any more that the database does not.
+    /// Returns whether the log contains nothing any more that the database does not.
     pub(crate) fn checkpoint(&mut self, connection: &Connection, keep_length: bool) -> bool {
         let checkpoint = if keep_length {
             "PRAGMA wal_checkpoint(RESTART)"
@@ -83,7 +83,7 @@ impl Log {
         busy == 0
     }
 
-    /// Moves as much of the log into the database as others allow, without waiting. A failure has no effect.
+    /// Moves as much of the log into the database as other connections allow, without waiting. A failure has no effect.
     pub(crate) fn move_into_database(&self, connection: &Connection) {
         let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = moved {
@@ -101,7 +101,7 @@ pub(crate) struct Sync<'c> {
     connection: &'c Connection,
     /// Whether commits have to wait.
     full: bool,
-    /// Whether those of the connection wait at present.
+    /// Whether the connection's commits wait at present.
     waits: bool,
     /// The time of the first commit that may not have reached the disk.
     unsynced: Option<Instant>,
@@ -110,7 +110,7 @@ pub(crate) struct Sync<'c> {
 }
 
 impl<'c> Sync<'c> {
-    /// For a connection that was configured with this setting.
+    /// Returns the state of a connection that was configured with `synchronous`.
     pub(crate) fn new(connection: &'c Connection, synchronous: Synchronous) -> Self {
         let full = synchronous == Synchronous::Full;
         Self {
@@ -122,8 +122,8 @@ impl<'c> Sync<'c> {
         }
     }
 
-    /// Sets whether the next transaction's commit waits, before it begins. One of receives alone does not,
-    /// unless another has not been synced for too long.
+    /// Sets whether the next transaction's commit waits, before it begins. A commit of receives alone does not wait,
+    /// unless an earlier commit has not been synced for too long.
     pub(crate) fn prepare(&mut self, only_receives: bool, now: Instant) -> Result<()> {
         let waits = self.full && (!only_receives || self.is_due(now));
         if waits != self.waits {
@@ -135,7 +135,7 @@ impl<'c> Sync<'c> {
         Ok(())
     }
 
-    /// Records a commit. One that wrote nothing is not synced either.
+    /// Records a commit. A commit that wrote nothing is not synced.
     pub(crate) fn committed(&mut self, wrote: bool, now: Instant) {
         if !wrote {
             return;
@@ -166,7 +166,6 @@ impl<'c> Sync<'c> {
         self.suspect.as_ref()
     }
 
-    /// Records that the log was started anew.
     pub(crate) fn started_anew(&mut self) {
         (self.suspect, self.unsynced) = (None, None);
     }

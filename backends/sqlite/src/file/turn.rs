@@ -1,12 +1,12 @@
 //! The order in which processes write, and who keeps the others from writing.
 //!
-//! SQLite has no queue for its write lock: who waits for it tries again and again, and one that commits and begins in a
-//! loop nearly always wins. So a process that wants to begin first takes its turn, a lock that it keeps until it has
-//! begun. One that has just committed then finds the turn taken by whoever waits.
+//! SQLite has no queue for its write lock: who waits for it tries again and again, and a process that commits and
+//! begins in a loop nearly always wins. So a process that wants to begin first takes its turn, a lock that it keeps
+//! until it has begun. A process that has just committed then finds the turn taken by whoever waits.
 //!
 //! SQLite does not tell who keeps the write lock. On Linux and Android, the kernel lists the locks of each open file, and
-//! SQLite's write lock is one on a byte of the file beside the log. Its list of all locks would tell of other processes,
-//! too; but that changes while it is read, page by page, so that a lock can be missed.
+//! SQLite's write lock is one on a byte of the file beside the log. The kernel's list of all locks would tell of other
+//! processes, too, but changes while it is read, page by page, so that a lock can be missed.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::failure::Holder;
 
-/// Returns how long a process waits for its turn. It then tries to begin without: the process whose turn it is may be
+/// Returns how long a process waits for its turn before it tries to begin without: the process whose turn it is may be
 /// stopped.
 pub(crate) fn patience(busy_timeout: Duration) -> Duration {
     busy_timeout / 20
@@ -23,16 +23,16 @@ pub(crate) fn patience(busy_timeout: Duration) -> Duration {
 /// This process's turn to begin a transaction.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// The file of the log, on which SQLite holds no locks. `None` if there is no order.
+    /// The file of the log, on which SQLite holds no locks. `None` if processes write in no order.
     log: Option<File>,
     taken: bool,
 }
 
 impl Turn {
-    /// Returns a turn that is not taken. Each has to have opened the file by itself.
+    /// Returns a turn that is not taken. Each turn has to have opened the file by itself.
     pub(crate) fn on(log: Option<File>) -> Self {
         Self {
-            // On Windows, a lock keeps others from reading and writing.
+            // On Windows, nobody else can read or write a locked log.
             log: log.filter(|_| cfg!(unix)),
             taken: false,
         }
@@ -49,7 +49,7 @@ impl Turn {
                 true
             }
             Err(TryLockError::WouldBlock) => false,
-            // Then there is no order.
+            // Without locks, writes have no order.
             Err(TryLockError::Error(_)) => true,
         }
     }
@@ -75,22 +75,21 @@ impl Holder {
             Ok(true) => Self::ThisProcess,
             Ok(false) => Self::Any,
             Err(error) => {
-                // A sandbox may forbid it.
+                // A sandbox may forbid `/proc`.
                 tracing::debug!(%error, "failed to find out which process keeps the write lock");
                 Self::Any
             }
         }
     }
 
-    /// Elsewhere, it cannot be told.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(crate) fn of(_: &Path) -> Self {
         Self::Any
     }
 }
 
-/// Whether this process holds the write lock by one of its descriptors of this file. The file is not opened for that: to
-/// close it again would drop the locks.
+/// Whether this process holds the write lock by one of its descriptors of this file. The file is not opened: to close
+/// it again would drop the locks.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_held_here(shared: &Path) -> std::io::Result<bool> {
     use std::fs;
@@ -100,7 +99,7 @@ fn is_held_here(shared: &Path) -> std::io::Result<bool> {
     let shared = id(&fs::metadata(shared)?);
     for descriptor in fs::read_dir("/proc/self/fd")? {
         let descriptor = descriptor?;
-        // Others may be closed meanwhile, or be on a file system that does not answer.
+        // Other descriptors may be closed meanwhile, or be on a file system that does not answer.
         let name = fs::read_link(descriptor.path());
         if !name.is_ok_and(|name| name.as_os_str().as_encoded_bytes().ends_with(b"-shm")) {
             continue;
@@ -117,7 +116,7 @@ fn is_held_here(shared: &Path) -> std::io::Result<bool> {
 /// Whether SQLite's write lock is among the locks of a descriptor.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn has_write_lock(info: &str) -> bool {
-    /// The byte of the lock.
+    /// The byte of the write lock.
     const WRITE: u64 = 120;
 
     info.lines().any(|line| {

@@ -1,9 +1,10 @@
 //! What is stored with a message: its attachment, and which items of a pack were deleted.
 //!
-//! An attachment is in parts, shared by the copies of a message, and removed after the last of these. A large one is
-//! staged before its message is put, in transactions of their own, so that none takes long. It becomes a message's in the
-//! transaction that puts the message. What was staged and never used, and what no message has any more, is removed a few
-//! parts at a time. The deleted items of a pack are a row of its message, which goes with it.
+//! An attachment is in parts, shared by the copies of a message, and removed after the last of these. A large
+//! attachment is staged before its message is put, in transactions of their own, so that none takes long. A staged
+//! attachment becomes a message's in the transaction that puts the message. What was staged and never used, and what no
+//! message has any more, is removed a few parts at a time. The deleted items of a pack are a row that goes with its
+//! message.
 
 use bytes::Bytes;
 use queue_core::QueueName;
@@ -14,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::rows::schema::Lazy;
 use crate::rows::stored::{Attaching, Stored, checksum};
 
-/// The size of a part, in bytes. Only the last may be shorter.
+/// The size of a part, in bytes. Only the last part may be shorter.
 pub(crate) const PART: usize = 1024 * 1024;
 
 /// How long what is staged stays without another part, in microseconds.
@@ -46,7 +47,7 @@ pub(crate) struct Attachments<'c> {
     staged: Lazy<'c>,
     of: Lazy<'c>,
     any: Lazy<'c>,
-    /// Whether any message has one, as far as it is known.
+    /// Whether any message has an attachment, as far as is known.
     has_any: Option<bool>,
     attach: Lazy<'c>,
     count: Lazy<'c>,
@@ -126,8 +127,8 @@ impl<'c> Attachments<'c> {
         }
     }
 
-    /// Returns the attachment that a message gets, if it gets one. `of` is the id of the queue of a message that has it.
-    /// Refuses before anything is written.
+    /// Returns the attachment that a message gets, if any. `of` is the id of the queue of a message that has the
+    /// attachment. Refuses before anything is written.
     pub(crate) fn take(
         &mut self,
         attaching: &Attaching,
@@ -157,7 +158,7 @@ impl<'c> Attachments<'c> {
         }
     }
 
-    /// Attaches to a message that was put.
+    /// Attaches an attachment to a message that was put.
     pub(super) fn attach(&mut self, seq: i64, attachment: i64) -> Result<()> {
         self.attach.execute([seq, attachment])?;
         self.count.execute([attachment])?;
@@ -165,7 +166,7 @@ impl<'c> Attachments<'c> {
         Ok(())
     }
 
-    /// Detaches from a message that is removed. Costs nothing while no message has an attachment.
+    /// Detaches the attachment of a removed message. Costs nothing while no message has an attachment.
     pub(super) fn detach(&mut self, seq: i64) -> Result<()> {
         let has_any = match self.has_any {
             Some(has_any) => has_any,
@@ -263,7 +264,7 @@ pub(crate) struct Items<'c> {
     set: Lazy<'c>,
     remove: Lazy<'c>,
     any: Lazy<'c>,
-    /// Whether any message has deleted items, as far as it is known.
+    /// Whether any message has deleted items, as far as is known.
     has_any: Option<bool>,
 }
 
@@ -282,7 +283,7 @@ impl<'c> Items<'c> {
         }
     }
 
-    /// Returns the deleted items of a message. Costs nothing while no message has any.
+    /// Returns the deleted items of a message, at no cost while no message has any.
     pub(crate) fn deleted(&mut self, seq: i64, salt: i64) -> Result<ItemSet> {
         if !self.has_any()? {
             return Ok(ItemSet::default());
@@ -297,7 +298,7 @@ impl<'c> Items<'c> {
         Ok(())
     }
 
-    /// Removes what is known of a message that is removed. Costs nothing while no message has deleted items.
+    /// Removes the deleted items of a removed message. Costs nothing while no message has deleted items.
     pub(crate) fn remove(&mut self, seq: i64) -> Result<()> {
         if self.has_any()? {
             self.remove.execute([seq])?;
@@ -305,7 +306,6 @@ impl<'c> Items<'c> {
         Ok(())
     }
 
-    /// Forgets what another connection or a rollback may have changed.
     pub(crate) fn forget(&mut self) {
         self.has_any = None;
     }

@@ -149,7 +149,7 @@ impl<'c> Messages<'c> {
     }
 
     /// Checks that a new message is found by its number. SQLite numbers it after the last row; if that row is
-    /// damaged, the number can be one that another message has.
+    /// damaged, the number can be another message's.
     fn check_number(&mut self, queue: i64, seq: i64, salt: i64) -> Result<()> {
         let follows = self.last_put.is_some_and(|last| seq == last + 1);
         if !follows && !self.find.exists(params![seq, salt, queue])? {
@@ -165,7 +165,7 @@ impl<'c> Messages<'c> {
     }
 
     /// Leases the first visible messages, each until the next time of `leases`. Returns as many as requested, or all
-    /// visible ones; `None` if the first [`MAX_EXPIRED`] have all expired, so that it is not known yet.
+    /// visible ones; `None` if the first [`MAX_EXPIRED`] have all expired, so that no other is known yet.
     pub(crate) fn claim(
         &mut self,
         queue: i64,
@@ -188,7 +188,7 @@ impl<'c> Messages<'c> {
                 } else {
                     let until = leases.next().expect("a lease for each of `max` messages");
                     self.lease(queue, &mut message, until)?;
-                    // Only of a message that was received before.
+                    // Messages not received before have no deleted items.
                     if message.dequeue_count > 1 {
                         message.deleted_items = self.deleted_items(&message)?;
                     }
@@ -205,7 +205,7 @@ impl<'c> Messages<'c> {
         }
     }
 
-    /// Returns the deleted items of a message. Around damage, none: what cannot be read is handled again.
+    /// Returns the deleted items of a message; around damage, none: what cannot be read is handled again.
     fn deleted_items(&mut self, message: &Stored) -> Result<ItemSet> {
         let Placed { seq, salt, .. } = message.placed;
         match self.items.deleted(seq, salt) {
@@ -226,8 +226,8 @@ impl<'c> Messages<'c> {
         Ok(found)
     }
 
-    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each is
-    /// removed by itself, because this would read on after the last one.
+    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each message
+    /// is removed by itself, because one statement would read on after the last.
     fn unschedule_all(&mut self, queue: i64, found: &[Stored]) -> Result<()> {
         let (Some(first), Some(last)) = (found.first(), found.last()) else {
             return Ok(());
@@ -249,7 +249,7 @@ impl<'c> Messages<'c> {
         Ok(())
     }
 
-    /// Puts a received message back into the schedule, hidden until then.
+    /// Puts a received message back into the schedule, hidden until `until`.
     fn lease(&mut self, queue: i64, message: &mut Stored, until: i64) -> Result<()> {
         message.dequeue_count = message.dequeue_count.saturating_add(1);
         message.placed.visible_at = until;
@@ -301,7 +301,8 @@ impl<'c> Messages<'c> {
         Ok((visible_at, nonce))
     }
 
-    /// Returns since when a message is visible that is in the place of its insertion. One that cannot be read has none.
+    /// Returns since when a message is visible that is in the place of its insertion. An unreadable message has no
+    /// place.
     fn place(&mut self, handle: Handle, now: i64) -> Result<i64> {
         let of = params![handle.seq, handle.salt];
         let inserted = self.inserted.query_row(of, |row| row.get(0)).optional();
@@ -387,7 +388,7 @@ impl<'c> Messages<'c> {
             visible_at,
             nonce,
         } = handle;
-        // Of a message that is gone, all items are.
+        // All items of a message that is gone are gone.
         if let gone @ Failure::MessageNotFound = self.why_not(queue, handle, now)? {
             return Err(gone);
         }

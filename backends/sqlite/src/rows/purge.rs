@@ -1,6 +1,6 @@
 //! Finding messages that can no longer be received, a bounded number of rows at a time.
 //!
-//! They are found by reading, before the transaction that removes them: damage in their way fails no other
+//! The messages are found by reading, before the transaction that removes them: damage in their way fails no other
 //! transaction.
 
 use std::collections::HashSet;
@@ -30,17 +30,17 @@ const START: Place = Place {
 /// whose messages expire. A receive also removes the expired messages that it finds; the sweep is for those that nobody
 /// receives.
 pub(crate) struct Purge<'c> {
-    /// Whether queues were, or may have been, deleted or cleared.
+    /// Whether queues may have been deleted or cleared.
     any_dropped: bool,
     /// Whether the last part of the sweep has found expired messages, so that there may be more.
     more_expired: bool,
     /// Whether the last attempt has failed, and the next one has to wait.
     failed: bool,
-    /// The time of the next sweep, or of the next attempt after a failure.
+    /// The time of the next sweep, or attempt after a failure.
     next: i64,
     /// Where the sweep goes on.
     after: Place,
-    /// The queues that are damaged. They are tried again when the file is opened again.
+    /// The damaged queues, which are tried again when the file is opened again.
     given_up: HashSet<i64>,
     dropped: Statement<'c>,
     expiring: Statement<'c>,
@@ -52,9 +52,9 @@ pub(crate) struct Purge<'c> {
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) places: Vec<Place>,
-    /// The deleted or cleared queue whose last messages these are.
+    /// The deleted or cleared queue whose last messages are at `places`.
     pub(crate) finished: Option<i64>,
-    /// Where the sweep was when it found them.
+    /// Where the sweep that found `places` began.
     from: Place,
 }
 
@@ -100,7 +100,7 @@ impl<'c> Purge<'c> {
         self.has_work() || now >= self.next
     }
 
-    /// Records that a queue was, or may have been, deleted or cleared.
+    /// Records that a queue may have been deleted or cleared.
     pub(crate) fn expect_work(&mut self) {
         self.any_dropped = true;
     }
@@ -134,8 +134,8 @@ impl<'c> Purge<'c> {
         }
     }
 
-    /// Records that what was found could not be removed. Its queues are given up if they are damaged;
-    /// otherwise it is looked for again.
+    /// Records that what was found could not be removed. Damaged queues are given up; what was found in others is
+    /// looked for again.
     pub(crate) fn not_removed(&mut self, found: Found, failure: &Failure, now: i64) {
         if failure.is_damage() {
             let queues = found.places.iter().map(|place| place.queue);

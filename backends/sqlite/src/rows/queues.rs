@@ -1,5 +1,5 @@
-//! The SQL statements on queues: the cache of their ids, and the number of messages of each, and of those that were ever
-//! put, so that reading them does not count.
+//! The SQL statements on queues: the cache of their ids, and the numbers of messages of each, stored and ever put, so
+//! that reads need not count.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -48,7 +48,7 @@ impl<'c> Queues<'c> {
         }
     }
 
-    /// Whether another connection has committed since the last call. If so, the cache is emptied.
+    /// Whether another connection has committed since the last call: if so, the cache is emptied.
     pub(crate) fn changed_elsewhere(&mut self) -> Result<bool> {
         let version = self.data_version.query_row([], |row| row.get(0))?;
         let changed = self.seen.replace(version) != Some(version);
@@ -98,7 +98,7 @@ impl<'c> Queues<'c> {
         Ok(())
     }
 
-    /// Gives the queue a new id, under which there are no messages. What was put on it must be counted before.
+    /// Gives the queue a new id, under which there are no messages. What was put on the queue must be counted before.
     pub(crate) fn clear(&mut self, queue: &QueueName) -> Result<()> {
         let (id, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
         let put = self.put.query_row([id], |row| row.get(0)).optional()?;
@@ -173,12 +173,10 @@ impl<'c> Counts<'c> {
         }
     }
 
-    /// Counts a message that was put.
     pub(crate) fn put(&mut self, queue: i64) {
         self.change(queue).put += 1;
     }
 
-    /// Counts a message that was removed.
     pub(crate) fn removed(&mut self, queue: i64) {
         self.change(queue).removed += 1;
     }
@@ -223,7 +221,7 @@ impl<'c> Counts<'c> {
         self.changes.clone()
     }
 
-    /// Undoes the changes since then.
+    /// Undoes the changes since `saved`.
     pub(crate) fn roll_back(&mut self, saved: Vec<Counted>) {
         self.changes = saved;
         self.expiring.clear();

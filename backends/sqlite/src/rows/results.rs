@@ -22,13 +22,13 @@ const OVER: &str =
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
 const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// A row of a key.
+/// A row of `queue_results`.
 struct Row {
     id: i64,
     owner: i64,
     ends_at: i64,
     result: Option<(Bytes, i64)>,
-    /// The message with which it ends.
+    /// The message with which the result ends.
     message: Option<MessageRef>,
 }
 
@@ -43,7 +43,7 @@ impl Row {
     }
 }
 
-/// The statements on the results, within a transaction at this time. They are prepared when they are first used.
+/// The statements on the results, within a transaction at this time, each prepared when it is first used.
 #[derive(Clone, Copy)]
 pub(crate) struct Results<'c> {
     pub(crate) connection: &'c Connection,
@@ -70,7 +70,7 @@ impl Results<'_> {
         }
     }
 
-    /// Whether a message is neither deleted nor expired. One that cannot be read is stored.
+    /// Whether a message is neither deleted nor expired. An unreadable message counts as stored.
     fn is_stored(self, (seq, salt): MessageRef) -> Result<bool> {
         let mut find = self.connection.prepare_cached(
             "SELECT 1 FROM queue_messages JOIN queue_queues ON queue_queues.id = queue_messages.queue \
@@ -159,7 +159,7 @@ impl Results<'_> {
         Ok(if in_flight || ends_at > self.now {
             Forgotten::Removed
         } else {
-            // Its retention was over.
+            // The result's retention was over.
             Forgotten::Missing
         })
     }
@@ -317,7 +317,7 @@ pub(crate) fn mark(connection: &Connection, token: Token, now: i64) -> Result<()
     Ok(())
 }
 
-/// Removes the mark of a transaction. Returns whether it was there.
+/// Removes the mark of a transaction, and returns whether it was there.
 pub(crate) fn unmark(connection: &Connection, token: Token) -> rusqlite::Result<bool> {
     let key = key_of(token);
     let mut delete = connection

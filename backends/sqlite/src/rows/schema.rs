@@ -7,7 +7,8 @@ use rusqlite::{
 
 use crate::failure::{Failure, Result};
 
-/// The migrations from each version to the next; the first creates version 1. What they create is in [`NAMES`].
+/// The migrations from each version to the next; the first creates version 1. What the migrations create is in
+/// [`NAMES`].
 ///
 /// | table | contents |
 /// |---|---|
@@ -22,8 +23,8 @@ use crate::failure::{Failure, Result};
 /// | `queue_consumers` | the processes that wait for messages, each with the port where it receives datagrams |
 /// | `queue_outbox` | a view by which other drivers put messages: see `docs/sqlite.md` |
 /// | `queue_attachments` | the attachments of messages (version 2): how many messages have each, and until when one without any may become a message's |
-/// | `queue_attachment_parts` | their data, in parts of 1 MiB; the id is that of the attachment, times 65,536, and the number of the part |
-/// | `queue_attached` | the messages that have one |
+/// | `queue_attachment_parts` | the attachments' data, in parts of 1 MiB; the id is that of the attachment, times 65,536, and the number of the part |
+/// | `queue_attached` | the messages that have an attachment |
 /// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards; a value that ends with a message names it (version 5) |
 const VERSIONS: &[&str] = &[
@@ -81,7 +82,7 @@ pub(crate) fn migrate(connection: &mut Connection, adopt: bool) -> Result<()> {
     migrate_to(connection, VERSIONS, adopt)
 }
 
-/// Returns the name of a table or view in this schema of the connection that has a name of ours, if there is one.
+/// Returns the name of a table or view in this schema of the connection that has a name of ours, if any.
 pub(crate) fn taken(connection: &Connection, schema: &str) -> Result<Option<String>> {
     let marks = vec!["?"; NAMES.len()].join(", ");
     let taken =
@@ -122,7 +123,7 @@ fn inspect(connection: &Connection, versions: &[&str], adopt: bool) -> Result<us
         let count = format!("SELECT count(*) FROM main.sqlite_schema WHERE {condition}");
         Ok(connection.query_row(&count, [], |row| row.get(0))?)
     };
-    // By its text: the application may have something of that name.
+    // The view is recognised by its text: the application may have something of that name.
     if count("name = 'queue_layout' AND sql LIKE 'CREATE VIEW queue_layout (version) AS SELECT %'")?
         > 0
     {
@@ -156,8 +157,8 @@ fn known(version: i64, versions: &[&str]) -> Result<usize> {
     }
 }
 
-/// A statement that is prepared when it is first used. A transaction of the application's uses few of them, which its
-/// connection keeps for the next one.
+/// A statement that is prepared when it is first used. A transaction of the application's uses few statements, which
+/// its connection keeps for the next transaction.
 pub(crate) struct Lazy<'c> {
     connection: &'c Connection,
     sql: &'static str,

@@ -1,4 +1,4 @@
-//! A message as it is stored. It is converted to the contract's types on the caller's thread, to keep the writer's free.
+//! A message as it is stored, converted to the contract's types on the caller's thread, to keep the writer's free.
 //!
 //! A storage id is the row's number and a random salt, because SQLite reuses the number of the last row
 //! if that was deleted. A receipt is the row's visibility time, which every receive and update changes,
@@ -24,7 +24,7 @@ pub(crate) enum Attaching {
     Whole(Bytes),
     /// What was staged under this id.
     Staged(i64),
-    /// That of another message, if there is one.
+    /// The attachment of another message, if it has one.
     Of {
         queue: QueueName,
         seq: i64,
@@ -64,7 +64,7 @@ pub(crate) struct Stored {
     pub(crate) dequeue_count: u32,
     /// The body, or why it cannot be read.
     pub(crate) body: Result<Bytes, &'static str>,
-    /// The checksum of the body that was put. `None` if it cannot be read.
+    /// The checksum of the body that was put, if readable.
     pub(crate) checksum: Option<i64>,
     pub(crate) deleted_items: ItemSet,
 }
@@ -110,7 +110,8 @@ impl Stored {
         })
     }
 
-    /// Reads the columns of a body: salt, inserted_at, body, checksum. If they are not what was written, there is no body.
+    /// Reads the columns of a body: salt, inserted_at, body, checksum; if they are not what was written, there is no
+    /// body.
     pub(crate) fn read_body(&mut self, row: &Row<'_>, first: usize) -> Result<()> {
         let salt = row.get_ref(first)?.as_i64();
         let inserted_at = row.get_ref(first + 1)?.as_i64();
@@ -144,7 +145,7 @@ impl Stored {
     }
 }
 
-/// Compares a body with its checksum. Returns it with what is wrong with it.
+/// Compares a body with its checksum, and returns it with what is wrong with it.
 fn verified(
     body: Result<Bytes, &'static str>,
     salt: i64,
@@ -182,7 +183,7 @@ impl Handle {
     }
 }
 
-/// Returns number and salt of a message. Those of an invalid id are no message's.
+/// Returns number and salt of a message: those of an invalid id are no message's.
 pub(crate) fn parse_id(id: &StorageId) -> (i64, i64) {
     parse_pair(id.as_str()).unwrap_or((i64::MIN, 0))
 }
@@ -211,7 +212,7 @@ pub(crate) fn format_pair(a: i64, b: i64) -> String {
 
 pub(crate) fn parse_pair(text: &str) -> Option<(i64, i64)> {
     let bits = hex(text)?;
-    // One with upper-case digits was never given out.
+    // Text with upper-case digits was never given out.
     if text.bytes().any(|digit| digit.is_ascii_uppercase()) {
         return None;
     }
@@ -232,14 +233,13 @@ pub(crate) fn checksum(salt: i64, body: &[u8]) -> i64 {
 ///
 /// Once a connection has read a damaged page within a write transaction, SQLite refuses every further write
 /// of that transaction. So the writer finds out on another connection what can be read. While the writer
-/// holds the lock, both see the same.
+/// holds the lock, both connections see the same.
 pub(crate) struct Probe {
     open: Box<dyn Fn() -> Result<Connection>>,
     connection: OnceCell<Connection>,
 }
 
 impl Probe {
-    /// Returns a probe that opens its connection by `open`.
     pub(crate) fn new(open: impl Fn() -> Result<Connection> + 'static) -> Self {
         Self {
             open: Box::new(open),

@@ -26,7 +26,7 @@ pub(crate) enum Step {
     Update {
         queue: QueueName,
         handle: Handle,
-        /// `None` if it goes back to its place.
+        /// `None` if the message goes back to its place.
         visibility: Option<Duration>,
         /// The new body and its checksum.
         body: Option<(Bytes, i64)>,
@@ -80,7 +80,7 @@ impl<'c> Tables<'c> {
     }
 
     pub(crate) fn clear(&mut self, queue: &QueueName) -> Result<()> {
-        // Otherwise what this transaction has put before would be counted for nothing.
+        // After `clear`, what this transaction has put before would be counted for nothing.
         self.messages.counts.write()?;
         self.queues.clear(queue)
     }
@@ -146,8 +146,7 @@ impl<'c> Tables<'c> {
         self.messages.attachments.take(attaching, of, now)
     }
 
-    /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those
-    /// before it.
+    /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes the steps before it.
     pub(crate) fn steps(&mut self, steps: &[Step], now: i64) -> Result<SmallVec<[StepDone; 1]>> {
         let connection = self.connection;
         if let [step] = steps {
@@ -155,7 +154,7 @@ impl<'c> Tables<'c> {
             let done = done.map_err(|failure| failure.of_step(0, step.queue()))?;
             return Ok(SmallVec::from([done]));
         }
-        // Refused without a write, since a repeated submission of one message is common.
+        // A conflict is refused without a write, since a repeated submission of one message is common.
         if let [Step::Put { queue, .. }, Step::Swap { queue: named, swap }] = steps {
             let known = self.queues.id(queue);
             known.map_err(|failure| failure.of_step(0, queue))?;
@@ -187,7 +186,7 @@ impl<'c> Tables<'c> {
 
 impl Step {
     pub(crate) fn put(queue: QueueName, mut message: NewMessage) -> Self {
-        // By the last bit, a test that asks what was submitted knows what was only moved.
+        // By the salt's last bit, a test that asks what was submitted knows what was only moved.
         let salt = rand::random::<i64>() & !1 | i64::from(message.moved);
         let attachment = message
             .attachment
@@ -273,7 +272,7 @@ impl Step {
         }
     }
 
-    /// The attachment that is staged for the message that is put, if one is.
+    /// The attachment that is staged for the message that is put, if any.
     pub(crate) fn staged(&self) -> Option<i64> {
         match self {
             Self::Put { parcel, .. } => match parcel.attachment {
@@ -300,7 +299,7 @@ impl Step {
 }
 
 impl StepDone {
-    /// The message that was put, if it was a put.
+    /// The message that was put, if the step was a put.
     pub(crate) fn put(&self) -> Option<MessageRef> {
         match self {
             Self::Put(placed) => Some((placed.seq, placed.salt)),

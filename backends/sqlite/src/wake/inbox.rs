@@ -1,5 +1,5 @@
-//! The processes that wait for messages: this one's socket, the table in which all are registered, those of them that are
-//! known, and the format of their datagrams.
+//! The processes that wait for messages: this process's socket, the table in which all are registered, those of them
+//! that are known, and the format of their datagrams.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ impl Inbox {
         self.stopped.store(true, Ordering::Release);
         // Nobody waits for the answer. A registration that stays is removed when it is too old.
         drop(self.ask(Request::Withdraw { port: self.port }));
-        // Wakes the thread. If this is lost, the thread ends when it would renew the registration.
+        // Wakes the thread. If the datagram is lost, the thread ends when it would renew the registration.
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number));
         drop(self.socket.send_to(&[], own));
     }
@@ -95,7 +95,7 @@ impl Inbox {
         }
     }
 
-    /// Waits for a datagram. Returns `None` if none has come in time, or it is not for this process.
+    /// Waits for a datagram; returns `None` if none has come in time, or it is not for this process.
     fn receive(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<Datagram>> {
         self.socket.set_read_timeout(Some(timeout))?;
         match self.socket.recv(buffer) {
@@ -128,7 +128,7 @@ impl Inbox {
 
     fn ask(&self, request: Request) -> oneshot::Receiver<Result<Answer>> {
         let (command, answer) = Command::new(request);
-        // Otherwise the writer has ended, and drops the reply.
+        // If the writer has ended, the reply is dropped.
         drop(self.commands.send(command));
         answer
     }
@@ -140,7 +140,7 @@ const RENEWAL: Duration = Duration::from_secs(5 * 60);
 /// The age at which a registration counts as left behind by a process that has ended, in microseconds.
 const EXPIRY: i64 = 3 * RENEWAL.as_micros() as i64;
 
-/// The most registrations. Processes beyond that find messages by polling.
+/// The most registrations: processes beyond that find messages by polling.
 const MAX: i64 = 256;
 
 /// The statements on the table of the processes that wait for messages.
@@ -178,7 +178,7 @@ impl<'c> Consumers<'c> {
         now.saturating_sub(self.read_at) > EXPIRY
     }
 
-    /// Returns the registrations that are not too old. None if they cannot be read: without them, processes poll.
+    /// Returns the registrations that are not too old, or none if they cannot be read: without them, processes poll.
     pub(crate) fn read_or_none(&mut self, now: i64) -> Vec<Port> {
         self.read_at = now;
         let read = self.read(now);
@@ -193,7 +193,6 @@ impl<'c> Consumers<'c> {
         read.unwrap_or_default()
     }
 
-    /// Returns the registrations that are not too old.
     fn read(&mut self, now: i64) -> Result<Vec<Port>> {
         let rows = self.read.query_map(valid(now), |row| {
             Ok(Port {
@@ -218,13 +217,13 @@ impl<'c> Consumers<'c> {
     }
 }
 
-/// The parameters of the statements: the oldest and newest valid registration, and their number. One of the future
-/// is of a time before the clock was set back.
+/// The parameters of the statements: the oldest and newest valid registration, and their number. A registration of the
+/// future is of a time before the clock was set back.
 fn valid(now: i64) -> [i64; 3] {
     [now.saturating_sub(EXPIRY), now.saturating_add(EXPIRY), MAX]
 }
 
-/// The processes that wait for messages, as far as this one knows. The writer updates them.
+/// The processes that wait for messages, as far as this one knows; the writer updates them.
 #[derive(Debug)]
 pub(crate) struct Peers {
     /// The token of this backend's own registration, which is left out.
@@ -282,7 +281,7 @@ impl Datagram {
         bytes
     }
 
-    /// Reads a datagram to the process with this token. Returns `None` for all others.
+    /// Reads a datagram; returns `None` unless it is to the process with this token.
     pub(crate) fn read(datagram: &[u8], token: i64) -> Option<Self> {
         let rest = datagram.strip_prefix(MAGIC)?;
         let (numbers, name) = rest.split_at_checked(NUMBERS * 8)?;

@@ -28,10 +28,10 @@ pub(crate) struct FileNotifier {
 
 /// The inbox, which is opened with the first subscription.
 enum Receiving {
-    /// With the channel to the writer, which registers the inbox.
+    /// Not opened; the channel leads to the writer, which registers the inbox.
     NotYet(Sender<Command>),
     Open(Arc<Inbox>),
-    /// It could not be opened, or the backend is closed.
+    /// The inbox could not be opened, or the backend is closed.
     Never,
 }
 
@@ -55,7 +55,7 @@ impl FileNotifier {
         }
     }
 
-    /// Opens the inbox unless it is open. Without it, consumers poll.
+    /// Opens the inbox, without which consumers poll, unless it is open.
     fn open(&self) {
         let mut receiving = self.inbox.hold();
         let Receiving::NotYet(commands) = &*receiving else {
@@ -90,14 +90,14 @@ impl Notifier for FileNotifier {
         subscriber: Arc<dyn Subscriber>,
     ) -> Box<dyn Subscription> {
         self.open();
-        // Never armed: whether datagrams arrive from every process that puts messages cannot be known.
+        // No subscription is armed: whether datagrams arrive from every process that puts messages cannot be known.
         self.local.subscribe(account, queue, subscriber)
     }
 }
 
 debug_fields!(FileNotifier { account });
 
-/// The pause after sending. What is published meanwhile is sent together.
+/// The pause after sending: what is published meanwhile is sent together.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// What is to be sent, and the thread, which is started when there is something for the first time.
@@ -126,7 +126,7 @@ enum Thread {
     #[default]
     NotStarted,
     Running,
-    /// It is to end, or could not be started.
+    /// The thread is to end, or could not be started.
     Stopped,
 }
 

@@ -67,7 +67,7 @@ impl Space {
 struct Chore {
     /// Whether there may be more to remove at once.
     more: bool,
-    /// When it may be tried again, after a failure.
+    /// When the removal may be tried again, after a failure.
     rests_until: i64,
 }
 
@@ -78,8 +78,8 @@ impl Chore {
         now >= self.rests_until
     }
 
-    /// Tries again: at once if another process is writing, not before the file is opened again if it is damaged, and in a
-    /// second otherwise.
+    /// Has the removal tried again: at once if another process is writing, not before the file is opened again if it is
+    /// damaged, and in a second otherwise.
     fn failed(&mut self, failure: &Failure, now: i64, what: &str) {
         if failure.is_busy() {
             self.more = true;
@@ -124,7 +124,6 @@ impl Writer<'_> {
         self.upkeep.purged_at = Instant::now();
     }
 
-    /// Whether there may be more to remove at once.
     pub(super) fn has_work(&self) -> bool {
         self.upkeep.attachments.more || self.upkeep.results.more || self.upkeep.purge.has_work()
     }
@@ -138,7 +137,7 @@ impl Writer<'_> {
             return Ok(());
         };
         self.begin.execute([])?;
-        // Meanwhile another process may have used or removed it.
+        // Meanwhile another process may have used or removed the attachment.
         let removed = match self.tables.messages.attachments.unused(now) {
             Ok(Some(still)) if still == unused => {
                 self.tables.messages.attachments.remove_some(unused)
@@ -199,11 +198,10 @@ impl Writer<'_> {
         }
     }
 
-    /// Shortens the file, if most of it is free. Returns whether there is more to do.
     pub(super) fn shrink(&mut self) -> bool {
         match self.upkeep.shrink.step() {
             Ok(more) => more,
-            // At another time.
+            // The file is shortened at another time.
             Err(failure) if failure.is_busy() => false,
             Err(failure) => {
                 tracing::error!(?failure, "failed to shorten the file");
@@ -256,7 +254,7 @@ struct Shrink<'c> {
     connection: &'c Connection,
     /// Whether the file can be shortened: an adopted one only if the application has set it up so.
     possible: bool,
-    /// Whether it is being shortened.
+    /// Whether the file is being shortened.
     under_way: bool,
     pages: Statement<'c>,
     free: Statement<'c>,
@@ -295,7 +293,7 @@ impl<'c> Shrink<'c> {
         Ok(true)
     }
 
-    /// Does no more until the file is opened again.
+    /// Shortens the file no more until it is opened again.
     fn give_up(&mut self) {
         self.possible = false;
     }
@@ -330,7 +328,7 @@ impl Writer<'_> {
     }
 
     /// Makes room in the log after a transaction found none, but once for each batch only: it may have to wait for
-    /// readers. Returns whether there is some now.
+    /// readers. Returns whether there is room now.
     pub(super) fn make_room(&mut self, failure: &Failure) -> bool {
         let wanted = failure.is_full_disk() && !self.space.has_made_room;
         self.space.has_made_room |= wanted;
@@ -411,7 +409,7 @@ mod tests {
                 break;
             }
             let removed = pages - numbers(&connection).0;
-            // Also pages that say which page refers to which, one for several hundred.
+            // Pages that say which page refers to which count, too: one for several hundred.
             assert!((1..=STEP + 2).contains(&removed), "{removed} pages at once");
             steps += 1;
         }

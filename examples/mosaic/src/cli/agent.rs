@@ -24,7 +24,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts the roles, with this number of processors or those of an agent, if that is asked for.
+    /// Starts the roles, with this number of processors or those of an agent, if asked for.
     pub(crate) fn start(
         (service, store): (&QueueService, &Store),
         (data, location): (&Path, &Location),
@@ -62,7 +62,7 @@ impl Workers {
     }
 }
 
-/// Starts an agent that runs processors, as many as the slices that wait need, if that is asked for.
+/// Starts an agent that runs processors, as many as the slices that wait need, if asked for.
 pub(crate) fn agent(
     service: &QueueService,
     scaling: &Scaling,
@@ -83,7 +83,7 @@ pub(crate) fn agent(
     Ok(Some(agent.start(Processes::new(command))?))
 }
 
-/// The command of a processor. Locations may hold secrets, so they are in its environment.
+/// The command of a processor. Locations may hold secrets, so they are in the command's environment.
 fn processor(data: &Path, location: &Location, settings: &Settings) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["role", "processor"]);

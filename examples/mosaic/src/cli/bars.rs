@@ -67,7 +67,7 @@ impl Write for &Bars {
     }
 }
 
-/// Without the warning about a message that fails for good: the client reports the reason.
+/// Hides the warning about a message that fails for good: the client reports the reason.
 pub(crate) const QUIET: &str = "warn,queue_runtime::receive::poison=error";
 
 /// Logs to standard error, filtered by `RUST_LOG`, or else by `filter`.

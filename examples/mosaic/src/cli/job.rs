@@ -14,7 +14,7 @@ pub(super) type Files = Vec<(String, Vec<u8>)>;
 /// Names of tiles that are left out, with the reasons.
 type Skipped = Vec<(String, PictureError)>;
 
-/// Reads or draws the pictures, and makes a job of them. `tiles` are those of a container, if one is given.
+/// Reads or draws the pictures, and makes a job of them. `tiles` are the pictures of a container, if given.
 pub(super) fn job(
     picture: &arguments::Picture,
     tiles: Option<Files>,

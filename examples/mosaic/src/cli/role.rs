@@ -12,7 +12,7 @@ use super::location::open;
 /// The time that handlers have to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Runs one role until a signal to stop. A second one ends the time that handlers have to finish.
+/// Runs one role until a signal to stop. A second signal ends the time that handlers have to finish.
 pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
     if arguments.scaling.instances.is_some() && arguments.role != Kind::Processor {
         return Err("`--instances` is for the role `processor` only".into());

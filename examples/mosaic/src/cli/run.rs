@@ -73,7 +73,7 @@ pub(crate) async fn run(arguments: Run, bars: Bars) -> Result<(), Failure> {
     };
     let totals = tokio::select! {
         totals = workers.shutdown(GRACE) => Some(totals),
-        // It stops the roles at once, whether it is the first or follows the one that stopped the job.
+        // A signal stops the roles at once, also one after that which stopped the job.
         _ = signals.next() => None,
     };
     println!("{}", describe(&made?, &picture.out, tiles));
@@ -149,7 +149,7 @@ async fn read(picture: &Picture, location: &Location, bars: &Bars) -> Result<Job
     Ok(job)
 }
 
-/// Submits a job, waits for the mosaic and writes it to its file. `temporary` is the folder of the blobs, if that is one.
+/// Submits a job, and writes the mosaic to its file. `temporary` is the folder of the blobs, if that is temporary.
 async fn make(
     client: &Client,
     job: Job,
@@ -193,7 +193,7 @@ async fn discard(client: &Client, picture: &Picture, request: &RequestId) {
     }
 }
 
-/// The error for a mosaic that could not be saved. It is not lost.
+/// The error for a mosaic that could not be saved, but is not lost.
 fn kept(error: Failure, request: &RequestId, out: &Output, temporary: Option<TempDir>) -> Failure {
     let (chain, out) = (error.chain(), out.path().display());
     let data = temporary.map_or_else(String::new, |folder| {

@@ -18,7 +18,7 @@ use super::location::open;
 /// The time that handlers have to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Serves the broker's page until a signal to stop. A second one ends the time that handlers have to finish.
+/// Serves the broker's page until a signal to stop. A second signal ends the time that handlers have to finish.
 pub(crate) async fn serve(arguments: Serve) -> Result<(), Failure> {
     let mut signals = StopSignals::new()?;
     let (location, data) = (&arguments.location, arguments.location.folder());

@@ -37,7 +37,7 @@ impl Container {
         Self::SliceStatus,
     ];
 
-    /// Those with a folder for each request, which is not needed when the mosaic is saved.
+    /// Containers with a folder for each request, which is not needed when the mosaic is saved.
     pub(crate) const OF_REQUESTS: [Self; 4] = [
         Self::ImageInput,
         Self::SliceRequest,
@@ -79,7 +79,7 @@ const MAX_NAME: usize = 512;
 
 impl BlobName {
     /// Makes a name of parts that may be any text. Bytes that a name cannot hold are written as `_`
-    /// and two hexadecimal digits; a part that gets too long is cut and ends in a hash.
+    /// and two hexadecimal digits; too long a part is cut and ends in a hash.
     pub fn new(container: Container, parts: &[&str]) -> Self {
         let mut name = container.name().to_owned();
         for part in parts {
@@ -106,7 +106,7 @@ impl BlobName {
         Self::new(Container::SliceResponse, &[request.as_str(), &file])
     }
 
-    /// The name of a request's mosaic, of an attempt to join it. Its blobs are its [parts](Self::part).
+    /// The name of a request's mosaic, of an attempt to join it. A mosaic's blobs are its [parts](Self::part).
     pub fn mosaic(request: &RequestId, attempt: &str) -> Self {
         Self::new(Container::ImageOutput, &[request.as_str(), attempt])
     }

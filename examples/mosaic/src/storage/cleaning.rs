@@ -1,8 +1,8 @@
 //! Removal of blobs that are no longer needed.
 //!
 //! A client removes the picture, the slices and the mosaic of its request when it has saved the mosaic.
-//! The records stay, so that late messages of the request have no effect. [`clean`] removes these, too, and
-//! what interrupted clients have left.
+//! The records stay, so that late messages of the request have no effect. [`clean`] removes records, too, and what
+//! interrupted clients have left.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ pub async fn discard(store: &Store, request: &RequestId) -> Result<Removed, Stor
 }
 
 /// Removes all blobs except those of requests that have no response, and of their libraries; with `all`,
-/// those too. Call it while no client uploads.
+/// those too. Call `clean` while no client uploads.
 pub async fn clean(store: &Store, all: bool) -> Result<Removed, StoreError> {
     let (mut folders, mut libraries) = <(HashSet<_>, HashSet<_>)>::default();
     let records = Records::new(store.clone());

@@ -1,6 +1,6 @@
 //! Tile libraries: uploaded once, and loaded once in each process.
 //!
-//! A library is addressed by the fingerprint of its files. Its blob is a picture of all tiles, scaled to their size.
+//! A library is addressed by the fingerprint of its files; its blob is a picture of all tiles, scaled to their size.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub const MAX_PICTURE: u64 = 64 << 20;
 /// The size limit of a library, in bytes.
 pub const MAX_LIBRARY: u64 = 1 << 30;
 
-/// The number of libraries kept in memory.
+/// Libraries kept in memory.
 const MAX_LOADED: usize = 2;
 
 /// Returns whether the name of a file is that of a picture: it ends in .png, .jpg or .jpeg, in any case.
@@ -43,10 +43,10 @@ pub enum LibraryError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is damaged.
+    /// The library is damaged.
     #[error(transparent)]
     Library(#[from] PictureError),
-    /// Loading it panicked or was cancelled.
+    /// Loading the library panicked or was cancelled.
     #[error("load the tile library")]
     Stopped(#[from] JoinError),
 }
@@ -70,12 +70,12 @@ impl Libraries {
         Ok(())
     }
 
-    /// Returns whether a library is there.
+    /// Returns whether a library exists.
     pub async fn exists(&self, fingerprint: Fingerprint) -> Result<bool, StoreError> {
         self.store.exists(&BlobName::library(fingerprint)).await
     }
 
-    /// Returns a renderer for a library. Concurrent calls load it once.
+    /// Returns a renderer for a library. Concurrent calls load the library once.
     pub async fn renderer(&self, fingerprint: Fingerprint) -> Result<Arc<Renderer>, LibraryError> {
         let cell = self.cell(fingerprint).await;
         let renderer = cell.get_or_try_init(|| async {
@@ -87,7 +87,7 @@ impl Libraries {
         renderer.await.map(Arc::clone)
     }
 
-    /// Returns the cell that holds a library in memory, and evicts the least recently used one.
+    /// Returns the cell that holds a library in memory, and evicts the least recently used library.
     async fn cell(&self, fingerprint: Fingerprint) -> Arc<OnceCell<Arc<Renderer>>> {
         let mut loaded = self.loaded.lock().await;
         let found = loaded.iter().position(|entry| entry.0 == fingerprint);

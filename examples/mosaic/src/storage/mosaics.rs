@@ -1,7 +1,7 @@
 //! Mosaics, which are kept in parts: who writes or reads a mosaic holds one part of it in memory, however large it is.
 //!
 //! Each attempt to join a mosaic writes the parts `imageoutput/REQUEST/ATTEMPT.0000`, `….0001` and so on. The response names
-//! an attempt that has written all of them, and the size at which they end.
+//! an attempt that has written all parts, and the size at which they end.
 
 use std::io::{self, BufWriter, Write};
 
@@ -29,7 +29,7 @@ pub(crate) struct MosaicWriter {
 }
 
 impl MosaicWriter {
-    /// Begins a mosaic, which is complete once it is flushed. Call it within the runtime.
+    /// Begins a mosaic, which is complete once it is flushed. Call `buffered` within the runtime.
     pub(crate) fn buffered(store: &Store, name: BlobName) -> BufWriter<Self> {
         let parts = Self {
             store: store.clone(),
@@ -63,7 +63,7 @@ impl Write for MosaicWriter {
     }
 }
 
-/// Reads a mosaic of this size in bytes, part by part. The first is read before this returns.
+/// Reads a mosaic of this size in bytes, part by part. The first part is read before `read` returns.
 pub async fn read(
     store: &Store,
     mosaic: &BlobName,

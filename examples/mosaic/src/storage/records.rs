@@ -8,9 +8,9 @@
 //! | `status/REQUEST/answer.json` | controller | the message whose handler joins the slices and responds |
 //! | `status/REQUEST/response.json` | broker | the outcome of the request |
 //!
-//! The records of slices have a container of their own, so that a listing of the requests is short. Create-only records
-//! let repeated and concurrent handlers agree: the second to create a record reads what the first wrote, and continues
-//! with that.
+//! The records of slices have a container of their own, so that a listing of requests is short. Create-only records let
+//! repeated and concurrent handlers agree: the second to create a record reads what the first wrote, and continues with
+//! that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::workflow::messages::{ImageOutcome, ImageRequest, SliceOutcome};
 use pictures::{Fingerprint, Plan};
 use queue_runtime::backend::Created;
 
-/// The size limit of a record, in bytes; reasons of failures are cut far below it.
+/// The size limit of a record, in bytes; reasons of failures are cut far below.
 const MAX_RECORD: u64 = 256 << 10;
 
 /// The status records of all requests. Each method returns a [`StoreError`] if the store fails.
@@ -45,9 +45,9 @@ pub trait Record: Serialize + DeserializeOwned {
 pub struct RequestRecord {
     /// The id of the request.
     pub request: String,
-    /// The client that submitted it first.
+    /// The client that submitted the request first.
     pub client: String,
-    /// When that was, as RFC 3339 in UTC.
+    /// When the request was first submitted, as RFC 3339 in UTC.
     pub submitted: String,
     /// The fingerprint of the source picture.
     pub picture: Fingerprint,
@@ -60,7 +60,7 @@ pub struct RequestRecord {
 pub struct PlanRecord {
     /// The request.
     pub asked: ImageRequest,
-    /// The source picture's width and height in pixels.
+    /// The source's width and height in pixels.
     pub source: (u32, u32),
     /// The number of slices.
     pub slices: u32,
@@ -78,7 +78,7 @@ pub struct SliceRecord {
 /// Which handler responds to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRecord {
-    /// The id of its message.
+    /// The id of the handler's message.
     pub by: String,
 }
 
@@ -222,7 +222,7 @@ impl Records {
         self.read(&slice_name(request, sequence)).await
     }
 
-    /// Records the outcome of a slice unless one is recorded. Returns the recorded one.
+    /// Records the outcome of a slice unless one is recorded. Returns the recorded outcome.
     pub async fn record_slice(
         &self,
         request: &RequestId,
@@ -234,7 +234,7 @@ impl Records {
     }
 
     /// Returns the numbers of the recorded slices. Of several handlers that record a slice and then count, the last to
-    /// record counts all of them.
+    /// record counts all.
     pub async fn slices_recorded(&self, request: &RequestId) -> Result<Vec<u32>, StoreError> {
         let folder = BlobName::new(Container::SliceStatus, &[request.as_str()]);
         let folder = format!("{folder}/");
@@ -285,7 +285,7 @@ impl Records {
     /// Reads what was recorded of a request since its state was read.
     async fn look_again(&self, mut state: RequestState) -> Result<RequestState, StoreError> {
         let request = &state.request;
-        // Before the slices, so that these are all there if it is done.
+        // Before the slices, so that all are there if the request is done.
         let outcome = self.find(request).await?;
         if state.plan.is_none() {
             state.plan = self.find(request).await?;

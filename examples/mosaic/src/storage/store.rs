@@ -21,15 +21,14 @@ use pictures::Size;
 
 /// The container of the blobs in a storage account.
 const CONTAINER: &str = "mosaic";
-/// The number of bytes that are read at a time.
+/// The bytes that are read at a time.
 const PART: usize = 8 << 20;
 /// The maximum number of concurrent reads or writes of a caller.
 pub(crate) const CONCURRENCY: usize = 8;
-/// The number of tries of a request that fails. Handlers are retried anyway, and a client should soon report an unreachable
-/// account.
+/// The tries of a failing request. Handlers are retried anyway, and a client should soon report an unreachable account.
 const TRIES: usize = 5;
 
-/// The blobs, none of which ever changes. Clones share them.
+/// The blobs, none of which ever changes, shared by clones.
 ///
 /// Each method returns a [`StoreError`] if the storage fails.
 #[derive(Debug, Clone)]
@@ -51,23 +50,23 @@ pub enum StoreError {
     /// The blob is too large.
     #[error("the blob `{name}` is too large: at most {} are allowed", Size(*max))]
     TooLarge {
-        /// Its name.
+        /// The blob's name.
         name: BlobName,
         /// The size limit in bytes.
         max: u64,
     },
-    /// Its pictures are too large together.
+    /// A container's pictures are too large together.
     #[error("its {count} pictures have more than the {} allowed", Size(*max))]
     TooManyPictures {
-        /// Their number.
+        /// The number of pictures.
         count: usize,
-        /// The size limit of all together, in bytes.
+        /// The size limit of all pictures, in bytes.
         max: u64,
     },
     /// A record is not valid JSON of its type.
     #[error("the record `{name}` is invalid")]
     Record {
-        /// Its name.
+        /// The record's name.
         name: BlobName,
         /// The cause.
         source: serde_json::Error,
@@ -75,8 +74,8 @@ pub enum StoreError {
     /// The folder of the blobs cannot be opened.
     #[error("open the folder `{}`", .0.display())]
     Folder(PathBuf, #[source] io::Error),
-    /// There is a symbolic link where a blob or one of its folders should be. It leads elsewhere, and cleaning up would remove
-    /// what is there.
+    /// A symbolic link where a blob or one of its folders should be leads elsewhere: cleaning up would remove what is
+    /// there.
     #[error("`{}` is a symbolic link; blobs must be files in the folder itself", .0.display())]
     Link(PathBuf),
     /// The storage account has no place for blobs.
@@ -89,7 +88,7 @@ pub enum StoreError {
 
 impl Store {
     /// Opens a folder, and creates it if it does not exist. Writes survive a power failure. The folder may be a
-    /// symbolic link; those below it are refused.
+    /// symbolic link; links below it are refused.
     pub fn folder(path: &Path) -> Result<Self, StoreError> {
         let opened = fs::create_dir_all(path).and_then(|()| ObjectPayloads::create_in_folder(path));
         let objects = opened.map_err(|error| StoreError::Folder(path.to_owned(), error))?;
@@ -253,7 +252,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Tells when this process creates a status record. Others create some too.
+    /// Tells when this process, but no other, creates a status record.
     pub(crate) fn recorded(&self) -> watch::Receiver<u64> {
         self.recorded.subscribe()
     }
@@ -262,8 +261,8 @@ impl Store {
         self.recorded.send_modify(|count| *count += 1);
     }
 
-    /// Refuses names on whose paths is a symbolic link below the folder. It is no protection from a program that replaces
-    /// folders by links at the same time.
+    /// Refuses names on whose paths is a symbolic link below the folder. The check is no protection from a program that
+    /// replaces folders by links at the same time.
     async fn check(&self, names: impl IntoIterator<Item = &str>) -> Result<(), StoreError> {
         let Some(folder) = self.folder.clone() else {
             return Ok(());
@@ -320,9 +319,9 @@ where
 /// Blobs that were removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Removed {
-    /// Their number.
+    /// The number of blobs.
     pub blobs: u64,
-    /// Their size in bytes.
+    /// The blobs' size in bytes.
     pub bytes: u64,
 }
 

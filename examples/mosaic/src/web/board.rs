@@ -16,7 +16,7 @@ use crate::workflow::messages::SliceOutcome;
 /// The greatest number of jobs in the list. `mosaic status` lists all.
 const MAX_JOBS: usize = 200;
 
-/// All that is known.
+/// All that the watcher knows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Board {
     /// By the folder of their records.
@@ -24,7 +24,7 @@ pub(super) struct Board {
     /// Folders of jobs whose records cannot be read.
     pub(super) unreadable: BTreeSet<String>,
     pub(super) usage: Usage,
-    /// Why it is not up to date, if it is not.
+    /// Why the board is out of date, if it is.
     pub(super) problem: Option<String>,
 }
 

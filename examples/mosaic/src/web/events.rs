@@ -16,7 +16,7 @@ use super::board::Board;
 use super::watcher::Watcher;
 use super::{Problem, Shared};
 
-/// The greatest number of open streams. A browser has one for each page.
+/// The greatest number of open streams: a browser has one for each page.
 const MAX_STREAMS: usize = 64;
 /// The pause after which a comment shows that the connection is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -60,7 +60,7 @@ impl Streams {
         self.ended.send_replace(true);
     }
 
-    /// Waits for the end.
+    /// Waits until streams end.
     pub(super) fn ended(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.subscribe();
         async move {

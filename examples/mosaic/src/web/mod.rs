@@ -61,7 +61,7 @@ type Shared = State<Arc<Front>>;
 
 /// The width and height of the built-in pictures, in pixels.
 const SCENE: (u32, u32) = (960, 640);
-/// The width of their previews.
+/// The width of picture previews.
 const PREVIEW: u32 = 240;
 const SCRIPT: &str = "text/javascript";
 const ICON: (&str, &str) = ("image/svg+xml", include_str!("page/icon.svg"));
@@ -92,7 +92,7 @@ impl Pages {
             .route("/page.js", file(SCRIPT, include_str!("page/page.js")))
             .route("/viewer.js", file(SCRIPT, include_str!("page/viewer.js")))
             .route("/icon.svg", file(ICON.0, ICON.1))
-            // Browsers ask for it while they are at the guard's page, which names no icon.
+            // Browsers ask for the icon while they are at the guard's page, which names none.
             .route("/favicon.ico", file(ICON.0, ICON.1))
             .route("/scenes/{name}", get(scene))
             .route("/links", post(link))
@@ -114,8 +114,8 @@ impl Pages {
         }
     }
 
-    /// Goes on with pictures that an earlier process was taking in when it was killed. Call it before the pages are served,
-    /// and while no other process serves pages of the same storage.
+    /// Goes on with pictures that an earlier process was taking in when it was killed. Call `go_on` before the pages
+    /// are served, and while no other process serves pages of the same storage.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -135,7 +135,7 @@ impl Pages {
         self.front.uploads.end().await;
     }
 
-    /// Keeps the pages up to date, until it is dropped.
+    /// Keeps the pages up to date, until dropped.
     pub async fn run(&self) {
         self.watcher.run().await;
     }

@@ -23,7 +23,7 @@ use crate::workflow::intake::Intake;
 
 /// The greatest number of pictures that are taken in at a time.
 const MAX_UPLOADS: usize = 4;
-/// What ids of requests begin with that are taken in here.
+/// The beginning of the ids of the page's requests.
 const PREFIX: &str = "page-";
 /// The longest time in which a picture must arrive.
 const LONGEST_UPLOAD: Duration = Duration::from_secs(300);
@@ -34,7 +34,7 @@ const MIN_SIDE: u32 = 16;
 
 /// A tile library to choose, read when it is first used.
 pub struct Tiles {
-    /// What it is called.
+    /// The library's name.
     name: String,
     read: Arc<dyn Fn() -> Result<Read, Failure> + Send + Sync>,
     library: OnceCell<Arc<Library>>,
@@ -50,7 +50,7 @@ pub(super) struct Uploads {
     places: Arc<Semaphore>,
 }
 
-/// What is asked for.
+/// What a form asks for.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
     /// The name of the picture in the body, or that of a scene if there is none.
@@ -69,7 +69,7 @@ pub(super) struct Accepted {
 }
 
 impl Tiles {
-    /// A library of this name, which this function reads. It may block.
+    /// A library of this name, which `read` reads, and may block.
     pub fn new(
         name: impl Into<String>,
         read: impl Fn() -> Result<Read, Failure> + Send + Sync + 'static,
@@ -171,7 +171,7 @@ pub(super) async fn submit(
         slices: asked.slices,
         tint: asked.tint,
     };
-    // To its end, also if the browser goes away: a request that is on record would wait in vain otherwise.
+    // To its end, also if the browser goes away: otherwise, a request on record would wait in vain.
     let intake = front.uploads.intake.clone();
     let taking = tokio::spawn(async move {
         let _place = place;

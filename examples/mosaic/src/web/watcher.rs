@@ -17,7 +17,7 @@ use crate::workflow::changes::Changes;
 
 /// The shortest pause between two looks at the records.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(80);
-/// The longest, in case nothing is announced: while a job runs, while none does, and while no page is open.
+/// The longest pause, if nothing is announced: while a job runs, while none does, and while no page is open.
 const WHILE_RUNNING: Duration = Duration::from_secs(1);
 const WHILE_IDLE: Duration = Duration::from_secs(5);
 const WHILE_UNSEEN: Duration = Duration::from_secs(60);

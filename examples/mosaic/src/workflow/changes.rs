@@ -17,14 +17,14 @@ use crate::workflow::messages::{ImageRequest, ImageResponse, SliceResponse};
 pub struct Changes {
     recorded: watch::Receiver<u64>,
     announced: Arc<Announced>,
-    /// A message was put shortly before, and what follows from it is recorded until then.
+    /// Until when what follows from a message put shortly before is recorded.
     expected_until: Option<Instant>,
     _subscriptions: Vec<Box<dyn Subscription>>,
 }
 
 /// The time in which a message that was put is mostly handled and recorded.
 const EXPECTED: Duration = Duration::from_secs(1);
-/// The pause between two looks at the records meanwhile.
+/// The pause between two looks for expected records.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Changes {
 impl Subscriber for Announced {
     fn notified(&self, _: &Notification<'_>) -> usize {
         self.0.notify_one();
-        // It receives none.
+        // `Announced` receives no messages.
         0
     }
 }

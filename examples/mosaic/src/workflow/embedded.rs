@@ -8,7 +8,7 @@ use queue_runtime::{Failure, QueueService, StartError};
 use crate::storage::store::Store;
 use crate::workflow::roles::{Role, Settings, Totals, broker, controller, processor};
 
-/// A broker, a controller and processors, running. Dropping them stops them at once.
+/// A broker, a controller and processors, running. Dropping `Embedded` stops the roles at once.
 #[derive(Debug)]
 #[must_use = "dropping the roles stops them"]
 pub struct Embedded {
@@ -22,7 +22,7 @@ impl Embedded {
         Self { roles }
     }
 
-    /// Starts the roles, with up to this number of slices in flight. Without processors, others must run elsewhere.
+    /// Starts the roles, with up to this many slices in flight. Without processors, some must run elsewhere.
     ///
     /// # Errors
     /// [`StartError`] if a setting is invalid.

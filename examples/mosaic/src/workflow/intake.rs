@@ -1,6 +1,6 @@
-//! The job broker's entrance: takes requests in, records them and submits them.
+//! The job broker's entrance: takes in, records and submits requests.
 //!
-//! Every front end goes through it, so that all requests are on record and a request id means one job.
+//! Every front end goes through the intake, so that all requests are on record and a request id means one job.
 
 use std::time::SystemTime;
 
@@ -33,8 +33,8 @@ impl Intake {
         }
     }
 
-    /// Records a job, uploads its files and submits it to the job controller. Repeating this with the same
-    /// request id and job is safe: the request is answered once.
+    /// Records a job, uploads its files and submits it to the job controller. A repetition with the same request id and
+    /// job is safe: the request is answered once.
     ///
     /// # Errors
     /// [`ClientError::Taken`] if the id is that of another job. If the error is
@@ -78,7 +78,7 @@ impl Intake {
 
     /// Goes on with requests of ids with this prefix that are on record and have not been planned, because this process was
     /// killed while it took them in: submits those whose files are all there, again if need be, and answers others with a
-    /// failure. Call it while nobody takes in requests of such ids.
+    /// failure. Call `go_on` while nobody takes in requests with this prefix.
     pub async fn go_on(&self, prefix: &str) -> Result<(), ClientError> {
         for folder in self.records.folders().await? {
             match self.go_on_with(&folder, prefix).await {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::storage::blob::BlobName;
 use pictures::{Fingerprint, Layout, PictureError, TileSize};
 
-/// Requests a mosaic. Sent by the client to the job controller.
+/// Requests a mosaic: sent by the client to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "mosaic.image-request", queue = "imagerequest")]
 pub struct ImageRequest {
@@ -51,7 +51,7 @@ impl ImageRequest {
     }
 }
 
-/// Requests the rendering of a slice. Sent by the job controller to an image processor.
+/// Requests the rendering of a slice: sent by the job controller to an image processor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "mosaic.slice-request", queue = "slicerequest")]
 pub struct SliceRequest {
@@ -68,7 +68,7 @@ pub struct SliceRequest {
     pub tint: f32,
 }
 
-/// Reports the outcome of a slice. Sent by an image processor to the job controller.
+/// Reports the outcome of a slice: sent by an image processor to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "mosaic.slice-response", queue = "sliceresponse")]
 pub struct SliceResponse {
@@ -85,25 +85,25 @@ pub struct SliceResponse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SliceOutcome {
-    /// It was rendered.
+    /// The slice was rendered.
     Rendered {
         /// The blob of the rendered slice.
         blob: BlobName,
         /// The client id of the processor.
         #[serde(default)]
         by: String,
-        /// The time that it took, in milliseconds.
+        /// The time that rendering took, in milliseconds.
         #[serde(default)]
         millis: u64,
     },
-    /// It cannot be rendered.
+    /// The slice cannot be rendered.
     Failed {
         /// The error and its causes.
         reason: String,
     },
 }
 
-/// Responds to an [`ImageRequest`]. Sent by the job controller to the job broker.
+/// Responds to an [`ImageRequest`]: sent by the job controller to the job broker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "mosaic.image-response", queue = "imageresponse")]
 pub struct ImageResponse {
@@ -140,7 +140,7 @@ pub enum ImageOutcome {
     Done {
         /// The name of the mosaic.
         image: BlobName,
-        /// Its size, and the work that it took.
+        /// The mosaic's size, and the work that it took.
         figures: Figures,
     },
     /// The mosaic cannot be made.
@@ -157,12 +157,12 @@ pub struct Figures {
     pub width: u32,
     /// The mosaic's height in pixels.
     pub height: u32,
-    /// The size of its PNG in bytes.
+    /// The size of the PNG in bytes.
     pub bytes: u64,
     /// The number of tiles.
     pub tiles: u32,
     /// The number of slices.
     pub slices: u32,
-    /// The number of attempts at slices beyond the first at each.
+    /// Attempts at slices beyond the first at each.
     pub retries: usize,
 }

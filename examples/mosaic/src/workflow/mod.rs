@@ -1,11 +1,11 @@
 //! The workflow: who sends which message to whom, and what each does with it.
 //!
-//! In the order in which a job passes through them:
+//! The modules, in the order a job passes them:
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`messages`] | the messages on the four queues |
-//! | [`queues`] | their settings |
+//! | [`queues`] | the queues' settings |
 //! | [`client`] | submits a job, waits for the mosaic, downloads it |
 //! | [`intake`] | the job broker's entrance: records a request, uploads its pictures, submits it |
 //! | [`roles`] | job controller, image processor, job broker |

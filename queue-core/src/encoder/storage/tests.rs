@@ -170,7 +170,7 @@ fn a_moved_body_has_a_limit_of_its_own() {
     assert_eq!(encode(&capabilities), None);
 }
 
-/// The record is that of a sender. What is left takes no more room than the whole, in either form.
+/// The record is a sender's. The event without the record takes no more room than with it, in either form.
 #[test]
 fn a_record_without_room_for_another_is_left_out() {
     const LIMIT: usize = 600;

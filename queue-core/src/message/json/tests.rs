@@ -125,7 +125,7 @@ fn what_is_finite_comes_back_as_it_was() {
     assert_eq!(json, serde_json::to_vec(&order).expect("JSON"));
 }
 
-/// Counts how often it is serialized.
+/// Counts how often the value is serialized.
 struct Counted<'a, T>(&'a Cell<u32>, T);
 
 impl<T: Serialize> Serialize for Counted<'_, T> {

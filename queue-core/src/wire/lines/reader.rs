@@ -85,7 +85,7 @@ impl<'de> Reader<'de> {
 /// The fields of a struct, in order.
 struct Fields<'r, 'de> {
     reader: &'r mut Reader<'de>,
-    /// `None` if they have none.
+    /// `None` if the fields have no names.
     names: Option<&'static [&'static str]>,
     count: usize,
 }
@@ -179,7 +179,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         deserialize_map "a map"
     );
 
-    /// In any case: .NET writes `True`.
+    /// Ignores case: .NET writes `True`.
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         let value = self.value()?;
         let is = |text: &str| value.eq_ignore_ascii_case(text);

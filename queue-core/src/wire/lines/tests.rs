@@ -64,7 +64,7 @@ fn with_line(number: usize, line: &str) -> String {
 fn each_field_is_a_line() {
     assert_eq!(lines(&slice()), Ok(LINES.to_owned()));
     assert_eq!(message(LINES), Ok(slice()));
-    // .NET writes it so.
+    // .NET writes `True`.
     assert_eq!(message(&with_line(3, "True")), Ok(slice()));
 }
 

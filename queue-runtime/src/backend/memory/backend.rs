@@ -125,17 +125,17 @@ impl MemoryBackend {
     }
 }
 
-/// For the tools for tests.
+/// Methods for the tools for tests.
 #[cfg(feature = "testing")]
 impl MemoryBackend {
-    /// Keeps a history of what is put from now on, the last [`MAX_HISTORY`](super::MAX_HISTORY) messages of it.
+    /// Keeps a history of what is put from now on: the last [`MAX_HISTORY`](super::MAX_HISTORY) messages.
     pub(crate) fn with_history(self) -> Self {
         self.store
             .with(|state, _| state.history = Some(History::default()));
         self
     }
 
-    /// Returns the history, which is empty unless it was asked for.
+    /// Returns the history, which is empty without [`with_history`](Self::with_history).
     pub(crate) fn history(&self) -> History {
         let history = self.store.with(|state, _| state.history.clone());
         history.unwrap_or_default()
@@ -265,7 +265,7 @@ impl Backend for MemoryBackend {
                 return Ok(found);
             };
             after = last.number();
-            // Without the lock, which all tasks that use the backend wait for.
+            // Bodies are read without the lock, which all tasks that use the backend wait for.
             let of_event = messages
                 .into_iter()
                 .filter(|one| Body::has_id(&one.body, id));
@@ -286,7 +286,7 @@ impl Backend for MemoryBackend {
         check_ops(&self.capabilities, &ops, |_| Ok(()))?;
         let results = &self.store.results;
         let applied = match &ops[..] {
-            // Nothing to undo.
+            // A single operation leaves nothing to undo.
             [op] => {
                 let one = |state: &mut StoredQueues, now| step(state, results, op, None, now);
                 let done = self.store.with(one).map_err(|refused| (0, refused));
@@ -326,11 +326,11 @@ impl From<ErrorKind> for Refused {
 /// What an operation did, and what undoes it.
 enum Done {
     Put(Placed),
-    /// The message as it was before.
+    /// The message before the update.
     Updated(Lease, StoredMessage),
-    /// The message as it was before.
+    /// The message before the deletion.
     Deleted(StoredMessage),
-    /// What was recorded before.
+    /// What was recorded before the swap.
     Swapped(Option<Entry>),
 }
 
@@ -447,10 +447,10 @@ fn step(
     }
 }
 
-// Weak, so that a store is dropped with its last user, and a later one of that name starts empty.
+// Weak references: a store is dropped with its last user, and a later store of that name starts empty.
 static STORES: LazyLock<Mutex<HashMap<String, Weak<Store>>>> = LazyLock::new(Mutex::default);
 
-/// Returns the store of that name, or creates it with this clock if no backend uses one.
+/// Returns the store that backends use under that name, or creates a store with this clock.
 fn find_or_create(name: &str, clock: Arc<dyn Clock>) -> Arc<Store> {
     let mut stores = STORES.hold();
     if let Some(store) = stores.get(name).and_then(Weak::upgrade) {

@@ -29,7 +29,7 @@ impl StoredQueues {
             let message = queue.messages.get(&place.1)?;
             message.is_alive(now).then_some((place, message))
         });
-        // One more than wanted shows whether there is another page.
+        // One message more than wanted shows whether there is another page.
         let mut found: Vec<_> = messages.take(max + 1).collect();
         let is_last = found.len() <= max;
         found.truncate(max);
@@ -43,8 +43,8 @@ impl StoredQueues {
         Ok(page)
     }
 
-    /// Returns the first messages with higher numbers than this, in the order of the puts, and the time. A message keeps
-    /// its number, so none that is there all the time is left out.
+    /// Returns the first messages with higher numbers than `number`, in the order of the puts, and the time. A message
+    /// keeps its number, so no message that is always there is left out.
     pub(super) fn messages_after(
         &mut self,
         name: &QueueName,

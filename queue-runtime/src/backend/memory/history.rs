@@ -12,7 +12,7 @@ pub(crate) const MAX_HISTORY: usize = 100_000;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     puts: VecDeque<Put>,
-    /// The number of puts that it no longer keeps.
+    /// The number of puts that the history no longer keeps.
     pub(crate) forgotten: u64,
 }
 
@@ -49,7 +49,7 @@ impl History {
         });
     }
 
-    /// Removes a put that was undone. It is among the last ones.
+    /// Removes a put that was undone, which is among the last puts.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(index) = self.puts.iter().rposition(|put| put.number == number) {
             self.puts.remove(index);

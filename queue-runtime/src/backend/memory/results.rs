@@ -56,7 +56,7 @@ pub(super) struct Entry {
     /// The end of the lease or of the retention, on the monotonic clock.
     ends_at: Duration,
     result: Option<Bytes>,
-    /// The message with which it ends.
+    /// The message with which the entry ends.
     message: Option<MessagePlace>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Entry {
 pub(super) type MessagePlace = (QueueName, u64);
 
 impl Entry {
-    /// Whether it is a result whose retention is over.
+    /// Whether the entry is a result whose retention is over.
     fn is_over(&self, now: Duration) -> bool {
         self.result.is_some() && self.ends_at <= now
     }
@@ -132,7 +132,7 @@ impl MemoryResults {
         })
     }
 
-    /// Records the value of a swap, and the message with which it ends. Returns what was there before.
+    /// Records the value of a swap, and the message with which the value ends. Returns what was recorded before.
     pub(super) fn record(&self, swap: &Swap, put: Option<(&QueueName, u64)>) -> Option<Entry> {
         self.with(|entries, now| {
             if swap.retention.is_zero() {
@@ -151,7 +151,7 @@ impl MemoryResults {
     }
 
     /// Removes the results that are over of the next entries after a key: nobody else may do so. Moves the key on, and
-    /// returns whether there were any, so that there may be more.
+    /// returns whether any results were over, so that there may be more.
     pub(super) fn sweep_on(&self, after: &mut Option<WorkKey>) -> bool {
         self.with(|entries, now| {
             let start = after.take().map_or(Bound::Unbounded, Bound::Excluded);

@@ -33,7 +33,7 @@ pub(super) struct Store {
     pub(super) results: MemoryResults,
 }
 
-/// All stored queues. They are under one lock, so each call is atomic.
+/// All stored queues, under one lock, so that each call is atomic.
 #[derive(Debug, Default)]
 pub(super) struct StoredQueues {
     queues: BTreeMap<QueueName, StoredQueue>,
@@ -41,7 +41,7 @@ pub(super) struct StoredQueues {
     /// When results are swept next, and after which key.
     sweeps_at: i64,
     swept: Option<WorkKey>,
-    /// `None` unless it is wanted.
+    /// `None` unless a history is wanted.
     pub(super) history: Option<History>,
 }
 
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Runs one call under the lock, with the store time of that moment. What does not need the lock, such as the text
-    /// of an answer, is better done after it: all tasks that use the backend wait for it.
+    /// of an answer, is better done after the call: all tasks that use the backend wait for the lock.
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut StoredQueues, i64) -> T) -> T {
         let mut state = self.state.hold();
         let now = self.store_clock.now();
@@ -184,7 +184,6 @@ impl StoredQueues {
         })
     }
 
-    /// Returns the attachment of a message.
     pub(super) fn attachment(
         &mut self,
         name: &QueueName,
@@ -227,7 +226,7 @@ impl StoredQueues {
             .collect())
     }
 
-    /// Makes a message visible after this time, or at once in its place. Returns what it was before, too.
+    /// Makes a message visible after this time, or at once in its place. Returns the message before the update, too.
     pub(super) fn update(
         &mut self,
         name: &QueueName,
@@ -264,8 +263,8 @@ impl StoredQueues {
         self.queue(name)?.take_with(id, receipt, now)
     }
 
-    /// Deletes items of a message that has `of` of them, and the message with the last of them. Returns the message as it
-    /// was before.
+    /// Deletes items of a message that has `of` items, and the message with the last item. Returns the message before
+    /// the deletion.
     pub(super) fn delete_items(
         &mut self,
         name: &QueueName,
@@ -338,8 +337,8 @@ impl StoredQueue {
         self.messages.insert(message.number, message);
     }
 
-    /// Hides the first visible messages until `hidden_until`, and drops those found expired. Each gets a new receipt,
-    /// the next number.
+    /// Hides the first visible messages until `hidden_until`, and drops those found expired. Each hidden message gets
+    /// the next number as its receipt.
     fn receive(
         &mut self,
         max: usize,

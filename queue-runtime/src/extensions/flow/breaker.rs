@@ -21,10 +21,10 @@ pub(crate) struct Breaker {
     state: watch::Sender<CircuitState>,
 }
 
-/// The right to receive one message as a probe. If it is dropped without a result, the next probe is due.
+/// The right to receive one message as a probe. If a `Probe` is dropped without a result, the next probe is due.
 pub(crate) struct Probe {
     breaker: Arc<Breaker>,
-    /// Whether its result is recorded.
+    /// Whether the probe's result is recorded.
     has_result: bool,
 }
 
@@ -41,12 +41,12 @@ impl Breaker {
         *self.state.borrow()
     }
 
-    /// Returns whether it has stopped receives other than probes.
+    /// Returns whether the breaker has stopped receives other than probes.
     pub(crate) fn is_open(&self) -> bool {
         self.state() != CircuitState::Closed
     }
 
-    /// Waits until a task may receive. Returns the probe if it may receive one message only.
+    /// Waits until a task may receive. Returns the probe if the task may receive one message only.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -79,7 +79,7 @@ impl Breaker {
         pass
     }
 
-    /// Records an attempt that was not a probe. Returns whether it counts if it failed.
+    /// Records an attempt that was not a probe. Returns whether a failed attempt counts.
     pub(crate) fn record(&self, failed: bool) -> (bool, Option<CircuitChange>) {
         let now = self.clock.monotonic();
         let mut circuit = self.circuit.hold();
@@ -109,7 +109,7 @@ impl Breaker {
 }
 
 impl Probe {
-    /// Records its result.
+    /// Records the probe's result.
     pub(crate) fn end(mut self, result: Probed) -> Option<CircuitChange> {
         self.has_result = true;
         self.breaker.probed(result)
@@ -134,8 +134,7 @@ impl Drop for Probe {
 ///     └─────────────────── probe succeeded ─────────────────────────────────┘
 /// ```
 ///
-/// A probe without a result, for example because the queue is empty, leads back to Open, and the next probe is due at
-/// once.
+/// A probe without a result, such as of an empty queue, leads back to Open, and the next probe is due at once.
 ///
 /// ```
 /// use queue_runtime::listener::CircuitState;
@@ -164,7 +163,7 @@ pub enum CircuitState {
     Closed,
     /// The listener receives nothing until the next probe is due.
     Open,
-    /// The listener handles one message to find out whether it can continue, or is about to receive it.
+    /// The listener handles, or is about to receive, one message to find out whether it can continue.
     Probing,
 }
 
@@ -172,7 +171,7 @@ pub enum CircuitState {
 #[derive(Debug)]
 struct Circuit {
     settings: CircuitBreaker,
-    /// Whether each of the last attempts failed. Empty unless closed.
+    /// Whether each of the last attempts failed; empty unless the circuit is closed.
     window: VecDeque<bool>,
     failed: usize,
     state: Position,
@@ -191,7 +190,7 @@ enum Pass {
     All,
     /// One message, as the probe.
     Probe,
-    /// Nothing, for this long if the state does not change before.
+    /// Nothing may be received for this long, if the state does not change before.
     Wait(Option<Duration>),
 }
 
@@ -237,8 +236,7 @@ impl Circuit {
         }
     }
 
-    /// Returns what a task may receive now. If it is the probe, no other task gets one until its result is
-    /// recorded.
+    /// Returns what a task may receive now. After a probe, no task gets another probe until its result is recorded.
     fn pass(&mut self, now: Duration) -> Pass {
         match self.state {
             Position::Closed => Pass::All,
@@ -276,7 +274,6 @@ impl Circuit {
         })
     }
 
-    /// Records the result of the probe.
     fn probed(&mut self, result: Probed, now: Duration, random: f64) -> Option<CircuitChange> {
         let Position::Probing { since } = self.state else {
             return None;
@@ -323,7 +320,7 @@ mod tests {
         })
     }
 
-    /// Records attempts until it opens, and returns how many that took.
+    /// Records attempts until the circuit opens, and returns their number.
     fn open(circuit: &mut Circuit, fails: impl Fn(usize) -> bool) -> Option<usize> {
         let mut opens = |n| circuit.record(fails(n), SECOND, 1.0).is_some();
         (1..=1000).find(|n| opens(*n))
@@ -334,7 +331,7 @@ mod tests {
         assert_eq!(open(&mut circuit(), |_| true), Some(20));
         assert_eq!(open(&mut circuit(), |n| n > 2), Some(20));
         assert_eq!(open(&mut circuit(), |n| n > 100), Some(118));
-        // One in six is too many.
+        // One success in six is too many.
         assert_eq!(open(&mut circuit(), |n| n % 6 != 0), None);
     }
 
@@ -362,7 +359,7 @@ mod tests {
         let open_for = 30 * SECOND;
         assert_eq!(closed, Some(CircuitChange::Closed { open_for }));
         assert_eq!(circuit.pass(31 * SECOND), Pass::All);
-        // The attempts before are forgotten.
+        // The attempts before the probe are forgotten.
         assert_eq!(open(&mut circuit, |_| true), Some(20));
     }
 }

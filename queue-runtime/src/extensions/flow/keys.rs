@@ -1,8 +1,8 @@
 //! One message of a key at a time.
 //!
-//! A message takes its [`KeyTurn`] when it is received, so that the turns of a key come in that order; one whose
-//! payload is elsewhere or compressed, once that is read. A turn ends when it is dropped: once the handler has ended, or
-//! the message is put back.
+//! A message takes its [`KeyTurn`] when it is received, so that turns come in the order of receives; a message whose
+//! payload is elsewhere or compressed, once that is read. A turn ends when it is dropped: once the handler has ended,
+//! or the message is put back.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -18,7 +18,7 @@ use crate::kernel::panic::{CaughtPanic, catch};
 /// Computes the hash of a message's key. `None` if the message does not decode.
 pub(crate) type KeyOf = Arc<dyn Fn(&Body) -> Option<u64> + Send + Sync>;
 
-/// Keys are compared by their hashes: two of one hash only wait for each other.
+/// Keys are compared by their hashes: two keys of one hash only wait for each other.
 pub(crate) fn key_of<M: Message, K: Hash>(key: impl Fn(&M) -> K + Send + Sync + 'static) -> KeyOf {
     Arc::new(move |body| {
         let message = body.decode::<M>().ok()?;
@@ -31,7 +31,7 @@ pub(crate) fn key_of<M: Message, K: Hash>(key: impl Fn(&M) -> K + Send + Sync + 
 /// The messages of a listener that have a key, by that key.
 #[derive(Default)]
 pub(crate) struct KeyTurns {
-    /// The first of each key has its turn.
+    /// The first message of each key has its turn.
     by_key: Mutex<HashMap<u64, VecDeque<Come>>>,
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct Keyed {
     pub(crate) turns: Arc<KeyTurns>,
 }
 
-/// Has a permit once the turn has come.
+/// A turn's semaphore, which has a permit once the turn has come.
 type Come = Arc<Semaphore>;
 
 /// The place of one message among those of its key.
 pub(crate) struct KeyTurn {
     turns: Arc<KeyTurns>,
     key: u64,
-    /// The number of messages of the key that were before it.
+    /// The number of messages of the key before this message.
     before: usize,
     come: Come,
 }
@@ -83,7 +83,7 @@ impl KeyTurns {
 }
 
 impl KeyTurn {
-    /// The number of messages of the key that were before it when it was taken.
+    /// The number of messages of the key before this turn when it was taken.
     pub(crate) fn before(&self) -> usize {
         self.before
     }

@@ -19,9 +19,9 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 ///
 /// Room goes to the lanes whose queues have messages. While several lanes have messages, each gets a share of the room
 /// that becomes free in proportion to its weight, so that no backlog keeps another lane waiting. The first message on
-/// an idle lane is received as soon as a message in flight ends and the lane has seen the first one. If messages of a
-/// lane come one after the other, each waits until the other lanes have received as many messages as their weights
-/// allow for one of that lane. A handler that runs is not interrupted; to keep room free for urgent messages, limit
+/// an idle lane is received as soon as the lane has seen it and a message in flight ends. If messages of a lane come
+/// one after the other, each waits until the other lanes have received as many messages as their weights allow for one
+/// of that lane. A handler that runs is not interrupted; to keep room free for urgent messages, limit
 /// [`max_in_flight`](ListenerBuilder::max_in_flight) of the bulk lane's listener to less than the shared maximum.
 ///
 /// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the
@@ -96,7 +96,7 @@ impl<M> Lanes<M> {
     pub fn start(mut self) -> Result<LanesHandle, StartError> {
         self.check()
             .map_err(|kind| StartError { queue: None, kind })?;
-        // The same one in all processes, in whichever order they add the lanes.
+        // The scope is the same in all processes, in whichever order they add the lanes.
         let queues = self.lanes.iter().map(|(_, listener)| &listener.queue);
         let first = queues.min().cloned();
         for (_, listener) in &mut self.lanes {
@@ -195,7 +195,7 @@ pub struct LanesHandle {
 }
 
 impl LanesHandle {
-    /// Returns the listeners, in the order in which their lanes were added.
+    /// Returns the listeners, in the order of their lanes.
     pub fn listeners(&self) -> &[ListenerHandle] {
         &self.listeners
     }
@@ -213,8 +213,8 @@ impl LanesHandle {
         Ok(listeners.find(|listener| *listener.queue() == queue))
     }
 
-    /// Stops all lanes side by side, as [`ListenerHandle::shutdown`] does, and returns their reports in the order in
-    /// which the lanes were added.
+    /// Stops all lanes side by side, as [`ListenerHandle::shutdown`] does, and returns their reports in the order of
+    /// the lanes.
     ///
     /// # Cancel safety
     /// Dropping the future stops the listeners at once.

@@ -15,15 +15,15 @@ pub(crate) struct RateLimit(Arc<Limit>);
 struct Limit {
     bucket: Bucket,
     clock: Arc<dyn Clock>,
-    /// Held by the one that waits for tokens, or uses them: whether the last one has left a token.
+    /// Held by the task that waits for tokens, or uses them: whether the last task has left a token.
     turn: Arc<Mutex<bool>>,
 }
 
-/// The right to start some handlers. The turn of the others comes when this is dropped.
+/// The right to start some handlers. Other tasks get their turn when the `Allowance` is dropped.
 pub(crate) struct Allowance {
     limit: Arc<Limit>,
     left_over: OwnedMutexGuard<bool>,
-    /// How many there were, besides the one that was taken.
+    /// How many tokens there were, besides the one that was taken.
     more: u32,
 }
 
@@ -44,7 +44,7 @@ impl RateLimit {
         self.acquire().await.spend(1);
     }
 
-    /// Waits until a handler may start, and then for nothing else: others wait until what this returns is dropped.
+    /// Waits until a handler may start, and then for nothing else: others wait until the `Allowance` is dropped.
     ///
     /// # Cancel safety
     /// Cancel safe.

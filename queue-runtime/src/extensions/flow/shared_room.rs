@@ -1,9 +1,9 @@
 //! Room for messages in flight that several listeners share.
 //!
-//! Each listener is a lane with a weight. Room that no other lane waits for goes to whoever asks. If several wait, each
-//! message that a lane gets room for moves its *pass* by the inverse of its weight, and the lane with the lowest pass
-//! is next (stride scheduling). A lane that was idle has no claim to the room that it did not use: when it begins to
-//! wait, its pass is raised to that of the lane that was served last.
+//! Each listener is a lane with a weight. Room that no other lane waits for goes to whoever asks. If several lanes
+//! wait, each message that a lane gets room for moves its *pass* by the inverse of its weight, and the lane with the
+//! lowest pass is next (stride scheduling). A lane that was idle has no claim to the room that it did not use: when it
+//! begins to wait, its pass is raised to that of the lane that was served last.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use tokio::task::yield_now;
 pub(crate) struct SharedRoom {
     messages: usize,
     state: Mutex<Shares>,
-    /// There is more room, or another lane may be next.
+    /// Told when there is more room, or another lane may be next.
     changed: Notify,
 }
 
@@ -107,7 +107,7 @@ impl Lane {
         }
     }
 
-    /// Gives back room for messages that were not received. They do not count.
+    /// Gives back room for messages that were not received, and do not count.
     pub(crate) fn give_back(&self, messages: usize) {
         let mut state = self.room.state.hold();
         let lane = &mut state.lanes[self.index];
@@ -146,7 +146,7 @@ impl Shares {
         lane.waiting += 1;
     }
 
-    /// Returns the lane that gets the next room, if there is any. Of equal ones, the first.
+    /// Returns the lane that gets the next room, if there is any: of equal lanes, the first.
     fn next(&self) -> Option<usize> {
         let waiting = self.lanes.iter().enumerate();
         let waiting = waiting.filter(|(_, lane)| self.free > 0 && lane.waiting > 0);

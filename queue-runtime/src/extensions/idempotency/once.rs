@@ -89,7 +89,7 @@ where
 /// [`OnceError`] tells whether the work was done.
 ///
 /// # Cancel safety
-/// If the future is dropped before it completes, the work is dropped, and another process can begin the work at once.
+/// If the future is dropped, the work is dropped, and another process can begin the work at once.
 #[must_use = "the work is not done until this is awaited"]
 pub struct Once<'a, F> {
     task: Task,
@@ -139,23 +139,21 @@ pub struct OnceError<T, E> {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OnceErrorKind<T, E> {
-    /// The work failed. Nothing was recorded.
+    /// The work failed: nothing was recorded.
     #[error("{0}")]
     Work(E),
-    /// The store is not available. The call that fails so did not begin the work.
+    /// The store is not available, and the call did not begin the work.
     #[error("the store failed, and the work was not begun")]
     Store(#[source] Error),
-    /// Another process is still doing the work after the maximum [wait](Once::wait). The call that fails so did not do
-    /// the work.
+    /// Another process is still doing the work after the maximum [wait](Once::wait), and this call did not do it.
     #[error("the work is still in flight elsewhere")]
     InFlight,
-    /// The claim was lost while the work was running, so another process may have started the work. The work was
-    /// dropped.
+    /// The claim was lost while the work was running, so the work was dropped, and another process may have started it.
     #[error("the claim was lost, and another process may have taken over the work")]
     Lost,
     /// The work was done, and its result could not be recorded: the work may be done again. With a `source` of
     /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does
-    /// the work again: record where it is instead, such as the name of a file. With a `source` of
+    /// the work again: record where the result is instead, such as the name of a file. With a `source` of
     /// [`ErrorKind::InvalidInput`], the type does not read the result from JSON as it writes it. If the type writes
     /// JSON at all, the JSON is recorded: later calls fail with [`OnceErrorKind::Result`], and do not do the work
     /// again.
@@ -188,7 +186,8 @@ queue_core::error_around!(kind in OnceError<T, E>, T, E: fmt::Display; |error, f
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
-/// Follows the JSON of a result that its type would read as another one. It makes the record unreadable for every type.
+/// Follows the JSON of a result that its type would read as another value, and makes the record unreadable for every
+/// type.
 const OTHERWISE_READ: &[u8] = b"\n(read as another value)";
 
 impl<F> Once<'_, F> {
@@ -310,7 +309,7 @@ impl Task {
     }
 }
 
-/// Returns what is recorded of a result, and why it cannot be read if so.
+/// Returns what is recorded of a result, and the reason if it cannot be read.
 ///
 /// # Errors
 /// If there is no JSON of the result.
@@ -323,7 +322,7 @@ fn encode<T: Serialize + DeserializeOwned>(result: &T) -> Result<(Vec<u8>, Optio
     let (mut json, problem) =
         encoded.map_err(|error| invalid("the result cannot be written as JSON", error))?;
     if problem.is_some() && serde_json::from_slice::<T>(&json).is_ok() {
-        // A later call must not return it as the result.
+        // A later call must not return this JSON as the result.
         json.extend_from_slice(OTHERWISE_READ);
     }
     let unreadable = problem.map(|error| {

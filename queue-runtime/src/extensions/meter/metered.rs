@@ -23,8 +23,8 @@ const RECEIVE_PAGE: usize = 32;
 /// The most queues that one request to Azure Queue Storage lists.
 const LIST_PAGE: usize = 5000;
 
-/// A backend whose transactions are counted. It passes on every call: at once, or when the limits of its storage let it be
-/// sent.
+/// A backend whose transactions are counted. `Metered` passes on every call: at once, or when the limits of its storage
+/// let it be sent.
 pub(crate) struct Metered {
     inner: Arc<dyn Backend>,
     limiter: Option<Limiter>,
@@ -36,7 +36,7 @@ pub(crate) struct Metered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queues {
     Whole,
-    /// Shards. What is on them is counted for the queue of which they are.
+    /// Shards: what is on a shard is counted for the queue of which it is.
     Shards,
 }
 
@@ -123,7 +123,7 @@ impl Metered {
 
 type Answer = Result<OpOutcomes, ApplyError>;
 
-/// A call under way. If it is dropped before its answer, it counts as one transaction, because it may have been sent.
+/// A call under way: dropped before its answer, it counts as one transaction, because it may have been sent.
 struct Counting<'a> {
     counters: &'a QueueCounters,
     /// `None` once the call is answered.
@@ -253,7 +253,7 @@ impl Backend for Metered {
         self.one(queue, TransactionKind::Clear, call).await
     }
 
-    // What `#[async_trait]` would make of it, but for the future: without a limit it keeps no operations.
+    // What `#[async_trait]` would make of `apply`, but for the future, which keeps no operations without a limit.
     fn apply<'s, 'f>(&'s self, ops: Ops) -> BoxFuture<'f, Answer>
     where
         's: 'f,

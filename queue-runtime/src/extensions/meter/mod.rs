@@ -15,8 +15,8 @@
 //! A repeat is a further transaction. A request that failed counts too, unless it certainly was not sent: an argument
 //! was over a limit, no token was issued, or no connection was made. A call that was cancelled or not answered counts,
 //! because it may have been sent. Azure does not bill what it throttles or fails to do by its own fault, so the sum is
-//! an upper bound of the bill. Storage other than queues is not counted: blobs, and result stores. What an application
-//! does in its own transaction on a SQLite file is not counted either.
+//! an upper bound of the bill. Not counted are storage other than queues (blobs, result stores), and what an
+//! application does in its own transaction on a SQLite file.
 
 mod metered;
 

@@ -47,7 +47,7 @@ pub struct BrowsedPage {
     pub messages: Vec<Browsed>,
     /// The storage's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` if there is none.
+    /// Where the next page starts. `None` after the last page.
     pub next: Option<PageMark>,
 }
 
@@ -84,7 +84,7 @@ pub struct Browsed {
     pub body: Body,
     /// Whether the message can be received, and why not.
     pub state: MessageState,
-    /// The number of times that the message has been received.
+    /// How often the message has been received.
     pub dequeue_count: usize,
     /// The time when the message was put, by the storage's clock.
     pub inserted_at: Timestamp,
@@ -94,7 +94,7 @@ pub struct Browsed {
     pub expires_at: Option<Timestamp>,
     #[serde(skip)]
     pub(super) receipt: PopReceipt,
-    /// When it becomes visible, by the monotonic clock of the service.
+    /// When the message becomes visible, by the monotonic clock of the service.
     #[serde(skip)]
     due: Duration,
 }
@@ -116,8 +116,8 @@ impl Browsed {
         }
     }
 
-    /// The poison record, if the message has one: why the message was moved to the poison queue. Trust it only on a
-    /// poison queue: elsewhere, the sender wrote it.
+    /// The poison record, if the message has one: why the message was moved to the poison queue. Trust the record only
+    /// on a poison queue: elsewhere, the sender wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
         self.body.poison()
@@ -169,7 +169,7 @@ impl AnyQueue {
     /// too, if `max` is not from 1 to the storage's [`max_receive`](crate::backend::Capabilities::max_receive).
     ///
     /// # Cancel safety
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe.
     pub async fn browse(&self, from: Option<&PageMark>, max: usize) -> Result<BrowsedPage> {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_moved_body;
@@ -220,7 +220,7 @@ impl AnyQueue {
     /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure.
     ///
     /// # Cancel safety
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe.
     pub async fn find(&self, id: &MessageId) -> Result<Vec<Browsed>> {
         let backend = &self.context.backend;
         let capabilities = backend.capabilities();
@@ -238,12 +238,12 @@ impl AnyQueue {
     /// consumer has renewed its lease. If the message has changed, browse again. A key that the message
     /// [holds](crate::send::Submit::unique_until_settled) is released.
     ///
-    /// A consumer that holds the message is told to stop when it renews its lease. Until that renewal, the consumer can
-    /// complete the message, but neither put it back nor complete it with follow-ups.
+    /// A consumer that holds the message is told to stop when it renews its lease; until then, it can complete the
+    /// message, but neither put it back nor complete it with follow-ups.
     ///
     /// # Errors
-    /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it has changed
-    /// since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
+    /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the message has
+    /// changed since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not have been deleted.
@@ -394,7 +394,7 @@ impl AnyQueue {
     }
 }
 
-/// Makes a received message visible again, without counting the receive. Returns false if its lease has ended.
+/// Makes a received message visible again, without counting the receive. Returns false if the lease has ended.
 pub(super) async fn hand_back(
     context: &Context,
     queue: &QueueName,
@@ -442,7 +442,7 @@ fn content_type<'e>(event: &'e Event, payload: &Payload) -> Option<&'e str> {
     }
 }
 
-/// Returns the bytes to leave free for attempts to come: fewer if it has recorded some.
+/// Returns the bytes to leave free for attempts to come: fewer if the event has recorded some.
 fn reserve(event: &Event) -> usize {
     let without = rewrite(&event.body, &AttemptRecord::default(), None);
     let recorded = without.map_or(0, |without| event.body.len().saturating_sub(without.len()));

@@ -45,8 +45,8 @@ pub struct ExportedMessage {
     pub inserted_at: Timestamp,
     /// The number of receives from the queue that the message was exported from.
     pub dequeue_count: usize,
-    /// The time for which the message was to stay invisible, in milliseconds. 0 if it was visible, and if it had been
-    /// received.
+    /// The time for which the message was to stay invisible, in milliseconds. 0 for a message that was visible or had
+    /// been received.
     #[serde(default)]
     pub delay_ms: u64,
     /// For how long the message was to be kept, in milliseconds. `None` if the message never expires.
@@ -77,7 +77,7 @@ pub struct ExportedPage {
     pub messages: Vec<ExportedMessage>,
     /// The messages that could not be copied.
     pub left: Vec<Left>,
-    /// Where the next page starts. `None` if there is none.
+    /// Where the next page starts. `None` after the last page.
     pub next: Option<PageMark>,
 }
 
@@ -135,7 +135,7 @@ impl AnyQueue {
     /// read now.
     ///
     /// # Cancel safety
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe.
     pub async fn export(&self, from: Option<&PageMark>, max: usize) -> Result<ExportedPage> {
         let backend = &self.context.backend;
         let browse = || backend.browse(&self.name, from, max);
@@ -183,7 +183,7 @@ impl AnyQueue {
                     let read = read_attachment(context, &self.name, id, &body, attached).await;
                     match read {
                         Ok(read) => exported.attachment = Some(to_base64(&read.stored)),
-                        // What this service lacks does not keep the others from being copied.
+                        // What this service lacks keeps no other messages from being copied.
                         Err(Unread::Failed(error)) if error.kind() == ErrorKind::Unsupported => {
                             return Ok(Copied::Left(error_chain(&error)));
                         }
@@ -199,7 +199,7 @@ impl AnyQueue {
                     }
                 }
                 let event = event.detached();
-                // As text, it is imported as it is, whatever a reader makes of it.
+                // As text, the event is imported as it is, whatever a reader makes of it.
                 let line = check_data(&body).ok().and_then(|()| event_line(&event));
                 match line {
                     Some(line) => {
@@ -284,12 +284,12 @@ impl AnyQueue {
     ///
     /// Importing a message twice puts two messages with the same id: consumers that
     /// [recognise copies](crate::idempotency) handle it once. What the storage certainly did not do is tried again, as the
-    /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows since the last message that was put.
+    /// service's [`StorageRetry`](crate::policy::StorageRetry) allows since the last message that was put.
     ///
     /// # Errors
     /// [`ImportError`]: [`ErrorKind::InvalidInput`] if a message is not what [`export`](Self::export) or
-    /// [`take`](Self::take) have returned, [`ErrorKind::Unsupported`] if this service has no place for data that is attached
-    /// to it; otherwise the backend's error.
+    /// [`take`](Self::take) have returned, [`ErrorKind::Unsupported`] if this service has no place for attached data;
+    /// otherwise the backend's error.
     ///
     /// # Cancel safety
     /// If the future is dropped, some of the messages may have been put.
@@ -310,7 +310,7 @@ impl AnyQueue {
                 }
             }
         }
-        // Those before one that is refused are put all the same.
+        // Messages before one that is refused are put all the same.
         let put = self.put(ops).await;
         put.map_err(|(imported, error)| failed(imported, error))?;
         refused
@@ -363,7 +363,7 @@ impl ExportedMessage {
             error.with_detail(detail)
         };
         let capabilities = context.backend.capabilities();
-        // As it was: text that is not an event is not wrapped in Base64 once more.
+        // Text that is not an event is put as it was, not wrapped in Base64 once more.
         let as_text = Encoder::new(capabilities, MessageEncoding::Text);
         let (raw, stored) = match (&self.event, &self.text, &self.base64) {
             (Some(event), None, None) => {
@@ -412,7 +412,7 @@ impl ExportedMessage {
         }
         let time_to_live = match self.time_to_live_ms {
             None => TimeToLive::Never,
-            // It must exceed the delay, and Azure counts in seconds.
+            // The lifetime must exceed the delay, and Azure counts in seconds.
             Some(left) => {
                 let least = delay + Duration::from_secs(1);
                 TimeToLive::After(Duration::from_millis(left).max(least))
@@ -425,7 +425,7 @@ impl ExportedMessage {
             .with_delay(delay)
             .with_time_to_live(time_to_live)
             .with_partition_key(subject);
-        // It may have been written under other limits.
+        // The body may have been written under other limits.
         new.moved = new.body.len() > capabilities.max_body;
         new.attachment = attachment.map(|data| Attachment::New(data.into()));
         Ok(new)

@@ -59,7 +59,7 @@ impl AnyQueue {
     /// the outcome is unknown, the queue may be paused.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the queue may be paused.
+    /// If the future is dropped, the queue may be paused.
     pub async fn pause(&self, reason: Option<&str>) -> Result<Paused> {
         let reason = reason.filter(|reason| !reason.trim().is_empty());
         let now = self.context.clock.now();
@@ -85,7 +85,7 @@ impl AnyQueue {
     /// again three times. If the outcome is unknown, the queue may be paused or not.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the queue may be paused or not.
+    /// If the future is dropped, the queue may be paused or not.
     pub async fn resume(&self) -> Result<Option<Paused>> {
         let marked = self.mark(|metadata| {
             metadata.remove(PAUSED);
@@ -110,7 +110,7 @@ impl AnyQueue {
         self.context.ask(|| backend.metadata(&self.name)).await
     }
 
-    /// Changes the metadata until the storage has it so. Returns what it was before, and what it is.
+    /// Changes the metadata until the storage has the change. Returns the metadata before and after the change.
     async fn mark(
         &self,
         change: impl Fn(&mut Metadata) -> Result<(), InvalidMetadata>,
@@ -135,7 +135,7 @@ impl AnyQueue {
             before.get_or_insert(is);
             writes += 1;
             match self.set_metadata(&wanted).await {
-                // It may have been written, and overwritten since: what is there decides.
+                // The mark may have been written, and overwritten since: what the storage has decides.
                 Err(error) if error.outcome() == Outcome::Unknown => repeats.pause(error).await?,
                 set => set?,
             }

@@ -31,14 +31,14 @@ pub(crate) struct Packs {
     pub(super) storage: Arc<dyn Backend>,
     pub(super) encoder: Encoder,
     pub(super) clock: Arc<dyn Clock>,
-    /// Of the packs. Those of the items are no requests to the storage.
+    /// Renewals of packs: those of items are no requests to the storage.
     pub(super) renewals: Renewals,
     pub(super) shelves: Shelves,
     pub(super) due: DelayQueue<Arc<OpenPack>>,
 }
 
 impl Packs {
-    /// Wraps a backend. `encoder` writes bodies for it; `renewals` are those of leases of its messages.
+    /// Wraps a backend. `encoder` writes bodies for the backend; `renewals` are those of leases of its messages.
     pub(crate) fn new(
         storage: Arc<dyn Backend>,
         encoder: Encoder,
@@ -71,7 +71,7 @@ impl Packs {
         parse_item(id).is_some()
     }
 
-    /// Returns the open pack of an item. `None` if the id is not that of an item.
+    /// Returns the open pack of an item, or `None` if the id is no item's.
     pub(super) fn item(&self, queue: &QueueName, id: &StorageId) -> Option<Result<ItemOf>> {
         let (pack, number) = parse_item(id)?;
         let open = self.shelves.find(queue, &pack);
@@ -174,7 +174,8 @@ impl Backend for Packs {
         }
     }
 
-    // What `#[async_trait]` would make of it, but for the future: messages that are no items need none of their own.
+    // What `#[async_trait]` would make of `apply`, but for the future: messages that are no items need no future of
+    // their own.
     fn apply<'s, 'f>(&'s self, ops: Ops) -> BoxFuture<'f, Result<OpOutcomes, ApplyError>>
     where
         's: 'f,
@@ -213,7 +214,7 @@ fn within(mut page: Page, mark: Option<&PageMark>, first: u32, max: usize) -> Pa
     let message = |(number, body)| {
         let mut item = pack.clone();
         item.id = item_id(&pack.id, number);
-        // Only who has received it can settle it.
+        // Only who has received the item can settle it.
         item.receipt = PopReceipt::new("");
         item.body = body;
         item.deleted_items = ItemSet::default();
@@ -223,7 +224,7 @@ fn within(mut page: Page, mark: Option<&PageMark>, first: u32, max: usize) -> Pa
     page
 }
 
-/// Returns the items of a pack that are left, or `None` if it is not a pack or cannot be read.
+/// Returns the items of a pack that are left, or `None` if the body is no pack or cannot be read.
 fn items_of(body: &Bytes, deleted: &ItemSet) -> Option<impl Iterator<Item = (u32, Bytes)> + use<>> {
     let event = Pack::find(body)?;
     let Payload::Pack(pack) = &event.payload else {

@@ -12,7 +12,6 @@ use super::open::{ItemCounts, ItemOf, ItemStatus, OpenPack};
 use crate::kernel::lease::Locked;
 
 impl Packs {
-    /// Deletes an item.
     pub(super) async fn delete_item(
         self: &Arc<Self>,
         (pack, number): ItemOf,
@@ -30,7 +29,7 @@ impl Packs {
                 _ if self.is_atomic() => self.delete_together(&pack, number).await,
                 _ => self.delete_in_header(&pack, number).await.transpose(),
             };
-            // `None` if it has left the pack meanwhile, which it does once.
+            // `None` if the item has left the pack meanwhile, which it does once.
             if let Some(deleted) = deleted {
                 self.changed(&pack).await;
                 return deleted;
@@ -38,7 +37,8 @@ impl Packs {
         }
     }
 
-    /// Deletes an item of a storage that is atomic, in one operation with the others of its pack that wait for that.
+    /// Deletes an item of a storage that is atomic, in one operation with the others of its pack that wait for
+    /// deletion.
     async fn delete_together(&self, pack: &Arc<OpenPack>, number: u32) -> Option<Result<()>> {
         let (reply, mut answer) = oneshot::channel();
         pack.state().deleting.push((number, reply));
@@ -48,7 +48,7 @@ impl Packs {
             biased;
             answered = &mut answer => match answered {
                 Ok(answered) => return Some(answered),
-                // Who asked for it has gone before the answer.
+                // Who asked for the deletion has gone before the answer.
                 Err(_) => pack.lease.lock().await,
             },
             locked = pack.lease.lock() => locked,
@@ -59,7 +59,7 @@ impl Packs {
         let others = {
             let mut state = pack.state();
             let mut others = mem::take(&mut state.deleting);
-            // Who waits for one that has left the pack asks again.
+            // Who waits for an item that has left the pack asks again.
             others.retain(|(other, _)| *other != number && state.is_held(*other));
             if !state.is_held(number) {
                 state.deleting.append(&mut others);
@@ -74,7 +74,7 @@ impl Packs {
         }
         Some(match deleted {
             Err(error) if error.kind() == ErrorKind::MessageNotFound => {
-                // One of them was deleted before. Each has its own answer then.
+                // If one item was deleted before, each has its own answer.
                 for (other, reply) in others {
                     let alone = ItemSet::from_iter([other]);
                     let _ = reply.send(self.delete_set(pack, &locked, alone).await);
@@ -84,7 +84,7 @@ impl Packs {
             }
             deleted => {
                 for (_, reply) in others {
-                    // It may be gone.
+                    // The receiver of the answer may be gone.
                     let _ = reply.send(deleted.clone());
                 }
                 deleted
@@ -109,7 +109,7 @@ impl Packs {
     }
 
     /// Deletes an item of a storage that is not atomic: the header of the pack tells it from the next renewal on, and the
-    /// last item takes the pack along. Returns `None` if it has left the pack.
+    /// last item takes the pack along. Returns `None` if the item has left the pack.
     async fn delete_in_header(&self, pack: &Arc<OpenPack>, number: u32) -> Result<Option<()>> {
         self.see_to_lease(pack).await?;
         let locked = pack.lease.lock().await;

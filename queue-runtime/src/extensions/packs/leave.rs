@@ -32,12 +32,12 @@ const GIVING_BACK: Duration = Duration::from_secs(2);
 pub(super) struct Leaving {
     pub(super) number: u32,
     pub(super) body: Bytes,
-    /// For how long it is invisible then.
+    /// For how long the item's message is invisible.
     pub(super) delay: Duration,
 }
 
 impl Packs {
-    /// Returns the message that takes the place of an item. `None` if it has expired.
+    /// Returns the message that takes the place of an item. `None` if the item has expired.
     pub(super) fn own_message(&self, pack: &OpenPack, leaving: &Leaving) -> Option<NewMessage> {
         let now = self.clock.monotonic();
         let time_to_live = match pack.message.expires_at {
@@ -62,8 +62,8 @@ impl Packs {
         Some(message)
     }
 
-    /// Splits a pack before any of its items is handled: nobody knows which of them ended the process before. It stays
-    /// leased if that fails, and what is left of it is split when it is received again.
+    /// Splits a pack before any of its items is handled: nobody knows which of them ended the process before. If the
+    /// split fails, the pack stays leased, and the rest is split when it is received again.
     pub(super) async fn split_unexplained(&self, pack: &Arc<OpenPack>) {
         let (queue, id, count) = (pack.queue(), pack.id(), pack.message.dequeue_count);
         tracing::info!(%queue, %id, dequeue_count = count, "splitting a pack: an earlier receive of it ended without a record");
@@ -93,8 +93,8 @@ impl Packs {
         pack.lease.abandon();
     }
 
-    /// Makes messages of their own of the items with such a status. What is held stays hidden for as long as its lease
-    /// lasts; if that has ended, the attempt counts.
+    /// Makes messages of their own of the items with such a status. A held item stays hidden as long as its lease
+    /// lasts; if the lease has ended, the attempt counts.
     async fn move_out(
         &self,
         pack: &Arc<OpenPack>,
@@ -173,10 +173,10 @@ impl Packs {
     }
 
     /// Puts each item by itself, unless the storage refuses several in a row. What was put is recorded in the header before
-    /// this returns an error, so that whoever tries again, or receives the pack next, puts none of it again.
+    /// an error is returned, so that whoever tries again, or receives the pack next, puts none of it again.
     ///
     /// # Errors
-    /// Of several, one whose outcome is unknown, if there is any: such an item may have left its pack.
+    /// Of several errors, one whose outcome is unknown, if there is any: such an item may have left its pack.
     async fn move_one_by_one(
         &self,
         pack: &OpenPack,
@@ -217,7 +217,7 @@ impl Packs {
     /// Writes into the header of a pack what has left it.
     ///
     /// # Errors
-    /// `before`, if its outcome is unknown, or that of the write.
+    /// `before`, if its outcome is unknown, or the write's error.
     async fn record(
         &self,
         pack: &OpenPack,
@@ -266,7 +266,7 @@ impl Packs {
         }
     }
 
-    /// Deletes a pack whose items are all gone, where the storage does not do that with the last of them.
+    /// Deletes a pack whose items are all gone, where the storage does not do that with the last item.
     pub(super) async fn delete_if_done(
         &self,
         pack: &Arc<OpenPack>,
@@ -283,7 +283,7 @@ impl Packs {
         Ok(())
     }
 
-    /// Deletes a pack. Received again, it would repeat what its header does not tell.
+    /// Deletes a pack: received again, it would repeat what its header does not tell.
     async fn delete(&self, pack: &OpenPack, receipt: &PopReceipt) -> Result<()> {
         let (mut repeats, mut unanswered) = (self.repeats(pack), false);
         loop {
@@ -411,7 +411,7 @@ impl Packs {
         if any_due && let Err(error) = self.move_out(pack, is_due).await {
             let (queue, id) = (pack.queue(), pack.id());
             tracing::warn!(%queue, %id, %error, "failed to take items out of a pack; will retry while its lease lasts");
-            // If it is not known whether they have left, nobody may conclude anything from their absence.
+            // If it is not known whether items have left, nobody may conclude anything from their absence.
             let is_unknown = error.outcome() == Outcome::Unknown;
             if is_unknown || pack.lease.is_over() || error.is_lease_gone() {
                 return self.forget(pack);
@@ -420,7 +420,7 @@ impl Packs {
             return self.due.schedule(&pack.ticket, again, Arc::clone(pack));
         }
         for item in &mut pack.state().items {
-            // Nobody renews it any more.
+            // Nobody renews the item any more.
             if matches!(item.status, ItemStatus::Moved { until, .. } if until <= now) {
                 item.status = ItemStatus::Gone;
             }
@@ -444,7 +444,7 @@ impl Packs {
         self.shelves.remove(pack);
     }
 
-    /// Gives back the packs of a queue of which items wait, once none of their items is held. For a consumer that ends.
+    /// Gives back the packs of a queue of which items wait, once none of their items is held, for a consumer that ends.
     pub(crate) async fn give_back_waiting(self: &Arc<Self>, queue: &QueueName) {
         for pack in self.shelves.open(queue) {
             self.shelves.none_waiting(&pack);

@@ -19,46 +19,47 @@ use crate::kernel::lease::Lease;
 /// A pack that this process has received.
 pub(super) struct OpenPack {
     pub(super) message: ReceivedMessage,
-    /// The event around it.
+    /// The event around the items.
     pub(super) event: Event,
     pub(super) items: u32,
     pub(super) lease: Lease,
-    /// Which receipts are those of its items: those of an earlier receive are not.
+    /// The receipt of the items: receipts of an earlier receive are not valid.
     pub(super) receipt: PopReceipt,
-    /// When what is left of it is split, on the monotonic clock.
+    /// When what is left of the pack is split, on the monotonic clock.
     pub(super) hold_until: Duration,
-    /// Until when its split is repeated, if it is split before its receive returns: one end for all packs of the receive.
+    /// Until when the pack's split is repeated, if it is split before its receive returns: one end for all packs of the
+    /// receive.
     pub(super) repeat_until: Option<Duration>,
-    /// Its entry among the packs that are looked at when something is due.
+    /// The pack's entry among those that are looked at when something is due.
     pub(super) ticket: Ticket,
     state: Mutex<PackState>,
 }
 
-/// The items.
+/// The items of a pack.
 pub(super) struct PackState {
     pub(super) items: Vec<Item>,
-    /// No item before it waits.
+    /// No item before this number waits.
     next: usize,
     /// Items that are deleted with the next operation, each with who waits for that.
     pub(super) deleting: Vec<(u32, oneshot::Sender<Result<(), Error>>)>,
-    /// Whether it is given back as soon as no item is held. None is returned any more then.
+    /// Whether no item is returned any more, and the pack is given back as soon as none is held.
     pub(super) closing: bool,
 }
 
 pub(super) struct Item {
     pub(super) event: Bytes,
     pub(super) status: ItemStatus,
-    /// Whether it is being put as a message of its own. Until that is known it has the status that it had, but others may
-    /// have received it already.
+    /// Whether the item is being put as a message of its own. Until the outcome is known, the item keeps its status,
+    /// but others may have received it already.
     leaves: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ItemStatus {
     Waiting,
-    /// Returned by a receive, and leased to the caller until then, on the monotonic clock.
+    /// Returned by a receive, and leased to the caller until this time of the monotonic clock.
     Held(Duration),
-    /// A message of its own by now, which the caller may still hold.
+    /// The item is a message of its own by now, which the caller may still hold.
     Moved {
         id: StorageId,
         receipt: PopReceipt,
@@ -82,7 +83,7 @@ pub(super) fn item_id(pack: &StorageId, item: u32) -> StorageId {
     StorageId::new(format!("{pack}{SEPARATOR}{item}"))
 }
 
-/// Returns the pack and the number of an item, if the id is one.
+/// Returns the pack and the number of an item, if the id is an item's.
 pub(super) fn parse_item(id: &StorageId) -> Option<(StorageId, u32)> {
     let (pack, item) = id.as_str().rsplit_once(SEPARATOR)?;
     Some((StorageId::new(pack), item.parse().ok()?))
@@ -140,7 +141,7 @@ impl OpenPack {
     /// Returns the status of an item that was received with this receipt.
     ///
     /// # Errors
-    /// If it is not held with it, or gone.
+    /// If the item is not held with this receipt, or gone.
     pub(super) fn held(&self, item: u32, receipt: &PopReceipt) -> Result<ItemStatus, Error> {
         if *receipt != self.receipt {
             return Err(self.stale());
@@ -157,7 +158,7 @@ impl OpenPack {
         self.state().items[item as usize].status = status;
     }
 
-    /// Has up to `max` waiting items held until then, and returns them. None if the pack is to be given back.
+    /// Has up to `max` waiting items held until `until`, and returns them: none if the pack is to be given back.
     pub(super) fn hold(&self, max: usize, until: Duration) -> Vec<(u32, Bytes)> {
         let mut state = self.state();
         let mut held = Vec::new();
@@ -181,7 +182,7 @@ impl OpenPack {
         self.state().items[item as usize].leaves
     }
 
-    /// Has an item that is held within the pack held until then. Returns false if it is not, or is leaving.
+    /// Holds an item that is held within the pack until `until`. Returns false if the item is leaving or not held.
     pub(super) fn hold_on(&self, item: u32, until: Duration) -> bool {
         let mut state = self.state();
         let is_held = state.is_held(item) && !state.items[item as usize].leaves;
@@ -191,8 +192,8 @@ impl OpenPack {
         is_held
     }
 
-    /// Has an item that is held within the pack wait in it again, until the pack is given back. Returns false if it is not,
-    /// or is leaving.
+    /// Has an item that is held within the pack wait in it again, until the pack is given back. Returns false if the
+    /// item is leaving or not held.
     pub(super) fn stay(&self, item: u32) -> bool {
         let mut state = self.state();
         let stays = state.is_held(item) && !state.items[item as usize].leaves;
@@ -235,7 +236,6 @@ impl OpenPack {
 }
 
 impl PackState {
-    /// Whether an item is held within the pack.
     pub(super) fn is_held(&self, item: u32) -> bool {
         matches!(self.items[item as usize].status, ItemStatus::Held(_))
     }
@@ -254,7 +254,7 @@ impl PackState {
     }
 
     /// Has the items of a status leave, until [`end_leaving`](Self::end_leaving): none of them is returned or leased within
-    /// the pack. Returns what is needed to make messages of them.
+    /// the pack. Returns what is needed to make messages of the items.
     pub(super) fn begin_leaving(
         &mut self,
         wanted: impl Fn(&ItemStatus) -> bool,
@@ -269,7 +269,7 @@ impl PackState {
             .collect()
     }
 
-    /// What has not become a message of its own is in the pack as before.
+    /// An item that has not become a message of its own is in the pack as before.
     pub(super) fn end_leaving(&mut self) {
         self.items.iter_mut().for_each(|item| item.leaves = false);
     }
@@ -284,14 +284,14 @@ impl fmt::Debug for OpenPack {
     }
 }
 
-/// The open pack of an item, and its number.
+/// The open pack of an item, and the item's number.
 pub(super) type ItemOf = (Arc<OpenPack>, u32);
 
 /// The open packs of all queues.
 #[derive(Debug, Default)]
 pub(super) struct Shelves {
     queues: Mutex<HashMap<QueueName, Shelf>>,
-    /// Whether a pack has been received. Until then nothing is looked up in them.
+    /// Whether a pack has been received: until then, nothing is looked up in the shelves.
     has_met_one: AtomicBool,
 }
 
@@ -299,7 +299,7 @@ pub(super) struct Shelves {
 #[derive(Debug)]
 struct Shelf {
     open: HashMap<StorageId, Arc<OpenPack>>,
-    /// Those that have waiting items, as far as is known, oldest first.
+    /// The packs that have waiting items, as far as is known, oldest first.
     waiting: Vec<Arc<OpenPack>>,
     /// The recent mean number of items of a message.
     mean: f64,
@@ -337,7 +337,7 @@ impl Shelves {
 
     pub(super) fn add(&self, pack: &Arc<OpenPack>) {
         self.with(pack.queue(), |shelf| {
-            // One of an earlier receive has lost its lease.
+            // A pack of an earlier receive has lost its lease.
             shelf.open.insert(pack.id().clone(), Arc::clone(pack));
             shelf.waiting.push(Arc::clone(pack));
         });
@@ -372,7 +372,6 @@ impl Shelves {
         });
     }
 
-    /// Returns all open packs of a queue.
     pub(super) fn open(&self, queue: &QueueName) -> Vec<Arc<OpenPack>> {
         self.with(queue, |shelf| shelf.open.values().cloned().collect())
     }

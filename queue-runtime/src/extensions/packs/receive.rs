@@ -35,7 +35,7 @@ impl Packs {
         if messages.iter().all(is_message) {
             return Ok(messages);
         }
-        // Boxed, because it is rare and its state is large.
+        // Boxed, because packs are rare and the future's state is large.
         let this = self.this();
         Box::pin(async move {
             let sent = (asked_at, visibility);
@@ -68,7 +68,7 @@ impl Packs {
             match received {
                 Ok(None) => break,
                 Ok(Some(more)) => messages.extend(more),
-                // What it has already is leased to the caller.
+                // The messages so far are leased to the caller.
                 Err(error) if !messages.is_empty() => {
                     tracing::debug!(%queue, %error, "failed to receive more messages besides the items of a pack");
                     break;
@@ -80,14 +80,14 @@ impl Packs {
             }
         }
         if has_items {
-            // Their leases count from before.
+            // The leases of waiting items count from before.
             sending.restart(false);
         }
         Ok(messages)
     }
 
-    /// Receives from the storage. Returns `None` if nothing is visible there, and nothing at all if all that was received
-    /// became other messages.
+    /// Receives from the storage: `None` if nothing is visible there, and no messages if all that was received became
+    /// other messages.
     async fn receive_more(
         self: &Arc<Self>,
         queue: &QueueName,
@@ -155,12 +155,12 @@ impl Packs {
                 surplus.push(pack);
             }
         }
-        // For others, which have room.
+        // Other consumers have room for the surplus.
         self.give_all_back(&surplus).await;
         messages
     }
 
-    /// Returns up to `max` items that wait here.
+    /// Returns up to `max` items that wait in open packs.
     async fn take_waiting(
         &self,
         queue: &QueueName,
@@ -195,7 +195,7 @@ impl Packs {
     }
 
     /// Returns a time on the monotonic clock, and how long waiting items of a pack are leased from then on: what is left of
-    /// the pack's own lease, if that is at least half of what is asked for. Otherwise it is renewed.
+    /// the pack's own lease, if that is at least half of what is asked for; otherwise the pack's lease is renewed.
     async fn lease_waiting(
         &self,
         pack: &OpenPack,
@@ -228,7 +228,7 @@ impl Packs {
         let visibility = receive.visibility;
         let max_hold = self.shelves.max_hold(queue);
         let max_hold = max_hold.unwrap_or_else(|| visibility.saturating_mul(MAX_HOLD));
-        // Until it is split, which may have to be tried again.
+        // Renewed until the pack is split, which may have to be tried again.
         let renew_for = max_hold.saturating_add(receive.renewal);
         let lease = Lease::hold(&self.renewals, queue, &message, receive, renew_for);
         let hold_until = receive.asked_at.saturating_add(max_hold);
@@ -257,7 +257,6 @@ impl Packs {
         pack
     }
 
-    /// Keeps a pack open.
     fn shelve(&self, pack: &Arc<OpenPack>) {
         self.shelves.add(pack);
         if pack.counts().waiting == 0 {
@@ -267,14 +266,14 @@ impl Packs {
     }
 }
 
-/// What a pack contains.
 struct Opened {
     event: Event,
     events: Vec<Bytes>,
     deleted: ItemSet,
 }
 
-/// Opens a message that is a pack with items of at most so many bytes. Returns `None` if it is none, or one that this program cannot read.
+/// Opens a message that is a pack with items of at most so many bytes. Returns `None` if the message is no pack, or one
+/// that this program cannot read.
 fn opened(
     message: &ReceivedMessage,
     largest: usize,
@@ -313,7 +312,7 @@ fn unexplained(message: &ReceivedMessage, event: &Event) -> usize {
     let attempts = &event.envelope.attempts;
     let earlier = message.dequeue_count.saturating_sub(1);
     let explained = attempts.failures.saturating_add(attempts.forgiven);
-    // One that explains more was written by somebody else.
+    // A record that explains more was written by somebody else.
     earlier.checked_sub(explained).unwrap_or(earlier)
 }
 

@@ -59,7 +59,7 @@ impl Packs {
             }
             _ => {
                 if let Op::PutBack { place, .. } = &mut ops[at] {
-                    // It leaves its pack, and its place with it.
+                    // The item leaves its pack, and its place with it.
                     *place = PutBackPlace::After(place.delay());
                 }
                 return self.change_item(item, &receipt, ops, at).await;
@@ -68,8 +68,8 @@ impl Packs {
         alone.map(|one| OpOutcomes::from([one])).map_err(refused)
     }
 
-    /// Has an item leased for this long from now. One that cannot be leased for as long within its pack becomes a message
-    /// of its own.
+    /// Has an item leased for this long from now. An item that cannot be leased for as long within its pack becomes a
+    /// message of its own.
     async fn renew_item(
         self: &Arc<Self>,
         (pack, number): ItemOf,
@@ -82,10 +82,10 @@ impl Packs {
         if is_held && visibility <= self.reach(&pack) {
             pack.lease.last_until(until).await?;
             if pack.is_leaving(number) {
-                // Until it is known whether it has left.
+                // Waits until it is known whether the item has left.
                 drop(pack.lease.lock().await);
             }
-            // Unless it has left the pack meanwhile.
+            // False if the item has left the pack meanwhile.
             if pack.hold_on(number, until) {
                 self.look_at(&pack);
                 let visible_at = pack.lease.storage_time().latest_now(until);
@@ -102,8 +102,8 @@ impl Packs {
         self.update_item((pack, number), receipt, renewal).await
     }
 
-    /// Hands back an item that nobody has handled. It stays in its pack, of which no further item is returned: as soon as
-    /// none is held, the pack goes back where it was.
+    /// Hands back an item that nobody has handled. The item stays in its pack, of which no further item is returned: as
+    /// soon as none is held, the pack goes back where it was.
     async fn hand_back_item(
         self: &Arc<Self>,
         (pack, number): ItemOf,
@@ -153,7 +153,7 @@ impl Packs {
         if let Ok(ItemStatus::Held(_)) = pack.held(number, receipt) {
             self.see_to_lease(&pack).await.map_err(refused)?;
         }
-        // It leaves the pack in its turn only.
+        // The item leaves the pack in its turn only.
         let locked = pack.lease.lock().await;
         let changed = match pack.held(number, receipt) {
             Err(error) => Err(refused(error)),
@@ -254,7 +254,7 @@ impl Packs {
         locked.receipt().map_err(refused)?;
         ops[at] = self.put_of(pack, &leaving).map_err(refused)?;
         let mut applied = self.storage.apply(ops).await;
-        // Also if a later one failed.
+        // Recorded also if a later operation failed.
         if let Some(outcome) = done(&mut applied).get_mut(at) {
             self.take_outcome(pack, &leaving, outcome);
         }

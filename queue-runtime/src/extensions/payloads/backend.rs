@@ -1,11 +1,11 @@
 //! A backend whose attachments are in a payload store.
 //!
-//! A message is put before its payload is stored: invisible, as a *pending* message. It is submitted by the update to its
-//! own body. So at any time a payload has a message that refers to it, or a mark, or a pending message that will be
-//! received: whoever receives one marks its payload as done and deletes it.
+//! A message is put before its payload is stored: invisible, as a *pending* message. The update to its own body submits
+//! the message. At any time a payload has a message that refers to it, or a mark, or a pending message that will be
+//! received: whoever receives a pending message marks its payload as done and deletes the message.
 //!
-//! A message is done once its payload has a mark, before the message is deleted. Copies of it, which a move leaves behind
-//! that is interrupted, find the mark.
+//! A message is done once its payload has a mark, before the message is deleted. Copies of a message, which an
+//! interrupted move leaves behind, find the mark.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl WithPayloads {
         self.inner.delete(queue, id, &receipt).await?;
         let is_done = match moved {
             false => Ok(is_ours),
-            // Moved to another queue, it has left a copy here.
+            // Moved to another queue, the message has left a copy here.
             true if is_ours => self.place.is_done(&payload).await,
             true => Ok(false),
         };
@@ -86,7 +86,7 @@ impl WithPayloads {
         Ok(())
     }
 
-    /// Deletes a message that was never submitted. It stays leased if that fails, and comes again.
+    /// Deletes a message that was never submitted. If the deletion fails, the message stays leased, and comes again.
     async fn abandon(&self, queue: &QueueName, message: &ReceivedMessage, payload: &StoredPayload) {
         let abandoned = async {
             if self.place.identity().await? == payload.store {
@@ -110,7 +110,7 @@ impl WithPayloads {
         match message.attachment.take() {
             Some(Attachment::New(data)) => self.submit(queue, message, data).await,
             Some(Attachment::Of { queue: from, id }) => {
-                // One that the storage itself keeps.
+                // An attachment that the storage itself keeps.
                 if self.inner.capabilities().attachments != Attachments::Unsupported {
                     let (queue, id) = (from.clone(), id.clone());
                     message.attachment = Some(Attachment::Of { queue, id });
@@ -198,7 +198,7 @@ impl Backend for WithPayloads {
         &self.capabilities
     }
 
-    /// None: those of the storage know nothing of the store.
+    /// None: the storage's transactions know nothing of the store.
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         None
     }
@@ -243,7 +243,7 @@ impl Backend for WithPayloads {
                 let part = self.place.part(stored, from).await;
                 part.map_err(|error| error.with_queue(queue))
             }
-            // Put by a service that keeps them in the storage of the messages.
+            // Put by a service that keeps attachments in the storage of the messages.
             None => self.inner.attachment(queue, id, None, from).await,
         }
     }
@@ -298,7 +298,7 @@ const SEPARATOR: char = ' ';
 const NO_PAYLOAD: &str = "-";
 
 impl PayloadReceipt {
-    /// Reads a receipt that this module has written. Of any other one, the storage tells what is wrong.
+    /// Reads a receipt that this module has written. Of any other receipt, the storage tells what is wrong.
     pub(super) fn read(held: &PopReceipt) -> Self {
         let read = || {
             let (store, rest) = held.reveal().split_once(SEPARATOR)?;

@@ -38,7 +38,8 @@ const KEPT_MARK: &[u8] = b"kept";
 /// A payload store, and what identifies it.
 ///
 /// The identity is read again after each error of the store, and when it is no longer [believed](BELIEVED). A process that
-/// has seen one never gives the store another: without its own, it is not the store, but what has taken its place.
+/// has seen the identity never gives the store another: what lacks the identity is not the store, but has taken its
+/// place.
 #[derive(Debug)]
 pub(crate) struct PayloadPlace {
     pub(super) store: Arc<dyn PayloadStore>,
@@ -49,7 +50,7 @@ pub(crate) struct PayloadPlace {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     identity: u128,
-    /// Until when it is believed, on the monotonic clock.
+    /// Until when the identity is believed, on the monotonic clock.
     until: Duration,
 }
 
@@ -71,7 +72,7 @@ impl PayloadPlace {
         self.noted(self.store.prepare().await)?;
         let identity = format!("{:032x}", rand::random::<u128>());
         self.noted(self.store.create(IDENTITY, identity.into()).await)?;
-        // What is there now counts, whoever was first.
+        // The identity that is there now counts, whoever was first.
         self.identity().await
     }
 
@@ -119,14 +120,13 @@ impl PayloadPlace {
         let name = data_of(payload);
         match self.noted(self.store.create(&name, data.clone()).await)? {
             Created::New => Ok(()),
-            // By the same request, which was carried out twice.
+            // Created by the same request, which was carried out twice.
             Created::Existed if self.holds(&name, &data).await? => Ok(()),
             Created::Existed => Err(Error::new(ErrorKind::Conflict, Operation::StoreData)
                 .with_detail(format!("there is another object `{name}` already"))),
         }
     }
 
-    /// Whether an object has this content.
     async fn holds(&self, name: &str, data: &[u8]) -> Result<bool> {
         let mut rest = data;
         loop {
@@ -142,10 +142,10 @@ impl PayloadPlace {
         }
     }
 
-    /// Reads a part of a payload, or that its message is done. Only what is not in the right store is missing.
+    /// Reads a part of a payload, or that its message is done. A payload is missing only if the right store lacks it.
     ///
     /// # Errors
-    /// Also if the payload is in another store.
+    /// The store's error, or that the payload is in another store.
     pub(super) async fn part(&self, payload: &StoredPayload, from: u64) -> Result<AttachmentPart> {
         self.check(payload).await?;
         if from == 0 && self.is_done(payload).await? {
@@ -188,7 +188,7 @@ impl PayloadPlace {
         self.has_mark(&kept_of(payload), KEPT_MARK).await
     }
 
-    /// Whether there is a mark. What is there and is no mark may be another program's answer.
+    /// Whether there is a mark. Another object of the mark's name may be another program's answer.
     async fn has_mark(&self, name: &str, mark: &[u8]) -> Result<bool> {
         match self.read(name, 0, 64).await? {
             None => Ok(false),
@@ -222,7 +222,7 @@ impl PayloadPlace {
         if self.noted(created)? == Created::New {
             return Ok(());
         }
-        // Another program may have answered that it exists.
+        // Another program may have answered that the mark exists.
         let marked = self.has_mark(name, mark).await;
         if marked.map_err(|error| error.with_outcome(Outcome::Unknown))? {
             return Ok(());
@@ -235,7 +235,7 @@ impl PayloadPlace {
             )))
     }
 
-    /// Deletes a payload that has a mark, or was never referred to. What fails is left to a sweep.
+    /// Deletes a payload that has a mark, or was never referred to; what fails is left to a sweep.
     pub(super) async fn discard(&self, payload: &StoredPayload) {
         let name = data_of(payload);
         if let Err(error) = self.noted(self.store.delete(&name).await) {
@@ -268,7 +268,7 @@ fn no_identity() -> Error {
     wrong_store(format!("it has no object `{IDENTITY}`"))
 }
 
-/// It may be restored, or the service may be pointed to the right one.
+/// The store may be restored, or the service may be pointed to the right store.
 fn wrong_store(detail: String) -> Error {
     let error = Error::new(ErrorKind::Storage, Operation::FetchData);
     error.with_detail(format!("this is not the store of the payloads: {detail}"))

@@ -305,6 +305,6 @@ pub(super) mod objects {
         }
     }
 
-    // Without the object store, which may hold keys.
+    // `Debug` leaves out the object store, which may hold keys.
     debug_fields!(ObjectPayloads { prefix });
 }

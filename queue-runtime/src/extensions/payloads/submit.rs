@@ -69,8 +69,8 @@ impl WithPayloads {
         Ok(put)
     }
 
-    /// Puts a message in the place of another one, whose payload it keeps. One of `source` itself that is put on another
-    /// queue gets a copy: a payload is believed to be that of its own queue only.
+    /// Puts a message in the place of another one, whose payload it keeps. A message of `source` itself that is put on
+    /// another queue gets a copy: a payload is believed to be that of its own queue only.
     pub(super) async fn put_moved(
         &self,
         queue: &QueueName,
@@ -89,7 +89,7 @@ impl WithPayloads {
             return self.put_as_it_is(queue, message, None).await;
         };
         if self.place.is_done(&payload).await.map_err(unsubmitted)? {
-            // By a move that was interrupted before it deleted the message.
+            // Put by a move that was interrupted before it deleted the message.
             return Ok(self.was_moved(id));
         }
         let data = self.read(&payload).await.map_err(unsubmitted)?;
@@ -116,7 +116,7 @@ impl WithPayloads {
         Ok(put)
     }
 
-    /// Returns a receipt for what was put before. It allows nothing.
+    /// Returns a receipt for what was put before, which allows nothing.
     fn was_moved(&self, source: StorageId) -> PutReceipt {
         let now = self.place.clock.now();
         PutReceipt::new(source, PopReceipt::new(""), now, now)
@@ -187,7 +187,7 @@ impl Pending<'_> {
         Err(unsubmitted(error, self.queue))
     }
 
-    /// Keeps the message invisible for longer. One that another has received is abandoned.
+    /// Keeps the message invisible for longer, or abandons a message that another consumer has received.
     async fn renew(&mut self, time_to_live: TimeToLive) -> Result<()> {
         let (queue, visibility) = (self.queue, pending_for(time_to_live));
         let renewed = self
@@ -205,7 +205,6 @@ impl Pending<'_> {
         Ok(())
     }
 
-    /// Submits the message.
     pub(super) async fn submit(self, submitted: NewMessage) -> Result<Lease> {
         let (queue, storage) = (self.queue, self.storage);
         let (place, body) = (PutBackPlace::After(submitted.delay), Some(submitted.body));
@@ -220,12 +219,12 @@ impl Pending<'_> {
             return Err(unsubmitted(error, queue));
         }
         // A request that was carried out twice has submitted the message and then found another receipt. The payload stays:
-        // whoever receives the message while it is pending marks it.
+        // whoever receives the message while it is pending marks the payload.
         let error = if gone { abandoned() } else { error };
         Err(unsubmitted(error, queue).with_outcome(Outcome::Unknown))
     }
 
-    /// Deletes what was certainly not submitted. What fails is abandoned later.
+    /// Deletes what was certainly not submitted; what fails is abandoned later.
     async fn withdraw(&self) {
         let (queue, storage) = (self.queue, self.storage);
         match storage.delete(queue, &self.id, &self.receipt).await {
@@ -237,7 +236,7 @@ impl Pending<'_> {
     }
 }
 
-/// How long a pending message is invisible: not for longer than it lives.
+/// How long a pending message is invisible: for at most half of its life.
 fn pending_for(time_to_live: TimeToLive) -> Duration {
     match time_to_live {
         TimeToLive::Never => PENDING,
@@ -245,7 +244,7 @@ fn pending_for(time_to_live: TimeToLive) -> Duration {
     }
 }
 
-/// The message is not submitted, whatever became of the rest.
+/// The error of a message that is not submitted, whatever became of the rest.
 fn unsubmitted(error: Error, queue: &QueueName) -> Error {
     failed(&error, Operation::Put, queue)
 }
@@ -253,7 +252,7 @@ fn unsubmitted(error: Error, queue: &QueueName) -> Error {
 /// Returns the error of an operation on a queue that failed by that of its payload, and was not carried out.
 pub(super) fn failed(error: &Error, operation: Operation, queue: &QueueName) -> Error {
     let kind = match error.kind() {
-        // Those are said of messages and queues.
+        // These kinds are said of messages and queues.
         ErrorKind::MessageNotFound | ErrorKind::ReceiptMismatch | ErrorKind::QueueNotFound => {
             ErrorKind::Storage
         }

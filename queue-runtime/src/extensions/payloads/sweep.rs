@@ -21,9 +21,9 @@ const MARGIN: Duration = Duration::from_secs(8 * DAY);
 const DAY: u64 = 24 * 60 * 60;
 /// Longer than it takes to submit a message.
 const SUBMISSION: Duration = Duration::from_secs(60 * 60);
-/// Longer than it takes to settle one.
+/// Longer than it takes to settle a message.
 const SETTLEMENT: Duration = Duration::from_secs(60);
-/// Under which a sweep learns the store's time.
+/// The folder in which a sweep learns the store's time.
 const CLOCK: &str = "clock/";
 
 /// A deletion of payloads that no message needs, from [`Payloads::sweep`]. Configure the sweep, then [`run`](Self::run)
@@ -38,8 +38,8 @@ const CLOCK: &str = "clock/";
 /// - temporary files of payloads and marks, which a killed process leaves in a folder, after an hour;
 /// - marks that are older than their [retention](Self::mark_retention).
 ///
-/// A sweep takes a request for each payload in the store, and a request for each mark that it deletes. Several sweeps
-/// may run at once, beside whatever else uses the store.
+/// A sweep takes a request for each payload in the store, and for each mark that it deletes. Several sweeps may run at
+/// once, beside whatever else uses the store.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -105,8 +105,8 @@ impl Sweep {
     /// without their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program.
     /// Name the queues among which messages are moved together: a queue and its poison queues.
     ///
-    /// The queues are read twice, in the order given, a minute apart. The sweep fails if a cleared queue has a message,
-    /// visible or not. A payload is deleted if it was there for an hour before the first read.
+    /// Cleared queues are read twice, in the order given, a minute apart. The sweep fails if a cleared queue has a
+    /// message, visible or not. A payload is deleted if it was there for an hour before the first read.
     ///
     /// # Errors
     /// [`InvalidName`] for the first of `queues` that is not a valid queue name.
@@ -213,7 +213,7 @@ impl Pass {
     }
 
     /// Returns the time by the store's clock: it is compared with that of the store's objects only. Removes what earlier
-    /// sweeps have left that did so.
+    /// sweeps have left of learning the time.
     async fn store_time(&self) -> Result<Timestamp> {
         let store = &self.place().store;
         let name = format!("{CLOCK}{:032x}", rand::random::<u128>());
@@ -330,7 +330,7 @@ impl Pass {
                     self.report.unknown += 1;
                     continue;
                 };
-                // It may have been stored since the payloads were listed.
+                // The payload may have been stored since the payloads were listed.
                 if self.place().has_data(&payload).await? {
                     continue;
                 }

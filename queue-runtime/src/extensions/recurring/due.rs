@@ -1,8 +1,8 @@
-//! Decisions about ticks, without storage and without a clock: which are due, and what is done while the last one that is
-//! recorded is ahead of the clock: one of the clocks is or was wrong.
+//! Decisions about ticks, without storage and without a clock: which are due, and what is done while the last recorded
+//! tick is ahead of the clock: one of the clocks is or was wrong.
 //!
-//! A little ahead, a schedule waits. A record that is far ahead, as after a clock that was a year ahead for two seconds, is
-//! replaced once this process's clock has been steady for a while, so that the schedule does not stop until then.
+//! A schedule waits for a record that is a little ahead. A record that is far ahead is replaced once this process's
+//! clock has been steady for a while, so that the schedule does not stop until then.
 
 use std::time::Duration;
 
@@ -96,13 +96,13 @@ pub(super) fn due(
 /// How far ahead a tick is without being mentioned: clocks differ a little.
 const NOT_MENTIONED: Duration = Duration::from_secs(30);
 
-/// The least that is far ahead. Of a schedule with a longer period, it is that.
+/// The least that is far ahead, or a schedule's period if that is longer.
 const FAR: Duration = Duration::from_secs(60 * 60);
 
 /// How long the clock must be steady before a record is replaced.
 const STEADY: Duration = Duration::from_secs(10 * 60);
 
-/// How much the wall clock and the monotonic clock of a steady clock may differ in that time.
+/// How much a steady wall clock and the monotonic clock may differ within [`STEADY`].
 const SLEW: Duration = Duration::from_secs(5);
 
 /// The interval of the warnings.
@@ -125,17 +125,17 @@ struct Ahead {
     is_far: bool,
     /// Since when the record is this one, and the clock is steady.
     since: BothClocks,
-    /// When it was last warned of, on the monotonic clock.
+    /// When the record was last warned of, on the monotonic clock.
     warned: Duration,
 }
 
 /// What to do about the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeadVerdict {
-    /// It is not ahead.
+    /// The record is not ahead.
     InTime,
     Wait,
-    /// Wait, and say so.
+    /// Wait, and warn.
     Warn {
         is_far: bool,
     },
@@ -301,7 +301,7 @@ mod lead_tests {
     fn a_record_that_is_a_little_ahead_is_waited_for_and_warned_of_hourly() {
         let mut looks = Looks::every(MINUTE);
         looks.look(SECOND, 31 * SECOND, InTime);
-        // It stays an hour ahead.
+        // The record stays an hour ahead.
         looks.look(MINUTE, HOUR + MINUTE, NEAR);
         for minute in 2..61 {
             looks.look(minute * MINUTE, HOUR + minute * MINUTE, Wait);
@@ -321,7 +321,7 @@ mod lead_tests {
             looks.look(minute * MINUTE, year, Wait);
         }
         looks.look(12 * MINUTE, year, Replace(START + 2 * MINUTE));
-        // Until it is done.
+        // Said again until the record is replaced.
         looks.look(13 * MINUTE, year, Replace(START + 2 * MINUTE));
         looks.look(14 * MINUTE, 12 * MINUTE, InTime);
         looks.look(15 * MINUTE, year, FAR);

@@ -26,10 +26,10 @@
 //! decides about the ticks since then. [`QueueService::reset_schedule`](crate::QueueService::reset_schedule) replaces a
 //! recorded tick at once.
 //!
-//! A process cannot know whose clock is wrong. A process whose own clock is behind by that much for more than ten
-//! minutes replaces a record that was right, unless other processes tick in that time: ticks that were already
-//! submitted are submitted again, each with the id that it had. A handler that must not run twice for a tick needs
-//! [idempotency](crate::ListenerBuilder::idempotent) in any case.
+//! A process cannot know whose clock is wrong. A process whose own clock is behind by more than an hour and one period
+//! for over ten minutes replaces a record that was right, unless other processes tick in that time: ticks that were
+//! already submitted are submitted again, each with the id that it had. A handler that must not run twice for a tick
+//! needs [idempotency](crate::ListenerBuilder::idempotent).
 //!
 //! ```text
 //!               nothing recorded: record now

@@ -12,7 +12,7 @@ use super::run::{Last, SCOPE, key};
 use crate::kernel::context::Context;
 use crate::service::QueueService;
 
-/// The queue that a put without a message names. It need not exist.
+/// The queue, which need not exist, that a put without a message names.
 const NO_QUEUE: QueueName = QueueName::from_static("schedules");
 
 /// A page of the schedules that a storage knows, from
@@ -24,7 +24,7 @@ pub struct RecordedSchedules {
     pub schedules: Vec<RecordedSchedule>,
     /// The storage's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` if there is none.
+    /// Where the next page starts. `None` after the last page.
     pub next: Option<PageMark>,
 }
 
@@ -47,7 +47,8 @@ impl QueueService {
     /// reset are submitted by all processes within a minute; earlier ticks are not made up for. If the wall clock of
     /// this process is behind, ticks since the reset's time are submitted again, with the same ids.
     ///
-    /// A schedule with [a store](crate::recurring::Schedule::recorded_in) keeps its last tick in its process: restart that.
+    /// A schedule with [a store](crate::recurring::Schedule::recorded_in) keeps its last tick in its process: restart
+    /// the process.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -63,7 +64,7 @@ impl QueueService {
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure; otherwise the backend's error.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the schedule may have been reset.
+    /// If the future is dropped, the schedule may have been reset.
     pub async fn reset_schedule(&self, name: &str) -> Result<bool> {
         let context = &*self.context;
         if context.backend.capabilities().conditional_puts == ConditionalPuts::Unsupported {
@@ -138,7 +139,7 @@ impl QueueService {
         for listed in page.records {
             let found = match listed.state {
                 RecordState::Damaged { .. } => Some(listed),
-                // None if it was forgotten meanwhile.
+                // None if the schedule was forgotten meanwhile.
                 _ => store.find(&listed.key).await?,
             };
             schedules.extend(found.map(RecordedSchedule::of));
@@ -161,7 +162,7 @@ impl QueueService {
     /// [`recorded_schedules`](Self::recorded_schedules); otherwise the backend's error.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the schedule may have been forgotten.
+    /// If the future is dropped, the schedule may have been forgotten.
     pub async fn forget_schedule(&self, name: &str) -> Result<bool> {
         let forgotten = store(&self.context)?.forget(&key(name)).await?;
         let removed = forgotten == Forgotten::Removed;

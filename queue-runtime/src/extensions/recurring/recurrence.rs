@@ -135,7 +135,7 @@ pub enum InvalidRecurrence {
     Cron {
         /// The expression.
         expression: String,
-        /// What is wrong with the expression or the name.
+        /// What is wrong with the expression.
         problem: String,
     },
     /// The time zone is not in the IANA database that the program reads.
@@ -143,7 +143,7 @@ pub enum InvalidRecurrence {
     TimeZone {
         /// The name.
         name: String,
-        /// What is wrong with the expression or the name.
+        /// What is wrong with the name.
         problem: String,
     },
     /// There is no tick after now, for example because a cron expression names a year in the past.

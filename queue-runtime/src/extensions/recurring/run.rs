@@ -21,11 +21,11 @@ use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::send::{Submit, SubmitError, SubmitErrorKind};
 
-/// The longest sleep, after which the wall clock is looked at again: it may have been stepped. Shorter than a tick may be
-/// late.
+/// The longest sleep, shorter than a tick may be late. The wall clock is looked at after each sleep: it may have been
+/// stepped.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// How long the last tick of a schedule is kept after it: longer than any pause between two ticks.
+/// How long the record of a schedule's last tick is kept: longer than any pause between two ticks.
 const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
 
 /// The scope of the records of schedules.
@@ -131,8 +131,8 @@ impl<M: Message> Runner<M> {
         }
     }
 
-    /// Looks whether the last tick is ahead of the clock, and says so. Returns the moment that takes its place if it must
-    /// be replaced.
+    /// Looks whether the last tick is ahead of the clock, and says so. Returns the moment that must replace the tick,
+    /// if any.
     fn look(&mut self, last: &Last, now: Timestamp) -> Option<Timestamp> {
         let monotonic = self.schedule.context.clock.monotonic();
         let moment = BothClocks {
@@ -161,7 +161,7 @@ impl<M: Message> Runner<M> {
                      process; it is replaced once the clock has been steady for ten minutes"
                 );
             }),
-            // The ticks since the last one in time may have been missed, such as the one at which this was noticed.
+            // The ticks since the last one in time may have been missed, such as the one at which the lead was noticed.
             LeadVerdict::Replace(begins) => {
                 return Some(self.in_time.map_or(begins, |tick| tick.min(begins)));
             }
@@ -169,7 +169,7 @@ impl<M: Message> Runner<M> {
         None
     }
 
-    /// Records a moment in place of a last tick that is far ahead of the clock. Returns what is recorded then.
+    /// Records a moment in place of a last tick that is far ahead of the clock. Returns what is recorded afterwards.
     async fn replace(&self, last: &Last, begins: Timestamp) -> Result<Last, Failed> {
         let next = Last::new(begins);
         if self.schedule.store.is_none() {
@@ -216,7 +216,7 @@ impl<M: Message> Runner<M> {
         }
     }
 
-    /// Submits a tick, unless another process has changed what is recorded. Returns the last tick in either case.
+    /// Submits a tick, unless another process has changed what is recorded, and returns the last recorded tick.
     async fn swap(&self, last: &Last, tick: Timestamp) -> Result<Last, Failed> {
         let next = Last::new(tick);
         let swap = next.swap(&self.schedule.name);
@@ -277,7 +277,7 @@ impl From<Error> for Failed {
 #[derive(Debug, Clone)]
 pub(super) struct Last {
     pub(super) tick: Timestamp,
-    /// What is recorded of it.
+    /// What is recorded of the tick.
     pub(super) value: Bytes,
 }
 
@@ -304,7 +304,7 @@ impl Last {
         }
     }
 
-    /// Returns the swap that records it for a schedule of which nothing is recorded.
+    /// Returns the swap that records the tick for a schedule of which nothing is recorded.
     pub(super) fn swap(&self, schedule: &str) -> Swap {
         Swap::new(key(schedule), self.value.clone(), RETENTION)
     }
@@ -324,7 +324,7 @@ impl Last {
     }
 }
 
-/// Returns how long to sleep before the next tick, if there is one. One that has passed is due at once.
+/// Returns how long to sleep before the next tick, if there is one. A tick that has passed is due at once.
 fn until(next: Option<Timestamp>, now: Timestamp) -> Duration {
     let Some(next) = next else {
         return LONGEST_SLEEP;

@@ -105,7 +105,7 @@ impl<M: Message> Schedule<M> {
     /// Records the ticks in a result store, which all processes of the schedule must share. Storages such as Azure need
     /// a store for ticks.
     ///
-    /// The promise of a store is weaker. A tick may be submitted again, with the same id, if the process is killed
+    /// The promise of a store is weaker: a tick may be submitted again, with the same id, if the process is killed
     /// between the put and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are
     /// missed after the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a
     /// clock must not be behind by more. With a store, the last tick is known to its process alone; a tick that is far
@@ -210,7 +210,7 @@ pub struct ScheduleHandle {
     tracker: TaskTracker,
 }
 
-/// A schedule's task, which ends only once it was stopped. Dropped before that, it says so.
+/// A schedule's task, which ends only once it was stopped, and logs being dropped before that.
 struct Running {
     name: Arc<str>,
     stop: CancellationToken,
@@ -231,7 +231,7 @@ impl Drop for Running {
 impl ScheduleHandle {
     pub(super) fn new(name: &str) -> Self {
         let tracker = TaskTracker::new();
-        // What it tracks already counts.
+        // What the tracker has already counts.
         tracker.close();
         Self {
             name: name.into(),
@@ -241,8 +241,8 @@ impl ScheduleHandle {
         }
     }
 
-    /// Returns the task of the schedule, which runs `schedule` until this handle abandons it. Without it, the handle
-    /// must be cancelled.
+    /// Returns the task of the schedule, which runs `schedule` until this handle abandons it. Without the task, the
+    /// handle must be cancelled.
     pub(super) fn task<F>(&self, schedule: F) -> impl Future<Output = ()> + Send + use<F>
     where
         F: Future<Output = ()> + Send,
@@ -269,7 +269,7 @@ impl ScheduleHandle {
     /// way.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the schedule stops all the same.
+    /// If the future is dropped, the schedule stops all the same.
     pub fn stop(self) -> impl Future<Output = ()> + Send + use<> {
         self.cancel();
         async move { self.tracker.wait().await }
@@ -289,7 +289,7 @@ impl ScheduleHandle {
         self.stop.cancel();
     }
 
-    /// Returns whether the schedule goes on to submit ticks. It does not if its runtime has shut down.
+    /// Returns whether the schedule goes on to submit ticks, which it does not if its runtime has shut down.
     fn is_running(&self) -> bool {
         !self.stop.is_cancelled() && !self.tracker.is_empty()
     }
@@ -320,7 +320,7 @@ pub(crate) struct Schedules(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order in which they were started. Those that have stopped are removed when another starts.
+    /// In the order of the starts; a schedule that has stopped is removed when another starts.
     started: Vec<ScheduleHandle>,
     is_shut_down: bool,
 }
@@ -341,7 +341,7 @@ impl Schedules {
         Ok(())
     }
 
-    /// Returns the schedules that run, in the order in which they were started.
+    /// Returns the schedules that run, in the order of their start.
     pub(crate) fn running(&self) -> Vec<ScheduleHandle> {
         let mut schedules = self.0.hold().started.clone();
         schedules.retain(ScheduleHandle::is_running);

@@ -23,9 +23,10 @@ use crate::service::QueueService;
 /// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure the request, then
 /// `.await` it.
 ///
-/// The message is submitted as by [`submit`](crate::QueueService::submit). A consumer answers it by
+/// The message is submitted as by [`submit`](crate::QueueService::submit). A consumer answers the message by
 /// [`Disposition::reply`](crate::Disposition::reply), in one step with the acknowledgement if the backend is atomic. If
-/// the message ends without a reply, the request ends with an error at once. The reply goes to a queue of this service, which is created with the first request and deleted after the last one; see
+/// the message ends without a reply, the request ends with an error at once. The reply goes to a queue of this service,
+/// which is created with the first request and deleted after the last one; see
 /// [`QueueService::delete_reply_queue`](crate::QueueService::delete_reply_queue).
 ///
 /// While requests wait, their replies are announced by the [notifiers](crate::notify) and polled for, with pauses of up to
@@ -75,8 +76,7 @@ use crate::service::QueueService;
 /// comes in time. After a timeout the message may be handled all the same.
 ///
 /// # Cancel safety
-/// If the future is dropped before it completes, the message may or may not have been submitted, and may be handled; its
-/// reply is dropped.
+/// If the future is dropped, the message may or may not have been submitted, and may be handled; its reply is dropped.
 #[must_use = "a request does nothing until the type of its reply is named and it is awaited"]
 pub struct Request<M, R> {
     replies: Arc<Replies>,
@@ -355,7 +355,7 @@ impl QueueService {
     /// Further requests create another reply queue. A failure to delete the reply queue is logged.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the queue is deleted in the background.
+    /// If the future is dropped, the queue is deleted in the background.
     pub async fn delete_reply_queue(&self) {
         self.replies.close().await;
     }
@@ -381,7 +381,7 @@ impl QueueService {
     /// deleted. A queue that cannot be swept is logged and left alone, and the others are swept all the same.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, some of the queues may have been deleted.
+    /// If the future is dropped, some of the queues may have been deleted.
     pub async fn sweep_reply_queues(&self) -> queue_core::Result<usize> {
         clean(&self.context, None).await
     }

@@ -93,24 +93,24 @@ pub struct RequestError<M> {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestErrorKind {
-    /// The bodies of the message's type, or of the reply's, are not events. Nothing was submitted.
+    /// The bodies of the message's type, or of the reply's, are not events: nothing was submitted.
     #[error(
         "`{kind}` messages declare `wire = \"{wire}\"`, so they cannot carry the ids that match a reply to its request; \
          use a type without it"
     )]
     NotAnEvent {
-        /// The kind.
+        /// The type's kind.
         kind: &'static str,
         /// The form of the type's bodies.
         wire: Wire,
     },
-    /// 10,000 requests of the service wait for replies, which is the maximum. Nothing was submitted.
+    /// 10,000 requests of the service wait for replies, which is the maximum: nothing was submitted.
     #[error("{MAX_WAITING} requests of this service wait for replies, which is the maximum")]
     TooManyWaiting,
-    /// The reply queue could not be created or renewed within the timeout, retries included. Nothing was submitted.
+    /// The reply queue could not be created or renewed within the timeout, retries included: nothing was submitted.
     #[error(transparent)]
     ReplyQueue(queue_core::Error),
-    /// The timeout passed before the reply queue was ready. Nothing was submitted.
+    /// The timeout passed before the reply queue was ready: nothing was submitted.
     #[error(
         "nothing was submitted: the reply queue was not ready within {:?}",
         rounded(waited)
@@ -196,7 +196,7 @@ queue_core::error_around!(kind in RequestError<M>, M; |error, f| {
     }
     error.kind.fmt(f)
 };
-    /// Whether the message may have been submitted. If not, it is [returned](Self::message).
+    /// Whether the message may have been submitted; if not, it is [returned](Self::message).
     outcome: match &error.kind {
         RequestErrorKind::Submit(kind) => kind.outcome(),
         RequestErrorKind::NotAnEvent { .. } => Outcome::NotDone,

@@ -17,8 +17,8 @@
 //! A reply queue belongs to the instance that created it, and nobody else creates it again. The owner of a reply queue
 //! writes a new number into its metadata several times in each lease: a heartbeat. Other instances delete a reply queue
 //! only after they have seen the same number at three checks, each at least half a lease after the one before, on their
-//! own monotonic clock: the machine of both may have been suspended in one of two intervals, and an owner that resumes
-//! writes a new number at once. The checks need neither clocks that agree nor rights on messages.
+//! own monotonic clock: the machine of owner and observer may have been suspended in one of two intervals, and an owner
+//! that resumes writes a new number at once. The checks need neither clocks that agree nor rights on messages.
 //!
 //! | metadata | value |
 //! |---|---|
@@ -37,8 +37,8 @@
 //! | The name in `replyto` is not that of a reply queue. | The reply is left out, with a warning: no sender can have a handler write to other queues. |
 //!
 //! Whatever deletes a message tells its sender in the same step, unless the handler, or `on_poison`, replies. Retries and
-//! postponements tell nothing, nor does what becomes of the message after that on a poison queue. A reply that nobody
-//! waits for, and what is no reply, is deleted when it is received.
+//! postponements tell nothing, nor does what becomes of the message on a poison queue. A reply that nobody waits for,
+//! and what is no reply, is deleted when it is received.
 
 mod builder;
 mod error;

@@ -18,12 +18,12 @@ use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::repeat::Repeats;
 
-/// The replies to the requests of one service. Dropping it deletes the reply queue in the background.
+/// The replies to the requests of one service. Dropping `Replies` deletes the reply queue in the background.
 pub(crate) struct Replies {
     pub(super) context: Arc<Context>,
     lease: Duration,
-    /// The queue that requests are given, until it is closed. Locked while another is opened, so that all requests get the
-    /// same one.
+    /// The queue that requests are given, until it is closed. Locked while another queue is opened, so that all
+    /// requests get the same queue.
     current: Arc<tokio::sync::Mutex<Option<Arc<ReplyQueue>>>>,
     closing: CancellationToken,
 }
@@ -38,8 +38,8 @@ impl Replies {
         }
     }
 
-    /// Returns the reply queue, and a place for the request to wait in. Opens the queue if necessary. What fails is tried
-    /// again until `deadline`, on the monotonic clock, at most.
+    /// Returns the reply queue, and a place for the request to wait in. Opens the queue if necessary, and tries again
+    /// what fails until `deadline`, on the monotonic clock, at most.
     ///
     /// # Cancel safety
     /// If the future is dropped, a queue that is being opened is kept for the next request.
@@ -115,9 +115,9 @@ pub(super) struct ReplyQueue {
     pub(super) name: QueueName,
     pub(super) lease: Duration,
     pub(super) waiting: Arc<WaitingRequests>,
-    /// Asks its task to end.
+    /// Asks the queue's task to end.
     pub(super) closing: CancellationToken,
-    /// Its task has ended.
+    /// The queue's task has ended.
     pub(super) ended: CancellationToken,
     heartbeats: AtomicU64,
     /// When the last heartbeat that was carried out was sent, on the monotonic clock.
@@ -132,7 +132,7 @@ pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(60 * 60);
 /// The number of heartbeats in a lease.
 pub(super) const HEARTBEATS: u32 = 4;
 /// How long to wait for the storage to answer an operation on the queue. A request waits 30 seconds by default, which is
-/// long enough for a few more.
+/// long enough for a few operations.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The names of a reply queue's metadata: a number that its owner changes in each lease, and the lease in milliseconds.
@@ -143,8 +143,8 @@ impl ReplyQueue {
     /// Creates a queue of a new name.
     ///
     /// # Errors
-    /// The backend's, after repeats by the service's policy, until `deadline` at most. If the queue may have been
-    /// created, it is deleted as one whose owner is gone.
+    /// The backend's error, after repeats by the service's policy, until `deadline` at most. A queue that may have been
+    /// created is deleted as one whose owner is gone.
     async fn create(
         context: &Context,
         lease: Duration,
@@ -172,12 +172,12 @@ impl ReplyQueue {
     /// Writes a new heartbeat, unless the last one is [fresh](Self::is_fresh).
     ///
     /// # Errors
-    /// The backend's, after repeats by the service's policy, until `deadline` at most. If the
-    /// [queue is gone](queue_core::Error::is_queue_gone), which is not repeated, others have considered the owner dead.
+    /// The backend's error, after repeats by the service's policy, until `deadline` at most. If the [queue is
+    /// gone](queue_core::Error::is_queue_gone), which is not repeated, others have considered the owner dead.
     pub(super) async fn renew(&self, context: &Context, deadline: Duration) -> Result<()> {
         let (clock, policy) = (&*context.clock, &context.storage_retry);
         let mut repeats = Repeats::until(deadline, policy, clock);
-        // During a pause, the task of the queue may write one too.
+        // During a pause, the queue's task may write a heartbeat too.
         while !self.is_fresh(clock.monotonic()) {
             match self.write_heartbeat(context, PATIENCE).await {
                 Ok(()) => break,
@@ -188,11 +188,11 @@ impl ReplyQueue {
         Ok(())
     }
 
-    /// Writes a new heartbeat, once, and waits for so long.
+    /// Writes a new heartbeat, once, and waits for the answer for `patience`.
     ///
     /// # Errors
-    /// The backend's, or that of [`in_time`](Self::in_time). If the [queue is gone](queue_core::Error::is_queue_gone), others
-    /// have considered the owner dead.
+    /// The backend's error, or that of [`in_time`](Self::in_time). If the [queue is
+    /// gone](queue_core::Error::is_queue_gone), others have considered the owner dead.
     pub(super) async fn write_heartbeat(
         &self,
         context: &Context,
@@ -208,10 +208,10 @@ impl ReplyQueue {
         Ok(())
     }
 
-    /// Awaits an operation on the queue for so long.
+    /// Awaits an operation on the queue for `patience`.
     ///
     /// # Errors
-    /// The operation's. [`ErrorKind::Timeout`] if it has not been answered by then.
+    /// The operation's error, or [`ErrorKind::Timeout`] if it has not been answered by then.
     pub(super) async fn in_time<T>(
         &self,
         context: &Context,
@@ -273,7 +273,7 @@ pub(super) struct WaitingRequests {
     added: Notify,
 }
 
-/// A request's place among those that wait. It is given up when this is dropped.
+/// A request's place among those that wait, which is given up when it is dropped.
 #[derive(Debug)]
 pub(super) struct ReplyPlace {
     waiting: Arc<WaitingRequests>,
@@ -314,7 +314,7 @@ impl WaitingRequests {
         })
     }
 
-    /// Hands a reply to the request that waits for it. Returns whether one does.
+    /// Hands a reply to the request that waits for it, and returns whether one does.
     pub(super) fn answer(&self, id: &str, reply: Body) -> bool {
         let request = self
             .requests
@@ -333,7 +333,7 @@ impl WaitingRequests {
         self.added.notified().await;
     }
 
-    /// Refuses further requests, unless some wait. Returns whether it does.
+    /// Refuses further requests, unless some wait, and returns whether it does.
     pub(super) fn close_if_empty(&self) -> bool {
         let mut requests = self.requests.hold();
         if requests.as_ref().is_none_or(HashMap::is_empty) {

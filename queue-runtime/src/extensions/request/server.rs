@@ -8,11 +8,7 @@
 //!            none waits            others have deleted the queue ──────────────► Closed: those that wait are told
 //! ```
 //!
-//! It receives only while a request waits. It writes heartbeats as long as it runs.
-//!
-//! No clocks are compared to tell whose instance is gone: one whose heartbeat was the same at three checks, each at least
-//! half its lease after the one before. Two intervals are necessary: the machine may have been suspended in one of them, and
-//! the owner writes a new heartbeat as soon as it resumes.
+//! The task receives only while a request waits, and writes heartbeats as long as it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +27,9 @@ use crate::kernel::attachment::{Unread, read_attachment};
 use crate::kernel::context::Context;
 use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause, spread};
 
-/// How long a reply stays invisible until it is deleted. Short, because one whose receive is not answered comes again
-/// after it, and the request waits for that. Nobody else receives here; what comes again after it was handed over is
-/// dropped as late.
+/// How long a reply stays invisible until it is deleted: short, because a reply whose receive is not answered comes
+/// again after that, and its request waits. Nobody else receives replies; a reply that comes again after it was handed
+/// over is dropped as late.
 const VISIBILITY: Duration = Duration::from_secs(2);
 const BATCH: usize = 32;
 /// The longest pause between two polls while a request waits.
@@ -41,7 +37,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves a reply queue until it is closed, and deletes it unless it is gone.
 pub(super) async fn serve(context: Arc<Context>, queue: Arc<ReplyQueue>) {
-    // Also if this panics, or the background ends.
+    // Dropped also if `serve` panics, or the background ends.
     let _closed = Closed(&queue);
     let end = tokio::select! {
         end = receive(&context, &queue) => end,
@@ -81,7 +77,7 @@ async fn keep_alive(context: &Context, queue: &ReplyQueue) -> End {
         match queue.write_heartbeat(context, PATIENCE.min(pause)).await {
             Ok(()) => {}
             Err(error) if error.is_queue_gone() => return End::Gone,
-            // The next one is soon enough: a lease has several.
+            // The next heartbeat is soon enough: a lease has several.
             Err(error) => {
                 let queue = &queue.name;
                 tracing::warn!(%queue, %error, "failed to renew a reply queue");
@@ -154,7 +150,7 @@ async fn receive_batch(
     received.await
 }
 
-/// Hands replies to the requests that wait for them, and deletes all of them.
+/// Hands replies to the requests that wait for them, and deletes all replies.
 async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMessage>) {
     let limit = context.backend.capabilities().max_body;
     let mut deletes = Vec::with_capacity(replies.len());
@@ -211,7 +207,7 @@ async fn with_attachment(
         return Ok(body);
     };
     let problem = match read {
-        // What cannot be expanded is found when it is decoded.
+        // A reply that cannot be expanded is found when it is decoded.
         None => match event.expand(most) {
             Ok(()) => return Ok(body),
             Err(error) => error.to_string(),
@@ -265,10 +261,10 @@ async fn keep_clean(context: &Context, own: &ReplyQueue) {
 /// Deletes the reply queues of instances that are gone. Returns how many.
 ///
 /// # Errors
-/// The backend's: that of the listing, or the first one of a queue, after all others were checked.
+/// The backend's error of the listing, or the first error of a queue, after all others were checked.
 pub(super) async fn clean(context: &Context, own: Option<&QueueName>) -> Result<usize> {
     let queues = choose_some(context, own).await?;
-    // Side by side: one with a long lease, which anybody may have written, must not delay the others.
+    // Side by side: a queue with a long lease, which anybody may have written, must not delay the others.
     let deleted = queues.iter().map(|queue| delete_if_dead(context, queue));
     let deleted = join_all(deleted).await;
     deleted
@@ -330,7 +326,7 @@ impl Heartbeat {
     fn read(metadata: &Metadata) -> Option<Self> {
         let number = metadata.find(HEARTBEAT)?.to_owned();
         let lease = metadata.find(LEASE).and_then(|text| text.parse().ok());
-        // Anybody may have written it.
+        // Anybody may have written the lease.
         let lease = lease.map_or(DEFAULT_LEASE, Duration::from_millis);
         let lease = lease.min(LONGEST_LEASE);
         Some(Self { number, lease })

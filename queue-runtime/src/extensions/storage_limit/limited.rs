@@ -90,7 +90,7 @@ impl Limiter {
     /// Waits until a request may be sent: on this queue, or on none.
     ///
     /// # Errors
-    /// If it is a receive that nobody waits for any more.
+    /// If the request is a receive that nobody waits for any more.
     pub(crate) async fn turn(
         &self,
         queue: Option<&QueueName>,
@@ -134,8 +134,8 @@ impl Limiter {
 
     /// Carries out operations one by one, as the engine does, each when it may be sent.
     ///
-    /// All are checked before the first is sent, except by rules of the engine's own: an operation that those refuse fails
-    /// after the ones before it were carried out.
+    /// All operations are checked before the first is sent, except by rules of the engine's own: an operation that
+    /// those refuse fails after the ones before it were carried out.
     async fn one_by_one(&self, backend: &dyn Backend, ops: Ops) -> Result<OpOutcomes, ApplyError> {
         check_ops(backend.capabilities(), &ops, |_| Ok(()))?;
         let urgency = urgency(&ops);
@@ -145,7 +145,7 @@ impl Limiter {
             let count = step.len();
             match backend.apply(step).await {
                 Ok(outcomes) if outcomes.len() == count => completed.extend(outcomes),
-                // What it has carried out is unknown, so that the outcomes end here.
+                // What the backend has carried out is unknown, so the outcomes end here.
                 Ok(_) => return Ok(completed),
                 Err(failed) => return Err(failed.after(completed)),
             }

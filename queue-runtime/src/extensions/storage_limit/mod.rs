@@ -11,13 +11,14 @@
 //!    └─────────── dropped ──────────────┘  the queue keeps its token, for the next
 //! ```
 //!
-//! Requests about a leased message are before all others, and otherwise the earlier is before the later, on a queue and
-//! among the queues of the account. So a renewal waits for other renewals and settlements only. A request that waits is
-//! woken when it becomes the first; only the first watches the clock.
+//! Requests about a leased message are before all others, and otherwise earlier requests are before later ones, on a
+//! queue and among the queues of the account. A renewal waits for other renewals and settlements only. A request that
+//! waits is woken when it becomes the first; only the first watches the clock.
 //!
-//! What is a request is what the [meter](crate::meter) counts, except that a page of a long answer takes no further token.
-//! An engine that carries out several operations [in order](queue_core::backend::Atomicity::InOrder) makes one for each, so
-//! it is given one at a time. One whose operations are atomic makes one for all of them, on the queue of the first.
+//! A request is what the [meter](crate::meter) counts, except that a page of a long answer takes no further token. An
+//! engine that carries out several operations [in order](queue_core::backend::Atomicity::InOrder) makes a request for
+//! each, so it is given one operation at a time. An engine whose operations are atomic makes one request for all of
+//! them, on the queue of the first.
 
 mod limited;
 mod turns;

@@ -24,9 +24,9 @@ fn a_second(rate: NonZeroUsize) -> Rate {
 /// Which requests go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Urgency {
-    /// It renews a lease or settles a message.
+    /// The request renews a lease or settles a message.
     Leased,
-    /// Anything else.
+    /// All other requests.
     Ordinary,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct RequestTurns {
 
 struct State {
     account: Option<Bucket>,
-    /// One for each queue, if queues are limited, and one for the requests that are on no queue.
+    /// One line for each queue, if queues are limited, and one for the requests that are on no queue.
     lines: HashMap<Line, Waiting>,
     /// The number of lines at which those that are as good as new are forgotten.
     forget_at: usize,
@@ -53,10 +53,10 @@ type Line = Option<QueueName>;
 /// The requests on one queue that wait.
 struct Waiting {
     bucket: Option<Bucket>,
-    /// Whether a token was taken from the bucket for the first of them, which waits for one of the account.
+    /// Whether a token was taken from the bucket for the first request, which waits for a token of the account.
     has_token: bool,
     places: BTreeMap<Place, Arc<Notify>>,
-    /// When the last one arrived or was sent, on the monotonic clock.
+    /// When the last request arrived or was sent, on the monotonic clock.
     used_at: Duration,
 }
 
@@ -70,9 +70,9 @@ struct Place {
 /// What a request is to do.
 enum Next {
     Send,
-    /// It is the first, but there is no token before this time.
+    /// The request is the first, but there is no token before this time.
     WaitUntil(Duration),
-    /// Another one is before it, and will wake it.
+    /// Another request is before this one, and will wake it.
     WaitForOthers,
 }
 
@@ -144,12 +144,12 @@ impl RequestTurns {
     }
 }
 
-/// A request that waits. It leaves its line when this is dropped.
+/// A request that waits, and leaves its line when it is dropped.
 struct Request<'a> {
     turns: &'a RequestTurns,
     line: Line,
     place: Place,
-    /// Told when it may be the first.
+    /// Told when the request may be the first.
     called: Arc<Notify>,
 }
 

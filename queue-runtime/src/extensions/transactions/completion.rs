@@ -93,12 +93,12 @@ impl<M> Received<M> {
     ///
     /// # Errors
     /// Nothing was written by this call, and the transaction can be rolled back or go on. After a full disk, an I/O
-    /// error or a lack of memory, however, SQLite may have rolled back all of the transaction:
-    /// `Connection::is_autocommit` is true then, and each further statement would be committed by itself.
-    /// `complete_within` refuses a transaction that has ended, and cannot tell it from a transaction that was begun
-    /// since with SQL: end the work there, or use [`in_transaction`](crate::in_transaction), which can.
-    /// [`SettleErrorKind::LeaseLost`] if another consumer has received the message, its queue was deleted, or the claim
-    /// of its key was lost; [`SettleErrorKind::Expired`] if the message has expired. [`SettleErrorKind::NotDone`] with
+    /// error or a lack of memory, SQLite may have rolled back the transaction: `Connection::is_autocommit` is true
+    /// then, and each further statement would be committed by itself. `complete_within` refuses a transaction that has
+    /// ended, and cannot tell it from a transaction that was begun since with SQL: end the work there, or use
+    /// [`in_transaction`](crate::in_transaction), which can. [`SettleErrorKind::LeaseLost`] if another consumer has
+    /// received the message, its queue was deleted, or the claim of its key was lost; [`SettleErrorKind::Expired`] if
+    /// the message has expired. [`SettleErrorKind::NotDone`] with
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or the
     /// message was made by hand, with [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the
     /// connection is to another file, or to the queues' file with another log, its `PRAGMA synchronous` is below what
@@ -149,8 +149,8 @@ impl<M> Received<M> {
 /// A delivery that was completed within a transaction of the application, before the outcome of the transaction is
 /// known. From [`Delivery::complete_within`].
 ///
-/// The lease is renewed as long as this exists. Dropping a `Completing` settles nothing: if the transaction was not
-/// committed, the message becomes visible again when the lease ends.
+/// A `Completing` renews the lease as long as it exists. Dropping a `Completing` settles nothing: if the transaction
+/// was not committed, the message becomes visible again when the lease ends.
 ///
 /// ```
 /// # use queue_runtime::sqlite::rusqlite::TransactionBehavior;
@@ -250,7 +250,7 @@ impl<M> Delivery<M> {
 impl<M> Completing<M> {
     /// Finds out whether the transaction was committed, and so the message completed. Call `confirm` when the
     /// transaction has ended, also if its commit returned an error: the file has the answer. The storage keeps the
-    /// record for 24 hours of store time.
+    /// record of a commit for 24 hours of store time.
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::receive::SettleErrorKind::NotDone) if the
@@ -260,7 +260,7 @@ impl<M> Completing<M> {
     /// 12 hours ago.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the message is completed if the transaction is committed.
+    /// If the future is dropped, the message is completed if the transaction is committed.
     pub async fn confirm(self) -> Result<(), SettleError<M>> {
         let Delivery {
             context, incoming, ..
@@ -294,7 +294,7 @@ struct CompletionWrites {
     finish: Option<Finish>,
     release: Option<Swap>,
     token: Token,
-    /// If the message is an item of a pack.
+    /// The item, if the message is one of a pack.
     item: Option<CompletedItem>,
 }
 
@@ -429,8 +429,8 @@ fn not_written(
     }
 }
 
-/// Returns what is recorded for the key of the message: its replies, which a later request for the same work gets too.
-/// The other follow-ups are in the same transaction, so a duplicate need not store them again.
+/// Returns what is recorded for the key of the message: its replies, which a later request for the same work gets too:
+/// the other follow-ups are in the same transaction, so a duplicate need not store them again.
 fn recording_replies(finish: &Finish, puts: &[(QueueName, NewMessage)]) -> Finish {
     let replies = puts.iter().filter(|(queue, _)| queue.is_reply_queue());
     let mut finish = finish.clone();

@@ -20,12 +20,12 @@ pub(super) type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Syn
 /// What the application does in the transaction.
 pub(super) type TransactionWork = Box<dyn FnOnce(&Transaction<'_>) -> Disposition + Send>;
 
-/// The connection of one transaction. When it is dropped, no transaction is left open, also after a panic: a rollback may have
-/// been interrupted, and would keep the file from all others.
+/// The connection of one transaction, which leaves no transaction open when it is dropped, also after a panic: a
+/// rollback may have been interrupted, and would keep the file from all others.
 pub(super) struct Own {
     pub(super) connection: Connection,
-    /// Whether a commit is that of a completed message. Others are refused: SQLite itself ends a transaction after some errors,
-    /// and each further statement of a function that goes on would be committed by itself.
+    /// Whether a commit is that of a completed message. Other commits are refused: SQLite itself ends a transaction
+    /// after some errors, and each further statement of a function that goes on would be committed by itself.
     commits: Arc<AtomicBool>,
 }
 
@@ -137,7 +137,7 @@ fn complete<M>(
         {
             Disposition::reject(problem)
         }
-        // It is somebody else's by now, which says nothing of what the handler depends on.
+        // The message is somebody else's by now, which says nothing of what the handler depends on.
         SettleErrorKind::LeaseLost(_) | SettleErrorKind::Expired(_) => {
             put_back(received, problem.into())
         }
@@ -169,8 +169,8 @@ pub(super) fn put_back<M>(received: &Received<M>, failure: Failure) -> Dispositi
     Failure::postpone(after, error).into()
 }
 
-/// Whether other statements would have failed, too. A table that is locked by its own connection, or an attached file that
-/// cannot be written, is a mistake of the function, and a damaged row is the message's.
+/// Whether any statement on the file would meet this error. A table that is locked by its own connection, or an attached
+/// file that cannot be written, is a mistake of the function, and a damaged row is the message's.
 fn is_of_the_file(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

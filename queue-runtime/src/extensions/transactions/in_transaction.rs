@@ -5,8 +5,8 @@
 //!     ─► acknowledgement, follow-ups ─► COMMIT
 //! ```
 //!
-//! The mark is a row that only the transaction sees that was begun. SQLite ends a transaction by itself after some errors, and a
-//! function can end it too; what the function then begins is not acknowledged, whatever it looks like.
+//! The mark is a row that only the transaction that was begun sees. SQLite ends a transaction by itself after some
+//! errors, and a function can end it too; what the function then begins is not acknowledged, whatever it looks like.
 
 use std::fmt;
 use std::future::ready;

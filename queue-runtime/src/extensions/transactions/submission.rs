@@ -22,7 +22,7 @@ impl<M> Submit<M> {
     /// Stores the message as part of a transaction of the application's own connection to the storage: if and only if the
     /// application commits it.
     ///
-    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and `within` returns the `Result` itself. For an
     /// engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
     ///
     /// The queue is created, in the same transaction, if it does not exist and is not a reply queue. Consumers learn of
@@ -59,14 +59,14 @@ impl<M> Submit<M> {
     ///
     /// # Errors
     /// [`SubmitError`] returns the message. The transaction can go on without the message. After a full disk, an I/O
-    /// error or a lack of memory, however, SQLite may have rolled back all of the transaction:
-    /// `Connection::is_autocommit` is true then, and each further statement would be committed by itself.
-    /// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; [`ErrorKind::InvalidInput`] if the connection
-    /// is to another file, or to the queues' file with another log, or its `PRAGMA synchronous` is below what the
-    /// service promises; [`ErrorKind::Storage`], permanently, if the file has several hard links, or the connection is
-    /// to a mount of the file without its folder; [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose
-    /// owner is gone; [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read:
-    /// begin it with `TransactionBehavior::Immediate`.
+    /// error or a lack of memory, SQLite may have rolled back the transaction: `Connection::is_autocommit` is true
+    /// then, and each further statement would be committed by itself. [`ErrorKind::Unsupported`] if the queues are not
+    /// in a SQLite file; [`ErrorKind::InvalidInput`] if the connection is to another file, or to the queues' file with
+    /// another log, or its `PRAGMA synchronous` is below what the service promises; [`ErrorKind::Storage`],
+    /// permanently, if the file has several hard links, or the connection is to a mount of the file without its folder;
+    /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone; [`ErrorKind::Timeout`] if
+    /// another connection writes, at once if the transaction has already read: begin it with
+    /// `TransactionBehavior::Immediate`.
     pub fn within<E, T>(self, transaction: T) -> T::Output<Result<Submitted, SubmitError<M>>>
     where
         E: Transactions,
@@ -207,7 +207,7 @@ where
     }
 }
 
-/// Announces messages that were put in a transaction, once that has ended. If it was rolled back, consumers look in
+/// Announces messages that were put in a transaction, once that has ended; if it was rolled back, consumers look in
 /// vain.
 pub(super) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMessage)]) {
     if context.unannounced.add(puts) {
@@ -229,7 +229,7 @@ pub(super) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMess
     }
 }
 
-/// Waits until the transaction that is open now has ended. Warns if that takes long.
+/// Waits until the transaction that is open now has ended, and warns if that takes long.
 async fn wait_for_end(context: &Context) {
     let Some(transactions) = context.backend.transactions() else {
         return;

@@ -18,7 +18,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// The answer to a conditional submission.
 pub(crate) enum SubmittedIf {
     Submitted(Submitted),
-    /// Nothing was put, because this is recorded.
+    /// Nothing was put, because this value is recorded.
     Differs(Option<Bytes>),
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn put_if(
         )),
         PutIf::Differs(current) => {
             if current.as_ref() == Some(&swap.value) {
-                // An earlier try, whose answer was lost, has put it.
+                // An earlier try, whose answer was lost, has put the message.
                 sending.announce(outgoing);
             }
             Ok(SubmittedIf::Differs(current))
@@ -76,7 +76,7 @@ pub(crate) async fn send_if_first(
     }
 }
 
-/// Forgets what is recorded under a key. Returns whether there was anything.
+/// Forgets what is recorded under a key, and returns whether anything was.
 pub(crate) async fn release(
     sending: &Dispatch,
     outgoing: &Outgoing,
@@ -92,7 +92,8 @@ pub(crate) async fn release(
     };
     let forget = forget.in_place_of(held);
     let swap = || backend.put_if(queue, None, &forget);
-    // If it differs by now, the key was released meanwhile, and what holds it was submitted after this began.
+    // If the record differs by now, the key was released meanwhile, and its holder was submitted after this release
+    // began.
     sending.repeat(outgoing, &policy, swap).await?;
     Ok(true)
 }
@@ -153,7 +154,8 @@ fn no_record(queue: &QueueName) -> Error {
     corrupt(queue, "the record of a unique submission cannot be read")
 }
 
-/// Returns the receipt of the submission that is recorded, of which `own` may be the token. `None` if it is invalid.
+/// Returns the receipt of the submission that is recorded, of which `own` may be the token. `None` if the record is
+/// invalid.
 fn receipt(recorded: UniqueRecord, own: u64) -> Option<Submitted> {
     let put = recorded.put;
     Some(Submitted {

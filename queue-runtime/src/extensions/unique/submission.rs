@@ -40,7 +40,7 @@ impl<M> Submit<M> {
     ///
     /// In memory and on SQLite the promise is exact: the key is recorded in one step with the put, for all processes,
     /// and a killed process leaves both or neither. A submission of unknown outcome is tried again by itself, and may
-    /// be repeated, except for one until it is [settled](Self::unique_until_settled). Elsewhere use
+    /// be repeated, except for one that is unique [until settled](Self::unique_until_settled). On other storages use
     /// [`unique_in`](Self::unique_in).
     ///
     /// Unique submissions also work for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
@@ -71,7 +71,7 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// Awaiting the submission then also fails with [`SubmitErrorKind::NoKey`] for a variant of an enum without key
+    /// Awaiting a unique submission also fails with [`SubmitErrorKind::NoKey`] for a variant of an enum without key
     /// fields, with [`ErrorKind::InvalidInput`] if the duration is zero, and with [`ErrorKind::Unsupported`] if the
     /// storage cannot put on a [condition](crate::backend::BackendExt::put_if), as on Azure.
     pub fn unique_for(mut self, duration: Duration) -> Self
@@ -173,8 +173,8 @@ impl<M> Submit<M> {
     /// message. Returns whether the key was held.
     ///
     /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key
-    /// stays on its queue, and is handled. A submission of that message that has got no answer yet and is being tried
-    /// again puts the message a second time, with the same id.
+    /// stays on its queue, and is handled. A submission of the key's holder that has got no answer yet and is being
+    /// tried again puts the message a second time, with the same id.
     ///
     /// ```
     /// use std::time::Duration;
@@ -199,7 +199,7 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// [`SubmitError`] returns the message, with the problems of a unique submission. [`ErrorKind::Unsupported`] also
+    /// [`SubmitError`] returns the message, with an error of [`unique_for`](Self::unique_for). [`ErrorKind::Unsupported`] also
     /// after [`unique_in`](Self::unique_in): a store keeps what it has recorded.
     ///
     /// # Cancel safety

@@ -11,8 +11,8 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 use super::state::{Leased, Promise, RequestTurn};
 use super::storage_time::StorageTime;
 
-/// How long the absence of a record proves that a transaction was not committed. Half of its retention, which is in the
-/// storage's time: that of this process may be slower.
+/// How long the absence of a record proves that a transaction was not committed. Half of the record's retention, which
+/// is in the storage's time: this process's clock may be slower.
 const ABSENCE_PROVES_FOR: Duration = RECORD_RETENTION.checked_div(2).expect("not by zero");
 
 /// What is completed in place of a message that is an item of a pack.
@@ -22,13 +22,13 @@ pub(crate) struct CompletedItem {
     pub(crate) id: StorageId,
     pub(crate) receipt: PopReceipt,
     pub(crate) dequeue_count: usize,
-    /// The longest visibility timeout of an update of it.
+    /// The longest visibility timeout of an update of `id`.
     pub(crate) visibility: Duration,
-    /// `None` if it is a message of its own.
+    /// `None` if the item has become a message of its own.
     pub(crate) item: Option<PackItem>,
 }
 
-/// Completes a leased message within transactions of the application's.
+/// Completes a leased message within an application's transactions.
 #[derive(Debug, Clone)]
 pub(crate) struct Completer(pub(super) Arc<Leased>);
 
@@ -75,7 +75,7 @@ impl Completer {
         completion
     }
 
-    /// Records that a transaction has completed the message, which is open now.
+    /// Records that a transaction, which is open now, has completed the message.
     pub(crate) fn promise(&self, token: Token) {
         // The message was there, so no earlier transaction that completed it was committed.
         *self.0.promise() = Promise::Open {
@@ -101,11 +101,11 @@ impl Completer {
 
 impl Leased {
     /// Finds out whether the transaction that completed the message was committed, once it has ended. The turn makes
-    /// sure that it is asked for once only, because the storage then forgets the answer.
+    /// sure that the outcome is asked for only once, because the storage then forgets it.
     ///
     /// # Errors
-    /// Those of [`Transactions::was_committed`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no record, but it
-    /// could have been removed already.
+    /// The errors of [`Transactions::was_committed`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no
+    /// record, which could have been removed already.
     pub(super) async fn conclude(&self, _turn: &mut RequestTurn) -> Result<Promise, Error> {
         let promise = *self.promise();
         let Promise::Open { token, written_at } = promise else {

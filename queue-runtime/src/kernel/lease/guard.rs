@@ -13,7 +13,7 @@ use super::state::{Cancellation, Leased, Promise, RequestTurn};
 use super::storage_time::{Receive, StorageTime};
 use super::unanswered::{Earlier, Intent};
 
-/// The lease of one received message, with the right to settle it. Dropping it stops the renewals and settles
+/// The lease of one received message, with the right to settle it. Dropping the `Lease` stops the renewals and settles
 /// nothing.
 #[derive(Debug)]
 pub(crate) struct Lease(pub(super) Arc<Leased>);
@@ -22,15 +22,14 @@ pub(crate) struct Lease(pub(super) Arc<Leased>);
 #[derive(Debug, Clone)]
 pub(crate) struct Rewriter(Arc<Leased>);
 
-/// A locked lease, which is not renewed until this is dropped.
+/// A locked lease, which is not renewed until the `Locked` is dropped.
 pub(crate) struct Locked<'a> {
     lease: &'a Lease,
     turn: MutexGuard<'a, RequestTurn>,
 }
 
 impl Lease {
-    /// Takes over the lease of a received message. It is renewed until `renew_for` after the receive was
-    /// sent.
+    /// Takes over the lease of a received message, and renews it until `renew_for` after the receive was sent.
     pub(crate) fn hold(
         renewals: &Renewals,
         queue: &QueueName,
@@ -47,7 +46,7 @@ impl Lease {
         Self(leased)
     }
 
-    /// Returns the signal that work on the message should stop. A lost lease sends it.
+    /// Returns the signal that work on the message should stop, which a lost lease sends.
     pub(crate) fn cancellation(&self) -> &Arc<Cancellation> {
         &self.0.cancellation
     }
@@ -72,12 +71,12 @@ impl Lease {
 
     /// Renews the lease if it has ended, as far as we know.
     ///
-    /// The future does not borrow the lease. Run it to its end, in the background if need be: an update that
+    /// The future does not borrow the lease. Run the future to its end, maybe in the background: an update that
     /// is dropped before its answer leaves the lease without its receipt.
     ///
     /// # Errors
-    /// That of the renewal. [`is_lease_gone`](Error::is_lease_gone) also if the message is about to expire,
-    /// and so cannot be leased again.
+    /// The renewal's error: [`is_lease_gone`](Error::is_lease_gone) also if the message is about to expire, and so
+    /// cannot be leased again.
     pub(crate) fn renew_if_overdue(
         &self,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
@@ -110,7 +109,7 @@ impl Lease {
     /// it unless it does.
     ///
     /// # Errors
-    /// Those of [`renew_if_overdue`](Self::renew_if_overdue).
+    /// The errors of [`renew_if_overdue`](Self::renew_if_overdue).
     ///
     /// # Cancel safety
     /// Cancel safe: the renewal goes on to its answer, or is recorded as unanswered.
@@ -126,12 +125,12 @@ impl Lease {
         leased.extend(&mut turn, None).await
     }
 
-    /// Has each renewal write the body that this function returns, if it returns one.
+    /// Has each renewal write what `body` returns, if anything.
     pub(crate) fn write_with_renewals(
         &self,
         body: impl Fn() -> Option<Bytes> + Send + Sync + 'static,
     ) {
-        // An error means that there is one already.
+        // An error means that there is a function already.
         drop(self.0.body.set(Box::new(body)));
     }
 
@@ -146,7 +145,7 @@ impl Lease {
         self.0.machine().renewal_visibility()
     }
 
-    /// The last known receipt. Only for what learns otherwise whether it is still valid.
+    /// The last known receipt, only for what learns otherwise whether it is still valid.
     pub(crate) fn receipt(&self) -> PopReceipt {
         self.0.receipt()
     }
@@ -161,7 +160,7 @@ impl Lease {
         Completer(Arc::clone(&self.0))
     }
 
-    /// Whether the message was completed within a transaction, whatever has become of it.
+    /// Whether the message was completed within a transaction, whatever became of that.
     pub(crate) fn is_promised(&self) -> bool {
         *self.0.promise() != Promise::None
     }
@@ -183,7 +182,7 @@ impl Lease {
 
     /// Waits for a renewal in progress and prevents further ones while the lock is held.
     pub(crate) async fn lock(&self) -> Locked<'_> {
-        // Mostly free, which costs less to find out than to wait in turn.
+        // The turn is mostly free, which costs less to find out than to wait.
         let turn = match self.0.turn.try_lock() {
             Ok(turn) => turn,
             Err(_) => self.0.turn.lock().await,
@@ -193,7 +192,7 @@ impl Lease {
 }
 
 impl Rewriter {
-    /// Writes a new body and keeps the message leased. The future is as that of
+    /// Writes a new body and keeps the message leased. Run the future to its end, as that of
     /// [`Lease::renew_if_overdue`].
     pub(crate) fn rewrite(
         &self,
@@ -230,7 +229,7 @@ impl Locked<'_> {
     /// Renews the lease, with the body that [renewals write](Lease::write_with_renewals).
     ///
     /// # Errors
-    /// Those of [`renew_if_overdue`](Lease::renew_if_overdue).
+    /// The errors of [`renew_if_overdue`](Lease::renew_if_overdue).
     pub(crate) async fn renew(&mut self) -> Result<(), Error> {
         self.lease.0.extend(&mut self.turn, None).await
     }
@@ -241,7 +240,7 @@ impl Locked<'_> {
         leased.machine().remaining(leased.now())
     }
 
-    /// Returns the unanswered settlements before one with this intent, in this call or an earlier one.
+    /// Returns the unanswered settlements before one with this intent, in any call.
     pub(crate) fn before(&self, intent: &Intent) -> Earlier {
         self.lease.0.machine().before(intent)
     }
@@ -251,8 +250,7 @@ impl Locked<'_> {
         self.lease.0.machine().settlement_unanswered(intent);
     }
 
-    /// Records that the answer to a settlement was a missing message or a stale receipt. Returns what that proves
-    /// about the settlement.
+    /// Records that the answer to a settlement was a missing message or a stale receipt, and returns what that proves.
     pub(crate) fn settlement_gone(
         &mut self,
         request: LastOp,
@@ -274,10 +272,10 @@ impl Locked<'_> {
         proof
     }
 
-    /// Finds out whether the transaction that completed the message was committed. Waits for its end.
+    /// Waits for the end of the transaction that completed the message, and finds out whether it was committed.
     ///
     /// # Errors
-    /// If it stays open for too long, or the storage fails.
+    /// If the transaction stays open for too long, or the storage fails.
     pub(crate) async fn conclude(&mut self) -> Result<Promise, Error> {
         let concluded = self.lease.0.conclude(&mut self.turn).await?;
         if concluded == Promise::Committed {

@@ -1,8 +1,8 @@
-//! The transitions of a lease, as a pure function of its events: no clock, no backend and no lock. `renewal`,
+//! The transitions of a lease, as a pure function of its events, without clock, backend or lock. `renewal`,
 //! `state` and `guard` report the events, with the time of each, and carry out what the machine returns. All times
 //! are on the monotonic clock.
 //!
-//! `docs/states.md` lists every transition. A model compares them with every history of a small world.
+//! `docs/states.md` lists every transition. A model compares the transitions with every history of a small world.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::kernel::policy::SHORTEST;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Machine {
     hold: Hold,
-    /// Whether its owner no longer needs it, so that it is not renewed.
+    /// Whether the owner no longer needs the lease, which is not renewed then.
     abandoned: bool,
     unanswered: Unanswered,
     /// The earliest time at which the last confirmed lease can end.
     known_end: Duration,
-    /// The visibility timeout of that lease.
+    /// The last confirmed lease's visibility timeout.
     visibility: Duration,
-    /// The time after which no receipt that is known here can be valid for certain, even if unanswered renewals
-    /// were carried out.
+    /// The time after which certainly no receipt that is known here is valid, even if unanswered renewals were carried
+    /// out.
     certain_end: Duration,
     renew_until: Duration,
     /// The visibility timeout of the renewals.
@@ -44,7 +44,7 @@ enum Hold {
 /// The moment at which the message expires: [`Duration::MAX`] for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Expiry {
-    /// The estimate, counted from the request.
+    /// The estimated expiry, counted from the request.
     pub(super) known: Duration,
     /// The time after which the message has certainly expired.
     pub(super) certain: Duration,
@@ -54,11 +54,11 @@ pub(super) struct Expiry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Renew(Renewal),
-    /// Check again at this time.
+    /// Check the lease again at this time.
     CheckAt(Duration),
-    /// The lease is lost, unless a transaction of the application's has completed the message.
+    /// The lease is lost, unless an application's transaction has completed the message.
     Lost(Loss),
-    /// It is not checked again.
+    /// The lease is not checked again.
     Nothing,
 }
 
@@ -75,8 +75,8 @@ pub(super) enum Loss {
 pub(super) struct Renewal {
     pub(super) asked_at: Duration,
     pub(super) visibility: Duration,
-    /// How long to wait for its answer: half of the remaining lease, which leaves time for another try, or a quarter
-    /// of the visibility timeout if the lease has ended.
+    /// How long to wait for the renewal's answer: half of the remaining lease, which leaves time for another try, or a
+    /// quarter of the visibility timeout if the lease has ended.
     pub(super) patience: Duration,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Renewal {
 pub(super) enum Impossible {
     /// The message is settled, or the lease is lost.
     Ended,
-    /// It would end after the message expires, which a service may refuse.
+    /// The renewal would end after the message expires, which a service may refuse.
     Expiring,
 }
 
@@ -124,7 +124,7 @@ impl Machine {
         self.unanswered.any()
     }
 
-    /// Whether the known end has passed.
+    /// Whether the lease's known end has passed.
     pub(super) fn is_overdue(&self, now: Duration) -> bool {
         now >= self.known_end
     }
@@ -143,7 +143,7 @@ impl Machine {
         self.certain_end
     }
 
-    /// Returns the longer visibility timeout of the last lease and of the next one.
+    /// Returns the longer visibility timeout of the last and the next lease.
     pub(super) fn longest_visibility(&self) -> Duration {
         self.visibility.max(self.renewal)
     }
@@ -153,7 +153,7 @@ impl Machine {
         self.renewal
     }
 
-    /// Whether the lease that we know of lasts until then, or as long as the message can be leased.
+    /// Whether the lease that we know of lasts until `at`, or as long as the message can be leased.
     pub(super) fn lasts_until(&self, at: Duration) -> bool {
         let latest = self.expiry.known.saturating_sub(MARGIN);
         self.is_held() && !self.is_doubtful() && self.known_end >= at.min(latest)
@@ -192,14 +192,14 @@ impl Machine {
             // Renewed meanwhile: by the mark of the last chance, or before the handler was started.
             return Next::CheckAt(self.renew_at());
         }
-        // At most one of several unanswered renewals was carried out, because it made the receipt of the
-        // others stale. More of them would only postpone the certain end.
+        // At most one of several unanswered renewals was carried out, because it made the receipt of the others stale.
+        // More renewals would only postpone the certain end.
         let in_vain = self.is_doubtful() && self.is_overdue(now);
         match self.renewal(now) {
             Ok(renewal)
                 if now < self.renew_until
                     && !in_vain
-                    // Not if the message expires before the lease that the renewal would bring ends.
+                    // No renewal if the message expires before the lease that the renewal would bring ends.
                     && now.saturating_add(renewal.visibility) > self.known_end =>
             {
                 Next::Renew(renewal)
@@ -208,8 +208,8 @@ impl Machine {
         }
     }
 
-    /// Returns how long ago the renewal that is still to be sent or answered was due, if it is late by more than a quarter of
-    /// the visibility timeout.
+    /// Returns how late the renewal that is still to be sent or answered is, if by more than a quarter of the
+    /// visibility timeout.
     pub(super) fn overdue_for(&self, now: Duration) -> Option<Duration> {
         let since_due = now.saturating_sub(self.renew_at());
         let is_due = matches!(self.check(now), Next::Renew(_));
@@ -254,7 +254,7 @@ impl Machine {
 
     /// Records that a renewal got no answer.
     pub(super) fn renewal_unanswered(&mut self, renewal: Renewal, now: Duration) {
-        // Before the expiry it may have made the lease shorter.
+        // Before the expiry the renewal may have shortened the lease.
         let earliest = renewal.asked_at.saturating_add(renewal.visibility);
         self.known_end = self.known_end.min(earliest);
         self.certain_end = self.certain_end.max(self.latest_end(renewal, now));
@@ -311,7 +311,7 @@ impl Machine {
         self.unanswered.add_settlement(intent);
     }
 
-    /// Records what it proves that a settlement answers *gone*.
+    /// Records what the answer *gone* proves about a settlement.
     pub(super) fn settlement_gone(
         &mut self,
         (request, answer): (LastOp, Gone),

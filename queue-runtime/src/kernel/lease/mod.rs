@@ -18,12 +18,12 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `machine` | the transitions: a pure function of events and times |
-//! | `state` | the receipt, whose turn it is to send a request, the outcome of a transaction of the application's, and the signal that work on the message should stop |
+//! | `state` | the receipt, whose turn it is to send a request, the outcome of an application's transaction, and the signal that work on the message should stop |
 //! | `renewal` | sending renewals when they are due; it tells which are late |
 //! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
 //! | `proof` | what a stale receipt proves about a settlement |
 //! | `unanswered` | which requests got no answer |
-//! | `completion` | completing within a transaction of the application's, and learning its outcome |
+//! | `completion` | completing within an application's transaction, and learning its outcome |
 //! | `storage_time` | the storage's time, in which messages expire |
 //!
 //! Renewals and settlements take turns, so one never overtakes the other. A renewal that got no

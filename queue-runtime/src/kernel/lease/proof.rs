@@ -1,7 +1,7 @@
-//! What it proves about a settlement that its message is gone, or its receipt stale.
+//! What a missing message, or a stale receipt, proves about a settlement.
 //!
-//! `docs/states.md` has the same rules as a table. A test compares every case with a model of what may really
-//! have happened.
+//! `docs/states.md` has the rules of [`Evidence::proof`] as a table. A test compares [`Evidence::proof`] with a model
+//! of what may really have happened.
 
 use queue_core::backend::StaleReceipts;
 use queue_core::{Error, ErrorKind};
@@ -14,7 +14,7 @@ pub(super) struct Evidence {
     pub(super) request: LastOp,
     pub(super) answer: Gone,
     pub(super) stale_receipts: StaleReceipts,
-    /// The unanswered settlements before this one.
+    /// The earlier settlements that got no answer.
     pub(super) earlier: Earlier,
     /// Whether a renewal got no answer, and may have changed the receipt and the end of the lease.
     pub(super) renewal_unanswered: bool,
@@ -24,17 +24,17 @@ pub(super) struct Evidence {
     pub(super) may_have_expired: bool,
 }
 
-/// What the backend was asked for.
+/// The operation that the backend was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum LastOp {
-    /// To delete the message, with nothing else that is not known to be stored.
+    /// To delete the message, when all puts are known to be stored.
     Delete,
-    /// To put messages and delete this one, in one step.
+    /// To put messages and delete the received one, in one step.
     DeleteWithPuts,
     PutBack,
 }
 
-/// The answer.
+/// What a settlement was answered with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Gone {
     NotFound,
@@ -57,7 +57,7 @@ pub(crate) enum Proof {
 }
 
 impl Gone {
-    /// Returns `None` if the error is another one.
+    /// Returns `None` unless the error is a `Gone`.
     pub(crate) fn of(error: &Error) -> Option<Self> {
         match error.kind() {
             ErrorKind::MessageNotFound => Some(Self::NotFound),
@@ -79,11 +79,11 @@ impl Evidence {
         let only_we = !self.lease_may_have_ended && !self.renewal_unanswered && !expired;
         let tried = self.earlier == Earlier::Same;
         let carried_out = match (self.request, self.answer) {
-            // Even the first try, of which the network may have delivered two copies.
+            // The network may have delivered two copies, even of the first try.
             (LastOp::Delete, Gone::NotFound) => only_we,
             (LastOp::DeleteWithPuts, Gone::NotFound) => only_we && tried,
             (LastOp::Delete | LastOp::DeleteWithPuts, Gone::Mismatch) => false,
-            // It makes its own receipt stale.
+            // A put-back makes its own receipt stale.
             (LastOp::PutBack, _) => only_we && tried,
         };
         let deleted_nothing = exists && self.request != LastOp::PutBack;

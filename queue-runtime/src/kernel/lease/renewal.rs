@@ -47,7 +47,7 @@ impl Renewals {
 }
 
 impl Leased {
-    /// Has the lease checked at this time.
+    /// Has the lease checked at `due`.
     pub(super) fn schedule(self: &Arc<Self>, due: Duration) {
         let renewals = &self.shared.renewals;
         renewals.schedule(&self.ticket, due, Arc::clone(self));
@@ -104,7 +104,7 @@ impl Leased {
         }
     }
 
-    /// Tries again after a panic of the backend, which may have carried out the renewal.
+    /// Tries the renewal again after a panic of the backend, which may have carried it out.
     fn panicked(self: &Arc<Self>, panic: &CaughtPanic) {
         let (queue, id, now) = (&self.queue, &self.id, self.now());
         log_caught(
@@ -114,8 +114,8 @@ impl Leased {
         self.schedule(due);
     }
 
-    /// Whether the message is gone because a transaction of the application's has completed it. `None` if that cannot
-    /// be found out now.
+    /// Whether the message is gone because an application's transaction has completed it. `None` if the
+    /// transaction's outcome is not known now.
     async fn was_completed(&self, turn: &mut RequestTurn) -> Option<bool> {
         match self.conclude(turn).await {
             Ok(promise) => Some(promise == Promise::Committed),
@@ -149,7 +149,7 @@ impl Unrenewed {
     pub(super) fn begun(&self, lease: &Arc<Leased>) {
         let mut leases = self.0.hold();
         if leases.len() == leases.capacity() {
-            // Those that have failed until their message was settled.
+            // Forgets leases whose renewals failed until their message was settled.
             leases.retain(|_, lease| lease.strong_count() > 0);
             let twice = 2 * leases.len();
             leases.shrink_to(twice);
@@ -171,11 +171,12 @@ fn key(lease: &Arc<Leased>) -> usize {
 }
 
 impl Renewals {
-    /// Returns the renewal that has been due for longest, if one is late by more than a quarter of the visibility timeout.
+    /// Returns the renewal that has been due for longest, if it is late by more than a quarter of the visibility
+    /// timeout.
     pub(crate) fn overdue(&self) -> Option<OverdueRenewal> {
         let shared = &self.0;
         let now = shared.clock.monotonic();
-        // The next one is late only if nobody looks at the schedule.
+        // The next renewal is late only if nobody looks at the schedule.
         let next = shared.renewals.next_until(now);
         let leases = shared.unrenewed.leases().into_iter().chain(next);
         let overdue = leases.filter_map(|lease| {

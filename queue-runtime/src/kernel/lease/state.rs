@@ -32,15 +32,15 @@ pub(super) struct Leased {
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
     pub(super) storage_time: StorageTime,
-    /// Taken for every request to the backend, so that one never overtakes another.
+    /// Taken for every request to the backend, so that no request overtakes another.
     pub(super) turn: Mutex<RequestTurn>,
     machine: StdMutex<Machine>,
-    /// What renewals write, if they write something.
+    /// The body that renewals write, if any.
     pub(super) body: OnceLock<Box<dyn Fn() -> Option<Bytes> + Send + Sync>>,
-    /// The last receipt that the backend has answered with. Only the holder of the turn writes it.
+    /// The last receipt that the backend has answered with, written only by the holder of the turn.
     receipt: StdMutex<PopReceipt>,
     pub(super) promised: StdMutex<Promise>,
-    /// Its entry in the schedule of renewals, closed once the owner no longer needs the lease.
+    /// The lease's entry in the schedule of renewals, closed once the owner no longer needs it.
     pub(super) ticket: Ticket,
     pub(super) cancellation: Arc<Cancellation>,
 }
@@ -91,7 +91,7 @@ impl Leased {
     /// Renews the lease, and replaces the body if one is given, whether a renewal is due or not.
     ///
     /// # Cancel safety
-    /// That of [`renew`](Self::renew).
+    /// As [`renew`](Self::renew).
     pub(super) async fn extend(
         &self,
         turn: &mut RequestTurn,
@@ -172,8 +172,7 @@ impl Leased {
     }
 }
 
-/// A renewal that the backend was asked for. Dropped without an answer, also by a panic, it is recorded as
-/// unanswered.
+/// A renewal that the backend was asked for, recorded as unanswered if dropped without an answer, also by a panic.
 struct Sent<'a> {
     leased: &'a Leased,
     renewal: Renewal,
@@ -210,10 +209,10 @@ impl fmt::Debug for Leased {
     }
 }
 
-/// The completion of the message within a transaction of the application's.
+/// The completion of the message within an application's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// There was none.
+    /// There was no completion.
     None,
     /// The outcome of the transaction is not known yet.
     Open {
@@ -225,7 +224,7 @@ pub(crate) enum Promise {
     RolledBack,
 }
 
-/// The signal that work on a message should stop. The first cause is kept; later ones are ignored.
+/// The signal that work on a message should stop. The first cause is kept; later causes are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation(SetOnce<Cause>);
 
@@ -238,14 +237,14 @@ pub(crate) enum Cause {
     TimedOut,
     /// The listener is stopping.
     Stopping,
-    /// Another may have taken over the work of the message's key.
+    /// Another consumer may have taken over the work of the message's key.
     ClaimLost,
 }
 
 impl Cancellation {
     /// Sends the signal, unless it was sent before.
     pub(crate) fn cancel(&self, cause: Cause) {
-        // An error means that it was sent before.
+        // An error means that the signal was sent before.
         let _ = self.0.set(cause);
     }
 

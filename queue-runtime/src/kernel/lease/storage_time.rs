@@ -7,7 +7,7 @@
 //! | this machine's wall clock | the `time` of a submitted event, message ids (UUIDv7), signed requests to Azure |
 //!
 //! Each received message carries the storage's time of its receive, which is advanced by the monotonic clock. The storage
-//! carried out the receive between the request and the answer, so each question has a side on which to err:
+//! carried out the receive between the request and the answer, so each estimate errs on one side:
 //!
 //! | question | counted from | margin | if the estimate is wrong |
 //! |---|---|---|---|
@@ -23,8 +23,8 @@ use queue_core::Timestamp;
 use queue_core::backend::ReceivedMessage;
 use queue_core::internal::{between, later};
 
-/// How far the storage's time may be from what a receive tells. A storage may round its times down to
-/// seconds, each of them, and be asked for whole seconds.
+/// How far the storage's time may be from what a receive tells. A storage may round each of its times down to seconds,
+/// and be asked for whole seconds.
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
 
 /// A receive that returned a message: when it was sent and answered, on the monotonic clock, and the
@@ -39,7 +39,7 @@ pub(crate) struct Receive {
 }
 
 impl Receive {
-    /// Returns the same with the lease that a message has.
+    /// Returns this receive with the lease that a message has.
     pub(super) fn of(mut self, message: &ReceivedMessage) -> Self {
         self.visibility = match message.leased_for {
             Some(leased_for) => self.visibility.min(leased_for),
@@ -49,16 +49,16 @@ impl Receive {
     }
 }
 
-/// The storage's time: that of a receive, advanced by the monotonic clock. No wall clock of this machine is
-/// involved, so it does not matter how far that is from the storage's, or whether it is stepped.
+/// The storage's time: that of a receive, advanced by the monotonic clock. This machine's wall clock, which may be far
+/// from the storage's or be stepped, is not involved.
 ///
-/// The storage carried out the receive at some moment between the request and the answer. Every method says
-/// which of the two it counts from.
+/// The storage carried out the receive at some moment between the request and the answer. Every method says whether it
+/// counts from the request or from the answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StorageTime {
-    /// In the storage's time.
+    /// When the storage carried out the receive, in its time.
     received_at: Timestamp,
-    /// On the monotonic clock, as is the next.
+    /// On the monotonic clock, as `answered_at`.
     asked_at: Duration,
     answered_at: Duration,
 }
@@ -72,21 +72,20 @@ impl StorageTime {
         }
     }
 
-    /// Returns the latest storage time that it can be at this moment of the monotonic clock: counted from
-    /// the request.
+    /// Returns the latest possible storage time at this moment of the monotonic clock: counted from the request.
     pub(crate) fn latest_now(&self, monotonic: Duration) -> Timestamp {
         later(self.received_at, monotonic.saturating_sub(self.asked_at))
     }
 
-    /// Returns the earliest moment of the monotonic clock at which it can be this storage time: counted from
-    /// the request.
+    /// Returns the earliest moment of the monotonic clock at which the storage's time can be `time`: counted from the
+    /// request.
     pub(crate) fn earliest(&self, time: Timestamp) -> Duration {
         let after = between(self.received_at, time);
         self.asked_at.saturating_add(after)
     }
 
-    /// Returns the latest moment of the monotonic clock at which it becomes this storage time: counted from
-    /// the answer.
+    /// Returns the latest moment of the monotonic clock at which the storage's time becomes `time`: counted from the
+    /// answer.
     pub(crate) fn latest(&self, time: Timestamp) -> Duration {
         let after = between(self.received_at, time);
         self.answered_at.saturating_add(after)

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
 
-/// The requests of this consumer that got no answer since its receipt was last known to be valid. Each may
-/// have been carried out, and may have made the receipt stale.
+/// The requests of this consumer that got no answer since its receipt was last known to be valid: each may have been
+/// carried out, and have made the receipt stale.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Unanswered {
     pub(super) renewal: bool,
@@ -19,11 +19,11 @@ enum Settlements {
     Several,
 }
 
-/// What a settlement is to do. Two settlements of one message with the same intent are tries of one.
+/// What a settlement is to do. Two settlements of one message with the same intent are tries of one settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Intent {
     pub(crate) purpose: Purpose,
-    /// The number of messages that it puts.
+    /// The number of messages that the settlement puts.
     pub(crate) puts: usize,
 }
 
@@ -41,9 +41,9 @@ pub(crate) enum Purpose {
         error: u64,
     },
     Release,
-    /// For a program that supports the message's version.
+    /// Postpone for a program that supports the message's version.
     Postpone,
-    /// As the handler asked.
+    /// Postpone as the handler asked.
     PostponeFor(Duration),
     Poison {
         reason: PoisonReason,
@@ -52,7 +52,7 @@ pub(crate) enum Purpose {
     },
 }
 
-/// The unanswered settlements before another one.
+/// The unanswered settlements before a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Earlier {
     Nothing,

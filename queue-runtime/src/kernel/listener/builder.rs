@@ -46,13 +46,13 @@ use crate::kernel::settings::ConsumerConfig;
 pub struct ListenerBuilder<M> {
     pub(crate) context: Arc<Context>,
     pub(super) listeners: Arc<Listeners>,
-    /// One for each type of messages.
+    /// A part for each type of messages.
     pub(crate) parts: Vec<Part>,
     /// Whether events of other kinds are left to newer programs.
     pub(super) is_router: bool,
     pub(crate) queue: QueueName,
     pub(crate) options: Options,
-    /// Around all handlers, from the innermost.
+    /// The layers around all handlers, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,
     pub(super) scale: Option<Arc<dyn ScalePolicy>>,
@@ -65,11 +65,11 @@ pub struct ListenerBuilder<M> {
 /// What a builder of a listener has for each type of message.
 pub(crate) struct Part {
     pub(crate) handler: ErasedHandler,
-    /// What differs from those of the listener.
+    /// The options that differ from those of the listener.
     pub(crate) options: Options,
-    /// Around this handler alone, from the innermost.
+    /// The layers around this handler alone, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
-    /// If its messages of one key are handled one at a time.
+    /// The key of messages that are handled one at a time, if any.
     pub(super) key: Option<KeyOf>,
 }
 
@@ -131,19 +131,19 @@ impl<M> ListenerBuilder<M> {
     /// Has the listener tell whether a promise of latency is kept, such as `objective(Objective::p99(Duration::from_secs(30)))`:
     /// 99 of 100 messages are completed within 30 seconds.
     ///
-    /// The time of a message is from its insertion to its completion, by the storage's clock, and to within the time of
-    /// a receive; a delay or retries are part of it. The objective is judged every 10 seconds, over the messages that
-    /// this listener has completed in the last five minutes, those moved to the poison queue, and those in flight that
-    /// are late already. The objective is broken if at least 100 messages ended and too many of them were late, as all
-    /// poison messages are. To recognise a standstill at once, it is also broken if a late message is in flight or was
-    /// put back, and no message was completed in time for as long as the objective allows. The objective is kept again
-    /// when at most half of the allowed messages are late or, with fewer than 100 messages, no message of the last
-    /// minute. A broken and a kept objective are events: [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken)
-    /// and [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept).
+    /// The time of a message is from its insertion to its completion, by the storage's clock, to within the time of a
+    /// receive, with delays and retries. The objective is judged every 10 seconds, over the messages that this listener
+    /// has completed in the last five minutes, those moved to the poison queue, and those in flight that are late
+    /// already. The objective is broken if at least 100 messages ended and too many of them were late, as all poison
+    /// messages are. To recognise a standstill at once, the objective is also broken if a late message is in flight or
+    /// was put back, and no message was completed in time for as long as the objective allows. The objective is kept
+    /// again when at most half of the allowed messages are late or, with fewer than 100 messages, no message of the
+    /// last minute. The events are [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
+    /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept).
     /// [`ListenerInfo::objective`](super::ListenerInfo::objective) has the figures.
     ///
     /// Messages that wait on the queue are not known to the objective. An agent, of the package `queue-agent`, has the
-    /// number of instances follow them.
+    /// number of instances follow the waiting messages.
     ///
     /// ```
     /// use std::time::Duration;
@@ -174,8 +174,8 @@ impl<M> ListenerBuilder<M> {
     /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
     /// [`ListenerHandle::drained`](crate::ListenerHandle::drained).
     ///
-    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. The
-    /// number includes invisible messages: leased by other consumers, delayed, or waiting for a retry. The listener
+    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none,
+    /// invisible messages included: those leased by other consumers, delayed, or waiting for a retry. The listener
     /// waits for delayed, retried and leased messages, however long. A queue that does not exist is created, and empty;
     /// a [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
     /// [`QueueMissing`](super::DrainEnd::QueueMissing).
@@ -202,9 +202,9 @@ impl<M> ListenerBuilder<M> {
     /// | cannot be looked up: the store is down or slow | waits, and is not handled; the listener reports it, backs off and receives no more than fits in flight |
     ///
     /// A message that cannot be put back without counting the attempt, such as a bare body, waits in place, and so does
-    /// a message that would expire. The claim has the length of the visibility timeout, and is renewed as the message's
-    /// lease is. If another consumer may have taken the claim over, the handler is cancelled and the message handed
-    /// back.
+    /// a message that would expire. The key's claim has the length of the visibility timeout, and is renewed as the
+    /// message's lease is. If another consumer may have taken the claim over, the handler is cancelled and the message
+    /// handed back.
     ///
     /// If the process is killed after the effect of the handler and before its record, the handler runs once more.
     /// What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded. Follow-ups whose record
@@ -247,7 +247,8 @@ impl<M> ListenerBuilder<M> {
     }
 
     /// Sets how long the results of an [idempotent](Self::idempotent) listener are kept. After the retention, a
-    /// duplicate of a message is handled again. The default is 7 days. Has no effect before `idempotent` is called.
+    /// duplicate of a message is handled again. The default is 7 days. `result_retention` has no effect before
+    /// `idempotent` is called.
     pub fn result_retention(mut self, retention: Duration) -> Self {
         self.options.set_result_retention(retention);
         self
@@ -261,8 +262,8 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Puts a layer around the handler, and around those of earlier calls. The listener receives as many messages as it is
-    /// ready for. See [`tower`](crate::tower).
+    /// Puts a layer around the handler, and around the layers of earlier calls. The listener receives as many messages
+    /// as the layer is ready for. See [`tower`](crate::tower).
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: tower_layer::Layer<crate::kernel::tower::Innermost>,
@@ -281,8 +282,7 @@ impl<M> ListenerBuilder<M> {
 
     consumer_setters!();
 
-    /// Applies the settings of a configuration. The settings of this call replace earlier settings, and later calls
-    /// replace these settings.
+    /// Applies the settings of a configuration. Settings of later calls replace those of earlier calls.
     pub fn config(mut self, config: &ConsumerConfig) -> Self {
         self.options.config.apply(config);
         if config.idle_cap.is_some() {
@@ -328,9 +328,9 @@ impl<M> ListenerBuilder<M> {
     /// and asks for the number of messages about every 5 minutes, in case a notification was lost. A lost announcement,
     /// or the end of the lease of a crashed consumer, is noticed up to 6 minutes later than by polling.
     ///
-    /// Without a notifier that announces all messages, or while it has failed, one task polls. The memory backend's and
-    /// [`NatsNotifier`](crate::notify) qualify. SQLite's notifier does not announce all, because its datagrams do not
-    /// reach processes in other network namespaces, such as containers.
+    /// Without a notifier that announces all messages, or while it has failed, one task polls. The memory backend's
+    /// notifier and [`NatsNotifier`](crate::notify) announce all messages. SQLite's notifier does not announce all,
+    /// because its datagrams do not reach processes in other network namespaces, such as containers.
     pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
         self.options.config.tasks = Some(tasks.into());
         self
@@ -338,7 +338,7 @@ impl<M> ListenerBuilder<M> {
 
     /// Sets the maximum number of messages in flight. The default is 32.
     ///
-    /// A [`blocking`](crate::blocking) handler uses a thread for each.
+    /// A [`blocking`](crate::blocking) handler uses a thread for each message.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.options.config.max_in_flight = Some(messages);
         self
@@ -359,24 +359,24 @@ impl<M> ListenerBuilder<M> {
 
     /// Limits how many handlers start in a time, such as `rate(Rate::per_minute(100))`. The default is no limit.
     ///
-    /// The listener receives only as many messages as it may handle, with one receive at a time, so that others are left to
-    /// other instances. A message that waits after its receive, for a result store for example, has used its turn. The
-    /// rate is that of this listener: divide what a system downstream allows by the number of instances.
+    /// The listener receives only as many messages as it may handle, with one receive at a time, so that other messages
+    /// are left to other instances. A message that waits after its receive, for a result store for example, has used
+    /// its turn. The rate is that of this listener: divide what a system downstream allows by the number of instances.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
         self
     }
 
-    /// Has messages of one key handled one at a time, such as those of one account: in the order in which they were
-    /// received, until one of them is retried or put back. Messages of other keys do not wait.
+    /// Has messages of one key handled one at a time, such as those of one account: in the order of their receives,
+    /// until one is retried or put back. Messages of other keys do not wait.
     ///
     /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight.
     /// Further messages of the key, and messages that have waited for the handler timeout, are put back for up to 30 s
-    /// without counting the attempt; bare bodies wait in place. The order therefore holds as long as no more messages
+    /// without counting the attempt; bare bodies wait in place. The order holds as long as no more messages
     /// of a key than fill half of the room are received at a time. A message whose payload is stored elsewhere, or
     /// compressed, gets its turn when its payload has been read, and a message on its last chance when the last chance
-    /// is recorded. The function is called when a message is received, by one [task](Self::tasks) at a time, and must
-    /// be quick. A panic of the function is a failed attempt.
+    /// is recorded. The key function is called when a message is received, by one [task](Self::tasks) at a time, and
+    /// must be quick. A panic of the function is a failed attempt.
     ///
     /// The order holds within one listener. A message whose lease was lost while its handler goes on may be handled by
     /// another handler at the same time. To keep the order in several processes, run one listener, or let the database
@@ -434,11 +434,11 @@ impl<M> ListenerBuilder<M> {
     /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a
     /// transaction that it did not commit; a rejected message says nothing. While the circuit breaker is open, the
     /// listener receives one message about every 10 seconds, or the `probe_interval` of a
-    /// [`ConsumerConfig`], and continues once such a probe succeeds. Handlers that were running
-    /// when it opened continue, and their failures do not count as attempts. The attempts of probes count, except that
+    /// [`ConsumerConfig`], and continues once such a probe succeeds. Handlers that were running when the circuit
+    /// breaker opened continue, and their failures do not count as attempts. The attempts of probes count, except that
     /// a probe never moves its message to the poison queue.
     ///
-    /// If all messages fail for another reason, the circuit breaker remains open, which the listener reports as events
+    /// If all messages fail without an outage, the circuit breaker remains open, which the listener reports as events
     /// and logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
     pub fn circuit_breaker(mut self, failed: f64, attempts: usize) -> Self {
         let config = &mut self.options.config;
@@ -453,7 +453,7 @@ impl<M> ListenerBuilder<M> {
 
     /// Keeps the number of messages in flight while the storage throttles the receives of the listener.
     ///
-    /// By default, throttling halves the number of messages in flight, at most once a second. The number rises again
+    /// By default, throttling halves the number of messages in flight, at most once a second; the number rises again
     /// while receives succeed, from zero to all in 16 seconds. [`Throttled`](crate::ListenerEventKind::Throttled) and
     /// [`ThrottledPersistently`](crate::ListenerEventKind::ThrottledPersistently) report throttling.
     pub fn fixed_concurrency(mut self) -> Self {

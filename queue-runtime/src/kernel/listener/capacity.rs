@@ -1,9 +1,9 @@
 //! How many messages may be received.
 //!
-//! [`Capacity`] owns every limit. A dequeue task asks for it in one place, [`Capacity::acquire`], and gets a [`Grant`]:
-//! the right to receive that many messages, or one as the probe of the circuit breaker. Each message that is received
-//! takes its [`Room`] along, which gives back what it occupies: a part when the message is settled, the rest when its
-//! handler has returned.
+//! [`Capacity`] owns every limit. A dequeue task asks for room in one place, [`Capacity::acquire`], and gets a
+//! [`Grant`]: the right to receive some messages, or one as the probe of the circuit breaker. Each message that is
+//! received takes its [`Room`] along, which gives back what it occupies: a part when the message is settled, the rest
+//! when its handler has returned.
 //!
 //! | file | limits | changed by |
 //! |---|---|---|
@@ -48,18 +48,18 @@ pub(super) struct Capacity {
     max_in_flight: usize,
     /// One permit for each message that may be in flight.
     permits: Limit,
-    /// One permit for each item of a pack that has no permit any more, because it is handled, but is not settled.
+    /// One permit for each item of a pack that has lost its permit, because it is handled but not settled.
     aside: Arc<Semaphore>,
     /// The bytes that may be in flight, if they are limited.
     bytes: Option<ByteLimit>,
-    /// The part in the room that it shares with other listeners, if it does.
+    /// The part in the room that the listener shares with others, if any.
     lane: Option<Lane>,
     /// The threads of blocking handlers.
     threads: Option<(HandlerThreads, NeedsThread)>,
     throttle: Throttle,
     breaker: Option<Arc<Breaker>>,
     rate: Option<RateLimit>,
-    /// What is around all handlers, or is the only one.
+    /// What is around all handlers, or is the only handler.
     ready: Readiness,
     /// Where messages wait that were received and cannot be handled yet.
     parking: Arc<ParkingRoom>,
@@ -123,7 +123,7 @@ impl Capacity {
                 None => None,
             };
             let grant = Grant::acquire(self, most, allowance).await?;
-            // It may have been paused, or the circuit breaker opened, while there was no room.
+            // The listener may have been paused, or the circuit breaker opened, while there was no room.
             let is_open = self.breaker().is_some_and(Breaker::is_open);
             let still = probe.is_some() || !is_open;
             if still && self.core.phase.current() != ListenerPhase::Paused {
@@ -133,11 +133,11 @@ impl Capacity {
         }
     }
 
-    /// Records a receive and its error, if it failed. If that has changed how much may be in flight, returns what the
-    /// storage does.
+    /// Records a receive and its error, if it failed. If the receive has changed how much may be in flight, returns
+    /// what the storage does.
     pub(super) fn observe(&self, error: Option<&Error>, clock: &dyn Clock) -> Option<Throttled> {
         let throttled = self.throttle.observe(error, clock)?;
-        // Of several calls, the last one to read it wins.
+        // Of several calls, the last to read the share wins.
         self.permits.set(|| self.throttle.of(self.max_in_flight));
         Some(throttled)
     }
@@ -164,7 +164,7 @@ impl Capacity {
     /// Reserves a thread for a message that was received without one.
     ///
     /// # Errors
-    /// If none can be started.
+    /// If no thread can be started.
     pub(super) fn reserve_thread(&self) -> io::Result<Reserved> {
         let (threads, _) = self
             .threads
@@ -173,7 +173,7 @@ impl Capacity {
         threads.reserve(1)
     }
 
-    /// What is around all handlers, or is the only one.
+    /// What is around all handlers, or is the only handler.
     pub(super) fn ready(&self) -> &Readiness {
         &self.ready
     }

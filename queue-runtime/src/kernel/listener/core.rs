@@ -13,7 +13,7 @@ use crate::kernel::receive::Consumer;
 use crate::kernel::served::Serving;
 use crate::kernel::settings::{Paused, read_in_time};
 
-/// What the parts of a listener share. It knows none of them.
+/// What the parts of a listener share, without knowledge of them.
 pub(super) struct Core {
     pub(super) context: Arc<Context>,
     pub(super) consumer: Arc<Consumer>,
@@ -51,7 +51,7 @@ impl Core {
         let properties = read_in_time(clock, queue, properties).await?;
         let depth = properties.approximate_count;
         self.counters.measured(depth);
-        // The metric would stay at this value.
+        // Unsampled, the metric would stay at this value.
         if self.measures.is_sampled() {
             self.measures.depth(Some(depth));
         }
@@ -63,7 +63,7 @@ impl Core {
         self.context.settings.marks().of(&self.consumer.queue)
     }
 
-    /// Runs a job in the background until it ends or the listener stops. If it panics, it starts again.
+    /// Runs a job in the background until it ends or the listener stops. A job that panics starts again.
     pub(super) fn keep_running<F>(
         self: &Arc<Self>,
         name: &'static str,

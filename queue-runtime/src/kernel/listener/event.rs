@@ -148,8 +148,8 @@ pub enum ListenerEventKind {
         /// The message.
         id: MessageId,
     },
-    /// A message was put back without counting the attempt: by its handler, or because it is from a newer program,
-    /// so that a program that supports its version can receive it.
+    /// A message was put back without counting the attempt: by its handler, or, being from a newer program, for a
+    /// program that supports its version.
     Postponed {
         /// The message.
         id: MessageId,
@@ -190,8 +190,9 @@ pub enum ListenerEventKind {
     },
     /// A receive found no message. The [idle policy](crate::policy::IdlePolicy) is asked what the dequeue task does.
     QueueEmpty {
-        /// The number of receives in a row in which this dequeue task found none, from 1, as the policy is told. A receive
-        /// that found what a [notifier](crate::notify) had announced, and no more, does not interrupt the row.
+        /// The number of receives in a row in which this dequeue task found no message, from 1, as the policy is told.
+        /// A receive that found what a [notifier](crate::notify) had announced, and no more, does not interrupt the
+        /// row.
         in_a_row: usize,
     },
     /// A receive found messages after a receive that found none, or a missing queue. Published
@@ -199,8 +200,8 @@ pub enum ListenerEventKind {
     WorkDetected,
     /// The queue does not exist. The listener keeps polling for the queue.
     QueueMissing,
-    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until it is resumed,
-    /// and finishes what is in flight. Published once for each pause.
+    /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until the queue is
+    /// resumed, and finishes what is in flight. Published once for each pause.
     QueuePaused(Paused),
     /// The queue is not paused any more. The listener receives messages again, unless its handle has paused it.
     QueueResumed,
@@ -246,9 +247,9 @@ pub enum ListenerEventKind {
     /// The number of dequeue tasks that should run has changed: the scale policy or
     /// [`scale`](super::ListenerHandle::scale) has set it, or a task has ended because the queue was empty.
     Scaled {
-        /// The number before.
+        /// The number of tasks before.
         from: usize,
-        /// The number now.
+        /// The number of tasks now.
         to: usize,
     },
     /// The [circuit breaker](super::ListenerBuilder::circuit_breaker) has opened: the listener receives probes
@@ -275,8 +276,8 @@ pub enum ListenerEventKind {
     ObjectiveBroken(ObjectiveState),
     /// The [objective](super::ListenerBuilder::objective) is kept again.
     ObjectiveKept(ObjectiveState),
-    /// The storage throttled a receive, and the listener halved the number of messages that may be in
-    /// flight. The number rises again while receives succeed.
+    /// The storage throttled a receive, and the listener halved the number of messages that may be in flight, which
+    /// rises again while receives succeed.
     Throttled {
         /// The number of messages that may be in flight now.
         in_flight_limit: usize,
@@ -291,8 +292,8 @@ pub enum ListenerEventKind {
         error: Error,
     },
     /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked.
-    /// The default idle policy is used in its place, until the next time; the number of dequeue tasks stays as it
-    /// is.
+    /// If the idle policy panicked, the default one answers until the next time; if the scale policy, the number of
+    /// dequeue tasks stays.
     PolicyPanicked {
         /// The panic.
         panic: CaughtPanic,
@@ -359,9 +360,10 @@ impl ListenerEventKind {
     }
 }
 
-/// The log lines of what is [told](super::core::Core::tell). The other events are published only, and either of no interest
-/// to an operator or logged where they happen, because the line says what the event does not: how many handlers are stuck,
-/// whether all messages wait for a layer or those of one type, which policy panicked, and what waits in an outage.
+/// The log lines of events that are [told](super::core::Core::tell). Other events are published only, and either of no
+/// interest to an operator or logged where they happen, because the line says what the event does not: how many
+/// handlers are stuck, whether all messages wait for a layer or those of one type, which policy panicked, and what
+/// waits in an outage.
 impl ListenerEventKind {
     pub(super) fn log(&self, queue: &QueueName) {
         match self {
@@ -447,7 +449,7 @@ impl ListenerEventKind {
 /// The number of events that a subscriber may fall behind.
 const EVENTS_KEPT: usize = 1_024;
 
-/// The events of one listener, for its subscribers. The channel exists once there has been one: it takes more
+/// The events of one listener, for its subscribers. The channel exists once there has been a subscriber: it takes more
 /// memory than the rest of an idle listener.
 #[derive(Default)]
 pub(super) struct Events(OnceLock<broadcast::Sender<ListenerEvent>>);

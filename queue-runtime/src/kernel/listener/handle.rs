@@ -29,7 +29,7 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// [`stop_on_drop`](Self::stop_on_drop) makes it a guard.
 ///
 /// Do not keep the handle in the handler's own state: the two would keep each other, and with them the connection to the
-/// storage, after the listener has stopped. Ask [`QueueService::listeners`](crate::QueueService::listeners) instead.
+/// storage, after the listener has stopped; ask [`QueueService::listeners`](crate::QueueService::listeners) instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,7 +93,7 @@ impl ListenerHandle {
         self.listener.info()
     }
 
-    /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The answer
+    /// Asks the storage for the approximate number of messages on the queue, invisible ones included. The answer
     /// is also in [`info`](Self::info), until the next answer. Each call costs a storage transaction. The listener
     /// itself asks for the depth only where it must: to choose the number of its dequeue tasks, to drain, and to stand
     /// by.
@@ -108,8 +108,8 @@ impl ListenerHandle {
     }
 
     /// Changes the number of dequeue tasks to a fixed number or a range, as
-    /// [`ListenerBuilder::tasks`](super::ListenerBuilder::tasks) does. With a range, the scale policy chooses
-    /// from now on.
+    /// [`ListenerBuilder::tasks`](super::ListenerBuilder::tasks) does. With a range, the scale policy then chooses the
+    /// number.
     ///
     /// `max_in_flight` stays, and bounds the messages of all tasks together. Surplus tasks end before their next receive;
     /// handlers continue.
@@ -159,7 +159,7 @@ impl ListenerHandle {
         self.listener.core.events.subscribe()
     }
 
-    /// Stops receiving. Handlers continue.
+    /// Stops receiving; handlers continue.
     ///
     /// Messages of a receive in progress are still handled.
     pub fn pause(&self) {
@@ -240,7 +240,8 @@ impl ListenerHandle {
     }
 }
 
-/// One listener: what its parts share, and the parts. Each owns its state, which others change by its methods only.
+/// One listener: what its parts share, and the parts. Each part owns its state, which others change by its methods
+/// only.
 pub(super) struct Listener {
     pub(super) core: Arc<Core>,
     pub(super) capacity: Arc<Capacity>,
@@ -347,7 +348,7 @@ pub struct ShutdownReport {
 /// How long a shutdown waits for messages to be handed back.
 const HAND_BACK: Duration = Duration::from_secs(10);
 
-/// A listener that receives nothing any more.
+/// A listener that no longer receives.
 pub(crate) struct Stopping {
     listener: Arc<Listener>,
     released_before: usize,
@@ -364,7 +365,7 @@ impl Stopping {
         }
     }
 
-    /// Waits for the running handlers until `grace_over`, and then hands back the messages of the others.
+    /// Waits for the running handlers until `grace_over`, and then hands back the messages of those that still run.
     pub(crate) async fn finish(self, grace_over: impl Future<Output = ()>) -> ShutdownReport {
         let core = &self.listener.core;
         let in_time = tokio::select! {

@@ -8,8 +8,8 @@
 //! |---|---|
 //! | `executor` | the message: it is admitted, its handler runs, and it is settled |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
-//! | `run` | which of the two settles a message |
-//! | `finish` | how its end settles the message, and whether a failed attempt counts |
+//! | `run` | whether task or watchdog settles a message |
+//! | `finish` | how a handler's end settles its message, and whether a failed attempt counts |
 //! | `routes` | which handler a message has, and when a message may be handled whose type has limits |
 //! | `prepare` | what a message has to have before its handler is called |
 //! | `transacting` | when a handler's transaction may begin |
@@ -189,7 +189,7 @@ fn drop_each<T>(items: impl IntoIterator<Item = T>) {
     }
 }
 
-/// One task.
+/// A task of the pool.
 struct PoolTask<T> {
     shared: Arc<PoolShared<T>>,
     activity: Activity,
@@ -229,7 +229,7 @@ impl<T> PoolTask<T> {
         state.waiting.pop_front()
     }
 
-    /// Returns false if enough others are idle.
+    /// Returns false if enough other tasks are idle.
     fn becomes_idle(&mut self) -> bool {
         let mut state = self.shared.state.hold();
         let stays = state.idle < state.waiting.len() + self.shared.max_idle;

@@ -43,7 +43,7 @@ use crate::kernel::settings::Paused;
 #[derive(Debug, Clone, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct ListenerInfo {
-    /// Running dequeue tasks. Zero while none needs to poll, with a [range](super::ListenerBuilder::tasks) from zero.
+    /// Running dequeue tasks: zero while none needs to poll, with a [range](super::ListenerBuilder::tasks) from zero.
     pub tasks: usize,
     /// The maximum number of dequeue tasks running so far.
     pub peak_tasks: usize,
@@ -84,17 +84,17 @@ pub struct ListenerInfo {
     /// Receives that found the queue empty.
     pub empty_receives: usize,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
-    /// first one ended.
+    /// first receive ended.
     pub last_success: Option<Timestamp>,
     /// Why receives fail, and since when. `None` if the last receive succeeded, and before the first has ended.
-    /// [`QueueService::health`](crate::QueueService::health) sums this up for all listeners.
+    /// [`QueueService::health`](crate::QueueService::health) sums up the failures of all listeners.
     pub failure: Option<ReceiveFailure>,
-    /// The visibility timeout of the last receive. `None` before the first one ended.
+    /// The visibility timeout of the last receive. `None` before the first receive ended.
     #[serde(
         serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
     )]
     pub visibility_timeout: Option<Duration>,
-    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured: by
+    /// The approximate number of messages on the queue, invisible ones included, when it was last measured: by
     /// [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself. `None` before the first
     /// measurement.
     pub depth: Option<usize>,
@@ -103,7 +103,7 @@ pub struct ListenerInfo {
     pub transactions: TransactionCounts,
 }
 
-/// Why, and since when, a listener cannot receive. In [`ListenerInfo`] and [`Health`].
+/// Why, and since when, a listener cannot receive, in [`ListenerInfo`] and [`Health`].
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ReceiveFailure {
@@ -118,7 +118,7 @@ pub struct ReceiveFailure {
     pub error: ReceiveError,
 }
 
-/// The error of a receive of a listener. In [`ReceiveFailure`].
+/// The error of a receive of a listener, in [`ReceiveFailure`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ReceiveError {
@@ -152,7 +152,8 @@ queue_core::error_around!(kind in ReceiveError; |error, f| match (&error.queue, 
     (_, ReceiveErrorKind::Storage(error)) => error.fmt(f),
     (queue, kind) => write!(f, "failed to receive from queue `{queue}`: {kind}"),
 };
-    /// Whether messages may have been received that are not handled here. They become visible again when their lease ends.
+    /// Whether messages may have been received that are not handled here, and become visible again when their lease
+    /// ends.
     outcome: match &error.kind {
         ReceiveErrorKind::Storage(error) => error.outcome(),
         ReceiveErrorKind::Panicked(_) => Outcome::Unknown,
@@ -160,7 +161,7 @@ queue_core::error_around!(kind in ReceiveError; |error, f| match (&error.queue, 
     }
 );
 
-/// As its text and its causes.
+/// Serializes the text and the causes.
 impl serde::Serialize for ReceiveError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{self:?}"))
@@ -196,10 +197,10 @@ pub(super) struct ListenerCounters {
     released: AtomicUsize,
     unsettled: AtomicUsize,
     pub(super) stuck: AtomicUsize,
-    /// Those of them that are in a transaction.
+    /// Stuck handlers that are in a transaction.
     pub(super) stuck_transactions: AtomicUsize,
     pub(super) empty_receives: AtomicUsize,
-    /// In milliseconds. Zero before the first receive.
+    /// The visibility timeout in milliseconds, zero before the first receive.
     visibility: AtomicU64,
     depth: Mutex<Option<usize>>,
 }
@@ -307,7 +308,7 @@ impl ListenerCounters {
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Health {
-    /// The listeners that have not stopped, in the order in which they were started. Empty once the service is [shut
+    /// The listeners that have not stopped, in the order of their starts. Empty once the service is [shut
     /// down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not in the list
     /// either: a program whose service outlives a runtime checks that the listeners it expects are there.
     pub listeners: Vec<ListenerHealth>,
@@ -345,12 +346,12 @@ pub struct ListenerHealth {
     /// the listener receives nothing.
     pub queue_paused: Option<Paused>,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
-    /// first one ended. The last receive may be long ago although nothing fails: a listener does not receive while it
-    /// is paused, while as many messages are in flight as may be, or while it waits for a [notifier](crate::notify).
+    /// first receive ended. The last receive may be long ago although nothing fails: a listener does not receive while
+    /// it is paused, while as many messages are in flight as may be, or while it waits for a [notifier](crate::notify).
     pub last_success: Option<Timestamp>,
     /// Why receives fail, and since when. `None` if the last receive succeeded, and before the first has ended.
     pub failure: Option<ReceiveFailure>,
-    /// The errors of the queue's [shards](crate::sharded) that have not answered since: their messages wait.
+    /// The errors of the queue's [shards](crate::sharded) that do not answer now: their messages wait.
     #[serde(serialize_with = "as_texts")]
     pub shards: Vec<Error>,
     /// Messages that have been received and not settled yet.
@@ -361,7 +362,7 @@ pub struct ListenerHealth {
     pub stuck: usize,
     /// The stuck handlers that are in a [transaction](crate::in_transaction): nothing else can be written to the file.
     pub stuck_transactions: usize,
-    /// The number of messages that may be in flight. With as many stuck handlers, the listener receives nothing.
+    /// The number of messages that may be in flight: with as many stuck handlers, the listener receives nothing.
     pub max_in_flight: usize,
     /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
     pub circuit: Option<CircuitState>,

@@ -1,7 +1,7 @@
 //! Receiving: the dequeue tasks, how many there are, and what they do while there is nothing to receive.
 //!
-//! [`Intake`] owns what is known about the queue and about the tasks that poll it. Nobody outside of this module changes
-//! it: the [handle](super::ListenerHandle) asks for another [range of tasks](scaler::scale), and reports
+//! [`Intake`] owns what is known about the queue and about the tasks that poll it. Only this module changes an
+//! `Intake`: the [handle](super::ListenerHandle) asks for another [range of tasks](scaler::scale), and reports
 //! [read](Intake::fill).
 //!
 //! | file | has authority over |
@@ -112,11 +112,11 @@ fn report_scaled(core: &Core, from: usize, to: usize) {
     }
 }
 
-/// Reads the queue's metadata, and creates the queue if it is missing and the listener does that: once, in one of
-/// the tasks that call this.
+/// Reads the queue's metadata, and creates the queue if it is missing and the listener does that: once, in one of the
+/// calling tasks.
 ///
 /// # Errors
-/// Those of [`open`].
+/// The errors of [`open`].
 async fn open_once(intake: &Intake) -> queue_core::Result<()> {
     let (context, consumer) = (&intake.core.context, &intake.core.consumer);
     let open = || async { open(context, consumer).await.map(drop) };
@@ -131,11 +131,11 @@ struct Presence {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
-    /// It is counted.
+    /// The task is counted.
     Counted,
-    /// It waits until there is work, as the only task.
+    /// The task waits until there is work, as the only one.
     StandingBy,
-    /// It ends.
+    /// The task ends.
     Left,
 }
 
@@ -148,29 +148,29 @@ impl Presence {
         }
     }
 
-    /// Takes the task out of the count, if more run than are wanted. It must end then.
+    /// Takes the task out of the count, if more run than are wanted. A task that left must end.
     fn leave_if_surplus(&mut self) -> bool {
         self.leave(Tasks::leave_if_surplus, Status::Left)
     }
 
-    /// Takes the task, which found the queue empty, out of the count if more than the minimum run. It
-    /// must end then.
+    /// Takes the task, which found the queue empty, out of the count if more than the minimum run. A task that left
+    /// must end.
     fn leave_if_spare(&mut self) -> bool {
         self.leave(Tasks::leave_if_spare, Status::Left)
     }
 
-    /// Takes the task, which found the queue empty, out of the count if it is the last one and none is needed. It
-    /// stands by then, until it [rejoins](Self::rejoin) or ends.
+    /// Takes the task, which found the queue empty, out of the count if it is the last one and none is needed, to stand
+    /// by until it [rejoins](Self::rejoin) or ends.
     fn stand_by(&mut self) -> bool {
         self.leave(Tasks::stand_by, Status::StandingBy)
     }
 
-    /// Counts the task again if it stands by, as after a panic. If others run instead, it must end.
+    /// Counts the task again if it stands by, as after a panic. If others run instead, the task must end.
     fn is_needed(&mut self) -> bool {
         self.state != Status::StandingBy || self.rejoin()
     }
 
-    /// Counts the task, which stood by, again. If others run instead, it must end.
+    /// Counts the task, which stood by, again. If others run instead, the task must end.
     fn rejoin(&mut self) -> bool {
         let joins = self.intake.tasks.rejoin();
         self.state = if joins { Status::Counted } else { Status::Left };
@@ -220,7 +220,7 @@ fn idleness(intake: &Intake, count: usize) -> Idle {
     }
 }
 
-/// Asks the idle policy. If it panics, the default policy answers.
+/// Asks the idle policy or, if that panics, the default policy.
 fn ask<T>(intake: &Intake, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
     catch(|| question(&*intake.idle)).unwrap_or_else(|panic| {
         let (core, queue) = (&intake.core, &intake.core.consumer.queue);

@@ -1,7 +1,7 @@
 //! What a listener does beside its messages, in the background, until it stops: it judges its objective by the ages of
 //! messages when they end, reads depths for metrics, and sweeps its result stores.
 //!
-//! One listener of a service reads the depths of a queue. When it stops, another one of the queue takes over.
+//! One listener of a service reads the depths of a queue, until it stops and another one takes over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ pub(super) struct Latency {
 
 struct Timings {
     window: Window,
-    /// By when they were inserted, on the monotonic clock, in milliseconds: that may be before the clock began.
+    /// Messages by insertion, in milliseconds of the monotonic clock, which may have begun later.
     in_flight: BTreeMap<i64, usize>,
 }
 
@@ -158,8 +158,8 @@ async fn judge(core: Arc<Core>, latency: Arc<Latency>) {
     }
 }
 
-/// Reads the depths from time to time until the listener stops, if the service does that and the application has
-/// installed a recorder of metrics. Then they are not known any more.
+/// Reads the depths from time to time, if the service does that and the application has installed a recorder of
+/// metrics, until the listener stops, after which the depths are not known.
 pub(super) fn sample_depths<'a>(
     core: &'a Arc<Core>,
     consumers: impl Iterator<Item = &'a Arc<Consumer>>,
@@ -180,7 +180,7 @@ pub(super) fn sample_depths<'a>(
 
 async fn sample(core: Arc<Core>, interval: Duration, poison_queues: Vec<QueueName>) {
     let mut claim = None;
-    // The first time soon, and not of all listeners at once.
+    // The first read comes soon, and not of all listeners at once.
     let mut pause = interval.mul_f64(jitter() / 10.0);
     loop {
         core.context.clock.sleep(pause).await;
@@ -195,7 +195,7 @@ async fn sample(core: Arc<Core>, interval: Duration, poison_queues: Vec<QueueNam
         let mut poison_depth = Some(0);
         for poison_queue in &poison_queues {
             let depth = match read_depth(&core, poison_queue).await {
-                // It is created with its first message.
+                // The queue is created with its first message.
                 Err(ErrorKind::QueueNotFound) => Some(0),
                 depth => depth.ok(),
             };

@@ -45,9 +45,9 @@ use crate::kernel::context::Context;
 pub struct ServiceShutdown {
     /// Whether all listeners stopped [gracefully](ShutdownReport::graceful).
     pub graceful: bool,
-    /// The report of each listener that had not stopped before, in the order in which they were started.
+    /// The report of each listener that had not stopped before, in the order of their starts.
     pub listeners: Vec<ShutdownReport>,
-    /// The names of the schedules that had not been stopped before, in the order in which they were started.
+    /// The names of the schedules that had not been stopped before, in the order of their starts.
     pub schedules: Vec<String>,
 }
 
@@ -68,9 +68,9 @@ pub(crate) struct Listeners(Mutex<Registry>);
 
 #[derive(Default)]
 struct Registry {
-    /// In the order in which they were started. Those that have stopped are removed now and then.
+    /// The listeners, in the order of their starts. Stopped listeners are removed now and then.
     listeners: Vec<Weak<Listener>>,
-    /// Once there is one, no more are started.
+    /// Once there is a shutdown, no more listeners are started.
     shutdown: Option<ShuttingDown>,
 }
 
@@ -78,13 +78,14 @@ struct Registry {
 #[derive(Clone)]
 pub(crate) struct ShuttingDown {
     clock: Arc<dyn Clock>,
-    /// The end of the grace period, on the monotonic clock. It is never put off.
+    /// The end of the grace period, on the monotonic clock, which is never put off.
     grace_over: Arc<watch::Sender<Duration>>,
     report: watch::Receiver<Option<ServiceShutdown>>,
 }
 
 impl Listeners {
-    /// Adds a listener that is about to start. Returns false if the service was shut down, so that it must not.
+    /// Adds a listener that is about to start. Returns false if the service was shut down, so that the listener must
+    /// not start.
     pub(super) fn add(&self, listener: &Arc<Listener>) -> bool {
         let mut state = self.0.hold();
         if state.shutdown.is_some() {
@@ -98,7 +99,7 @@ impl Listeners {
         true
     }
 
-    /// Returns handles to the listeners that have not stopped, in the order in which they were started.
+    /// Returns handles to the listeners that have not stopped, in the order of their starts.
     pub(crate) fn running(&self) -> Vec<ListenerHandle> {
         let handles = self.0.hold().handles();
         running(handles)
@@ -115,11 +116,11 @@ impl Listeners {
         }
     }
 
-    /// Stops all listeners and schedules, and waits for the handlers for up to `grace`. If that has begun before, takes
-    /// part in it, and ends its grace period after `grace` if it would end later.
+    /// Stops all listeners and schedules, and waits for the handlers for up to `grace`. If a shutdown has begun before,
+    /// takes part in it, and ends its grace period after `grace` if it would end later.
     ///
-    /// `stop_schedules` is called when it begins. It stops the schedules, and returns a future that waits for them and
-    /// returns their names.
+    /// `stop_schedules`, called when the shutdown begins, stops the schedules, and returns a future that waits for them
+    /// and returns their names.
     ///
     /// # Cancel safety
     /// The shutdown goes on in the background.
@@ -177,8 +178,8 @@ impl Listeners {
 }
 
 impl Registry {
-    /// Returns handles to the listeners that have not stopped, or have a handle. They must be dropped after the lock: what a handler
-    /// owns is dropped with the last of them, and may ask for the listeners.
+    /// Returns handles to the listeners that have not stopped, or have a handle. The handles must be dropped after the
+    /// lock: what a handler owns is dropped with the last handle, and may ask for the listeners.
     fn handles(&self) -> Vec<ListenerHandle> {
         let listeners = self.listeners.iter().filter_map(Weak::upgrade);
         listeners.map(ListenerHandle::new).collect()
@@ -191,7 +192,7 @@ fn running(mut handles: Vec<ListenerHandle>) -> Vec<ListenerHandle> {
 }
 
 impl ShuttingDown {
-    /// Ends the grace period then, unless it ends before.
+    /// Ends the grace period at `until`, unless it ends before.
     fn end_grace(&self, until: Duration) {
         self.grace_over.send_if_modified(|current| {
             let sooner = until < *current;

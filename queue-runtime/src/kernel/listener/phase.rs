@@ -1,6 +1,7 @@
 //! The listener's phase: one value, which only moves forward, except for pausing and resuming.
 //!
-//! [`Phase`] owns it, and the count of what has to end before the listener has stopped. These decide:
+//! [`Phase`] owns the phase, and the count of what has to end before the listener has stopped. Who decides on the
+//! phase:
 //!
 //! | who | decides |
 //! |---|---|
@@ -66,7 +67,7 @@ pub enum ListenerPhase {
     /// Receives messages while fewer than `max_in_flight` are in flight.
     #[default]
     Running,
-    /// The listener receives no messages. Handlers continue.
+    /// The listener receives no messages; handlers continue.
     Paused,
     /// The listener receives no messages and waits for handlers to finish. Messages of a receive in progress are handed
     /// back.
@@ -82,9 +83,9 @@ pub enum ListenerPhase {
 pub(super) struct Phase {
     current: watch::Sender<ListenerPhase>,
     aborted: AtomicBool,
-    /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
+    /// Tracks dequeue tasks and unsettled messages: the listener has stopped once there are none.
     tracker: TaskTracker,
-    /// For a listener that runs until its queue is empty.
+    /// The end of a listener that runs until its queue is empty.
     drain: Option<OnceLock<DrainEnd>>,
 }
 
@@ -109,7 +110,7 @@ impl Phase {
         self.tracker.token()
     }
 
-    /// Waits until the listener is stopping, and no task and no unsettled message is left.
+    /// Waits until the listener is stopping, and no task or unsettled message is left.
     pub(super) async fn all_settled(&self) {
         self.tracker.wait().await;
     }
@@ -161,13 +162,13 @@ impl Phase {
         self.tracker.close();
     }
 
-    /// Stops receiving and hands back the messages in flight. Returns false if that had already begun.
+    /// Stops receiving and hands back the messages in flight. Returns false if aborting had already begun.
     pub(super) fn abort(&self) -> bool {
         let began = self.current.send_if_modified(|phase| {
             let begins = *phase < ListenerPhase::Aborting;
             if begins {
                 *phase = ListenerPhase::Aborting;
-                // Before anybody sees a later phase.
+                // Stored before anybody sees a later phase.
                 self.aborted.store(true, Ordering::Relaxed);
             }
             begins
@@ -288,7 +289,7 @@ pub enum DrainEnd {
     /// The queue is [paused](crate::AnyQueue::pause) for everybody. Messages that were in flight are finished. The
     /// queue may be empty.
     QueuePaused,
-    /// The listener was stopped before, or the application's runtime has shut down.
+    /// The listener was stopped, or the application's runtime has shut down.
     Stopped,
 }
 

@@ -156,8 +156,9 @@ impl<M: Message> Route<M> {
         self
     }
 
-    /// Has messages of one key handled one at a time, as [`ListenerBuilder::one_at_a_time_by`] does. Types of a router whose keys
-    /// are equal share them: to keep them apart, make the type a part of the key, as in `|order| ("order", order.number)`.
+    /// Has messages of one key handled one at a time, as [`ListenerBuilder::one_at_a_time_by`] does. Equal keys of a
+    /// router's types are one key: to keep them apart, make the type a part of the key, as in
+    /// `|order| ("order", order.number)`.
     pub fn one_at_a_time_by<K: Hash>(
         mut self,
         key: impl Fn(&M) -> K + Send + Sync + 'static,

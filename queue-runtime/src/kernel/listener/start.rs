@@ -258,7 +258,7 @@ impl Routing<'_> {
 /// Checks that there are handlers, and one for each message.
 ///
 /// # Errors
-/// If there is none, two handlers take one kind or alias, or both take bodies that are not events.
+/// If there is no handler, or two handlers take one kind or alias, or bodies that are not events.
 fn check(types: &[MessageType]) -> Result<(), StartErrorKind> {
     if types.is_empty() {
         return Err(StartErrorKind::NoHandler);
@@ -378,7 +378,7 @@ pub enum StartErrorKind {
 queue_core::debug_as_text!(StartErrorKind);
 
 queue_core::error_around!(kind in StartError; |error, f| match (&error.queue, &error.kind) {
-    // It names the queue.
+    // `KindMismatch` names the queue.
     (_, kind @ StartErrorKind::KindMismatch(_)) | (None, kind) => {
         write!(f, "failed to start a listener: {kind}")
     }

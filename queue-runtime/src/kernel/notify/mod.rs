@@ -8,7 +8,7 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `notifiers` | which notifiers a service publishes to and subscribes at, and what was put in transactions of the application's that have not ended |
+//! | `notifiers` | which notifiers a service publishes to and subscribes at, and what was put in an application's transactions that have not ended |
 //! | `wakeups` | when one consumer receives because of notifications: at once, when a message becomes visible, or not yet, because they were false |
 //!
 //! A notification never stands for a message: the consumer receives, and polls as its idle policy says if nothing

@@ -35,8 +35,8 @@ impl Notifiers {
         }
     }
 
-    /// Announces messages that are, or may be, stored. Neighbours that go to the same queue at the same time are
-    /// announced together.
+    /// Announces messages that are, or may be, stored. Successive messages for the same queue and time are announced
+    /// together.
     pub(crate) fn publish<'a>(&self, messages: impl IntoIterator<Item = Announced<'a>>) {
         let mut merged: Option<Notification<'_>> = None;
         for message in messages {
@@ -120,7 +120,7 @@ impl<'a> Announced<'a> {
     }
 }
 
-/// Messages that were put in transactions of the application's, which are announced when these have ended.
+/// Messages that were put in an application's transactions, announced when the transactions have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Unannounced(Mutex<Transactions>);
 
@@ -138,7 +138,7 @@ type Key = (QueueName, Duration);
 
 impl Unannounced {
     /// Adds the messages that a transaction puts, perhaps none. Returns whether the caller is to start the task that
-    /// waits for its end and announces them.
+    /// waits for the transaction's end and announces its messages.
     pub(crate) fn add(&self, messages: &[(QueueName, NewMessage)]) -> bool {
         let mut state = self.0.hold();
         for (queue, message) in messages {
@@ -153,7 +153,8 @@ impl Unannounced {
         !std::mem::replace(&mut state.is_watched, true)
     }
 
-    /// Takes what was added so far. If that is nothing, the task ends, and the next transaction starts another one.
+    /// Takes the messages added so far. If nothing was added, the task that announces messages ends, and the next
+    /// transaction starts another.
     pub(crate) fn take(&self) -> Option<BTreeMap<Key, Count>> {
         let mut state = self.0.hold();
         state.is_watched = std::mem::take(&mut state.is_open);

@@ -37,9 +37,9 @@ pub(crate) struct Wakeups {
 /// Why [`Wakeups::wait`] ended: messages were announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wakeup {
-    /// Their number.
+    /// The number of announced messages.
     messages: usize,
-    /// Whether the delay of some is over. The storage's clock may be slower than this process's.
+    /// Whether the delay of some messages is over. The storage's clock may be slower than this process's.
     is_due: bool,
 }
 
@@ -54,13 +54,14 @@ struct Inner {
 /// The subscription to one notifier.
 struct Source {
     inner: Arc<Inner>,
-    /// The index of what it has announced.
+    /// The index of what the notifier has announced.
     at: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What each notifier has announced. Several may announce the same messages, so that the largest number counts.
+    /// What each notifier has announced. Several notifiers may announce the same messages, so the largest number
+    /// counts.
     heard: Vec<Heard>,
     /// Whether some messages were announced to become visible later, and are due since the last receive began.
     due: bool,
@@ -68,7 +69,7 @@ struct State {
     waiting: usize,
     /// The number of wake-ups in a row that led to no message.
     false_ones: usize,
-    /// On the monotonic clock: until then no wake-up is heeded.
+    /// Until when no wake-up is heeded, on the monotonic clock.
     distrusted_until: Duration,
 }
 
@@ -104,7 +105,7 @@ impl Wakeups {
     /// Returns whether all puts on the queue are announced now, so that nobody needs to poll meanwhile, except
     /// rarely.
     ///
-    /// Messages whose leases end are not announced. A consumer that stops polling therefore checks, once this
+    /// Messages whose leases end are not announced. A consumer that stops polling therefore checks, once `is_armed`
     /// returns true, that the queue has no messages, invisible ones included.
     pub(crate) fn is_armed(&self) -> bool {
         self.subscriptions
@@ -112,8 +113,8 @@ impl Wakeups {
             .any(|subscription| subscription.is_armed())
     }
 
-    /// Records that a receive begins after a pause that ended with `woken`. It will see what was announced so far;
-    /// returns how many messages that are.
+    /// Records that a receive begins after a pause that ended with `woken`. Returns the number of messages announced so
+    /// far, which the receive will see.
     pub(crate) fn receive_begins(&self, woken: Option<Wakeup>) -> usize {
         let mut state = self.inner.state.hold();
         state.due = false;
@@ -123,7 +124,7 @@ impl Wakeups {
             .saturating_add(since)
     }
 
-    /// Records that a receive found messages. If there may be more, wakes another task of the consumer.
+    /// Records that a receive found messages. If there may be more messages, wakes another task of the consumer.
     pub(crate) fn found(&self, more: bool) {
         let mut state = self.inner.state.hold();
         state.false_ones = 0;
@@ -137,8 +138,8 @@ impl Wakeups {
         }
     }
 
-    /// Records that a receive found nothing, after a pause that ended with `woken`. `empty` is the number of empty
-    /// receives in a row before it; returns the number to ask the idle policy with.
+    /// Records that a receive found nothing, after a pause that ended with `woken`. `empty` is the number of earlier
+    /// empty receives in a row; returns the number to ask the idle policy with.
     pub(crate) fn found_none(&self, woken: Option<Wakeup>, empty: usize) -> usize {
         if woken.is_some() {
             self.distrust();
@@ -300,8 +301,8 @@ impl Drop for Waiting<'_> {
 
 /// The times at which announced messages become visible, on the monotonic clock, with the number of messages.
 ///
-/// A time is rounded up to a multiple of a power of two of about a 64th of the time until then, so that
-/// the times that have not passed are some thousand at most, however many messages there are and however far ahead.
+/// A time is rounded up to a multiple of a power of two of about a 64th of the time until then, so that at most some
+/// thousand times are pending, however many messages there are and however far ahead.
 #[derive(Debug, Default)]
 struct DueTimes(BTreeMap<u64, usize>);
 
@@ -331,7 +332,7 @@ impl DueTimes {
     }
 }
 
-/// Rounds a time that is `ahead` milliseconds away up.
+/// Rounds up a time that is `ahead` milliseconds away.
 fn rounded(due: u64, ahead: u64) -> u64 {
     let step = (ahead / 64).max(1);
     let step = 1 << step.ilog2();

@@ -21,7 +21,7 @@ const QUEUE: &str = "messaging.destination.name";
 
 /// The label of the kind of messages: one that a consumer declares.
 const KIND: &str = "message.kind";
-/// In its place, for messages of a consumer that takes any kind, and of kinds that no handler takes.
+/// In place of the kind, for messages of a consumer that takes any kind, and of kinds that no handler takes.
 pub(crate) const OTHER_KIND: &str = "_other";
 
 const SENT: &str = "messaging.client.sent.messages.total";
@@ -48,7 +48,7 @@ const COUNTERS: [(&str, &str); 4] = [
     (TRANSACTIONS, "Storage transactions, by kind"),
 ];
 
-/// In seconds.
+/// The histograms, in seconds.
 const HISTOGRAMS: [(&str, &str); 2] = [
     (PROCESS, "Time that handlers ran for"),
     (
@@ -184,19 +184,19 @@ impl Measures {
         self.tasks.get_or_init(gauge).increment(more);
     }
 
-    /// Records the approximate number of messages on the queue. `None` if it is not known.
+    /// Records the approximate number of messages on the queue, `None` if not known.
     pub(crate) fn depth(&self, messages: Option<usize>) {
         let gauge = || gauge!(DEPTH, QUEUE => self.label());
         self.depth.get_or_init(gauge).set(or_nan(messages));
     }
 
-    /// Records the approximate number of messages on the poison queue. `None` if it is not known.
+    /// Records the approximate number of messages on the poison queue, `None` if not known.
     pub(crate) fn poison_depth(&self, messages: Option<usize>) {
         let gauge = || gauge!(POISON_DEPTH, QUEUE => self.label());
         self.poison_depth.get_or_init(gauge).set(or_nan(messages));
     }
 
-    /// Returns whether the application has installed a recorder. To be asked once the dequeue tasks are counted.
+    /// Returns whether the application has installed a recorder. Call `is_recorded` once the dequeue tasks are counted.
     pub(crate) fn is_recorded(&self) -> bool {
         let recorded = Cell::new(false);
         // Only a gauge that is recorded evaluates its value.
@@ -207,7 +207,7 @@ impl Measures {
 
     /// Claims the sampling of the depths, unless another listener of the service samples them.
     pub(crate) fn claim_sampling(&self) -> Option<Sampling<'_>> {
-        // Several queues share the label of the others.
+        // Several queues share the label `_other`.
         let is_queue = !self.label.starts_with('_');
         let claimed = is_queue && !self.sampled.swap(true, Ordering::AcqRel);
         claimed.then(|| Sampling(self))
@@ -218,7 +218,7 @@ impl Measures {
         self.sampled.load(Ordering::Acquire)
     }
 
-    /// Returns the counter of one kind of storage transactions. The caller keeps it.
+    /// Returns the counter of one kind of storage transactions, which the caller keeps.
     pub(crate) fn transactions(&self, kind: &'static str) -> Counter {
         counter!(TRANSACTIONS, QUEUE => self.label(), "kind" => kind)
     }
@@ -228,7 +228,8 @@ impl Measures {
     }
 }
 
-/// The sampling of the depths of one queue. Once it is dropped, they are not known until another one samples them.
+/// The sampling of the depths of one queue. Once a `Sampling` is dropped, the depths are not known until another
+/// samples them.
 #[derive(Debug)]
 pub(crate) struct Sampling<'a>(&'a Measures);
 
@@ -240,7 +241,7 @@ impl Drop for Sampling<'_> {
     }
 }
 
-/// Adds nothing, and tells that somebody wanted to know.
+/// A number that adds nothing, and tells that a recorder wanted to know it.
 struct Probe<'a>(&'a Cell<bool>);
 
 impl IntoF64 for Probe<'_> {

@@ -17,18 +17,19 @@ use super::transactions::{KINDS, MeterReading, TransactionCounts, TransactionKin
 /// The most queues that are counted one by one.
 const SLOTS: usize = 1024;
 
-/// How many slots a queue's counters may be in. When others have taken them all, the queue is counted among the others.
+/// How many slots a queue's counters may be in. When other queues have taken all its slots, a queue is counted among
+/// the others.
 const PROBES: usize = 16;
 
 /// Counts the transactions of one service.
 #[derive(Debug)]
 pub(crate) struct Meter {
     slots: Box<[OnceLock<Box<Slot>>]>,
-    /// Of the queues that have no slot.
+    /// Counters of the queues without a slot.
     others: QueueCounters,
-    /// Of all reply queues. Each asking instance has its own, and messages name them, so they get no slots.
+    /// Counters of all reply queues, which get no slots: each asking instance has its own, and messages name them.
     replies: QueueCounters,
-    /// Of requests that are on no queue.
+    /// Counters of requests that are on no queue.
     account: QueueCounters,
     /// The first error that only a restart of the process ends.
     broken: OnceLock<Error>,
@@ -45,7 +46,7 @@ impl Meter {
         describe();
         Self {
             slots: (0..SLOTS).map(|_| OnceLock::new()).collect(),
-            // None can be the name of a queue, which has no underscore.
+            // The name of a queue has no underscore.
             others: QueueCounters::new("_other"),
             replies: QueueCounters::new("_replies"),
             account: QueueCounters::new("_account"),
@@ -65,7 +66,7 @@ impl Meter {
                     counters: QueueCounters::new(queue.as_str()),
                 })
             };
-            // Another task may fill it, also for another queue.
+            // Another task may fill the slot, also for another queue.
             slot.get_or_init(new)
         });
         let mut own = slots.filter(|slot| slot.queue == *queue);
@@ -93,7 +94,7 @@ impl Meter {
         &self.account
     }
 
-    /// Returns the transactions on a queue so far. Does not reserve counters for it.
+    /// Returns the transactions on a queue so far, without reserving counters for it.
     pub(crate) fn of(&self, queue: &QueueName) -> TransactionCounts {
         if queue.is_reply_queue() {
             return self.replies.read();
@@ -127,7 +128,7 @@ impl Meter {
 #[derive(Debug)]
 pub(crate) struct QueueCounters {
     counts: [AtomicUsize; KINDS],
-    /// The same for the application's metrics, each registered when it is first needed.
+    /// The counters of the application's metrics, each registered when it is first needed.
     exported: [OnceLock<Counter>; KINDS],
     /// The other metrics of the queue.
     pub(crate) measures: Arc<Measures>,

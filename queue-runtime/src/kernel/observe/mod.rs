@@ -1,7 +1,7 @@
-//! What an application's monitoring sees: metrics through the facade of the crate `metrics`, and spans. Counts of
+//! What an application's monitoring sees: metrics through the facade of the crate `metrics`, spans, and counts of
 //! storage transactions.
 //!
-//! `docs/observability.md` lists all of them, and a test compares the names.
+//! `docs/observability.md` lists metrics and spans, and a test compares the names.
 
 mod measures;
 mod meter;

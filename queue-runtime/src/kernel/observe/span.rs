@@ -32,7 +32,7 @@ pub(crate) fn send(queue: &QueueName, messages: usize) -> Span {
     )
 }
 
-/// Awaits a future within a span. It stays where it is, which costs less than `instrument` if it is large.
+/// Awaits a future within a span. The future stays where it is, which costs less than `instrument` if it is large.
 pub(crate) async fn within<T>(span: &Span, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     poll_fn(|polling| {
         let _entered = span.enter();
@@ -46,7 +46,7 @@ pub(crate) fn record_id(id: &MessageId) {
     Span::current().record("messaging.message.id", tracing::field::display(id));
 }
 
-/// Returns the span of handling and settling a message. It continues the sender's trace.
+/// Returns the span of handling and settling a message, which continues the sender's trace.
 pub(crate) fn process(queue: &QueueName, envelope: &Envelope, attempt: usize) -> Span {
     let span = tracing::info_span!(
         target: TARGET,
@@ -106,9 +106,9 @@ mod link {
         let span = span.span_context();
         let trace_id = u128::from_be_bytes(span.trace_id().to_bytes());
         let span_id = u64::from_be_bytes(span.span_id().to_bytes());
-        // Both are zero outside of a trace.
+        // Both ids are zero outside of a trace.
         let trace = TraceContext::of_span(trace_id, span_id, span.trace_flags().to_u8()).ok()?;
-        // One that is too long for a message is left out.
+        // A state that is too long for a message is left out.
         let with_state = trace.clone().with_state(span.trace_state().header());
         Some(with_state.unwrap_or(trace))
     }

@@ -148,7 +148,7 @@ impl TransactionCounts {
         Self::new(|kind| self.of(kind).saturating_sub(earlier.of(kind)))
     }
 
-    /// Returns the sum of both counts.
+    /// Returns the sum with `other`.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self::new(|kind| self.of(kind).saturating_add(other.of(kind)))
@@ -174,7 +174,7 @@ impl fmt::Display for TransactionCounts {
     }
 }
 
-/// As a map from the kinds that occurred to their numbers.
+/// Serializes a map from the kinds that occurred to their numbers.
 impl Serialize for TransactionCounts {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
@@ -187,7 +187,8 @@ impl fmt::Debug for TransactionCounts {
     }
 }
 
-/// The storage transactions of a service so far, by queue and kind. From [`QueueService::meter`](crate::QueueService::meter).
+/// The storage transactions of a service so far, by queue and kind, from
+/// [`QueueService::meter`](crate::QueueService::meter).
 ///
 /// The difference of two readings has the transactions between them:
 ///
@@ -236,7 +237,7 @@ impl MeterReading {
             .sum()
     }
 
-    /// Returns the transactions on a queue. All zero if the queue is not [listed](Self::queues).
+    /// Returns the transactions on a queue, all zero if the queue is not [listed](Self::queues).
     ///
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.
@@ -277,8 +278,8 @@ impl MeterReading {
 
     /// Returns the transactions since an earlier reading of the same service.
     ///
-    /// Counting goes on while a service is read, so an operation that runs during a reading is in one of two successive
-    /// readings, and never in both.
+    /// Counting goes on while a service is read, so an operation that runs during a reading is in just one of two
+    /// successive readings.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |queue| earlier.queues.get(queue).copied().unwrap_or_default();

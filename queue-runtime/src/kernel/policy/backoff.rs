@@ -8,7 +8,7 @@ use queue_core::{Error, RetryAdvice};
 
 /// The pauses before repeats of a failed storage operation: they double up to a cap, with jitter.
 ///
-/// Every repeat takes its pause from here, so none follows its failure at once, whatever a service asks for.
+/// Every repeat takes its pause from a `Backoff`, so none follows its failure at once, whatever a service asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backoff {
     /// The longest first pause.
@@ -19,7 +19,7 @@ pub(crate) struct Backoff {
 /// The shortest pause.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
 
-/// A service that asks for a delay may shorten the pauses to this, but no further, once they are longer.
+/// The shortest delay that a service can ask for, once the pauses are longer.
 const SHORTEST_ASKED: Duration = Duration::from_secs(1);
 
 /// The longest delay that a service can ask for: it must not stop a program for good.
@@ -29,8 +29,8 @@ impl Backoff {
     /// Returns the pause after `failures` consecutive failures, of which the last carried this advice.
     /// `random` is from 0 to 1.
     ///
-    /// If the service asks for a delay of up to an hour, the pause is that long, but at least [`SHORTEST`], and at least a
-    /// second after repeated failures. Otherwise it is half to all of `base · 2^(failures−1)`, at most of `cap`.
+    /// If the service asks for a delay of up to an hour, the pause is that long, but at least [`SHORTEST`], and at
+    /// least a second after repeated failures; otherwise half to all of `base · 2^(failures−1)`, at most of `cap`.
     pub(crate) fn pause(self, retry: RetryAdvice, failures: usize, random: f64) -> Duration {
         let ceiling = doubled(self.base, failures.saturating_sub(1), self.cap);
         let share = 0.5 + 0.5 * random.clamp(0.0, 1.0);
@@ -56,8 +56,8 @@ pub(crate) fn outage_pause(retry: RetryAdvice, failures: usize, random: f64) -> 
     BACKOFF.pause(retry, failures, random)
 }
 
-/// The failures in a row of what messages wait for. The operations share the policy, so that they do not ask a service
-/// that is down more often than one operation does.
+/// The failures in a row of a service that messages wait for. All operations share an `Outage`, so that they do not ask
+/// a service that is down more often than one operation does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outage(Arc<Mutex<Failures>>);
 
@@ -84,8 +84,8 @@ impl Outage {
         *self.0.hold() = Failures::default();
     }
 
-    /// Records a failure of a request that was sent at `asked_at`. Returns the pause if it is the first of its kind: the
-    /// others were sent before it was known.
+    /// Records a failure of a request that was sent at `asked_at`. Returns the pause if the failure is the first of
+    /// several: the others' requests were sent before the first was known.
     pub(crate) fn failed(
         &self,
         error: &Error,

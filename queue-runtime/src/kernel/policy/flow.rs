@@ -69,13 +69,13 @@ impl Rate {
         self
     }
 
-    /// Returns how often it may be done at once.
+    /// Returns how many starts may happen at once.
     pub(crate) fn at_once(&self) -> NonZeroU32 {
         let burst = self.burst.unwrap_or(self.count / 10);
         NonZeroU32::new(as_u32(burst)).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Returns the time after which it may be done once more.
+    /// Returns the time after which one more start may happen.
     pub(crate) fn interval(&self) -> Duration {
         self.per / as_u32(self.count).max(1)
     }

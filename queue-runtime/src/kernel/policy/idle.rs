@@ -18,7 +18,7 @@ use super::backoff::{doubled, spread};
 pub struct Idle {
     /// The number of consecutive receives of this task that found the queue empty, from 1.
     pub count: usize,
-    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured, which
+    /// The approximate number of messages on the queue, invisible ones included, when it was last measured, which
     /// may be long ago. `None` if the depth was never measured: a listener measures it only to scale, to drain or to
     /// stand by, or when [asked](crate::ListenerHandle::depth).
     pub depth: Option<usize>,
@@ -75,18 +75,19 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     /// [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and sleeps as by default.
     fn delay(&self, idle: Idle) -> Duration;
 
-    /// Returns whether the task ends now, instead of sleeping. Asked only while more than the minimum number of
-    /// [tasks](crate::ListenerBuilder::tasks) run, so the last tasks stay. If the minimum is zero, the last task also
-    /// needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends after three empty
-    /// receives in a row. If `ends` panics, the task ends as by default.
+    /// Returns whether the task ends now, instead of sleeping. `ends` is asked only while more than the minimum number
+    /// of [tasks](crate::ListenerBuilder::tasks) run, so the last tasks stay. With a minimum of zero tasks, the last
+    /// task also needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends after
+    /// three empty receives in a row. If `ends` panics, the task ends as by default.
     fn ends(&self, idle: Idle) -> bool {
         idle.count >= EMPTY_BEFORE_END
     }
 
     /// Returns how long no task polls before the listener asks the storage for the number of messages, in case a
-    /// notification was lost. Asked only if the minimum number of [tasks](crate::ListenerBuilder::tasks) is zero and a
-    /// [notifier](crate::notify) announces what is put. `random` is a random number from 0 to 1 for jitter. The default
-    /// is 4 to 6 minutes, and the shortest time is one second. If `safety_poll` panics, the default applies.
+    /// notification was lost. `safety_poll` is asked only if the minimum number of
+    /// [tasks](crate::ListenerBuilder::tasks) is zero and a [notifier](crate::notify) announces what is put. `random`
+    /// is a random number from 0 to 1 for jitter. The default is 4 to 6 minutes, and the shortest time is one second.
+    /// If `safety_poll` panics, the default applies.
     fn safety_poll(&self, random: f64) -> Duration {
         spread(SAFETY_POLL, random)
     }

@@ -1,4 +1,4 @@
-//! Policies for the number of dequeue tasks and the delay before the next poll or retry. They are pure functions:
+//! Policies for the number of dequeue tasks and the delay before the next poll or retry. Policies are pure functions:
 //! random numbers and measurements are arguments.
 
 mod backoff;

@@ -48,26 +48,26 @@ impl Objective {
 /// The time over which an objective is judged.
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
 
-/// How often it is judged: the window consists of parts of this length.
+/// How often an objective is judged: the window consists of parts of this length.
 pub(crate) const RESOLUTION: Duration = Duration::from_secs(10);
 
 const PARTS: usize = (WINDOW.as_secs() / RESOLUTION.as_secs()) as usize;
 
-/// The number of messages from which a share of them says something.
+/// The number of messages from which a share says something.
 const ENOUGH: usize = 100;
 
-/// How many of the last parts tell whether late messages are put back: one that has just begun tells little.
+/// How many of the last parts tell whether late messages are put back: a part that has just begun tells little.
 const RECENT_PARTS: usize = 2;
 
-/// How many of the last parts must be without a late message if there are fewer messages than that: a minute.
+/// How many of the last parts must be without a late message if there are fewer than [`ENOUGH`] messages: a minute.
 const GOOD_PARTS: usize = 6;
 
-/// How many messages came to their end in a time, and how many of them late.
+/// How many messages ended in a time, and how many of them late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WindowCounts {
     pub(crate) messages: usize,
     pub(crate) late: usize,
-    /// How often one that is late already was put back for another attempt.
+    /// How often a late message was put back for another attempt.
     put_back: usize,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct WindowCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settlement {
     Completed,
-    /// It will not be completed.
+    /// The message will not be completed.
     Failed,
     PutBack,
 }
@@ -83,9 +83,9 @@ pub(crate) enum Settlement {
 /// The messages that are not completed yet, as far as they are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Unfinished {
-    /// How many are late.
+    /// How many messages are late.
     pub(crate) late: usize,
-    /// The time since the oldest was inserted.
+    /// The time since the oldest message was inserted.
     pub(crate) oldest: Option<Duration>,
 }
 
@@ -100,11 +100,11 @@ pub(crate) enum ObjectiveChange {
 #[derive(Debug)]
 pub(crate) struct Window {
     objective: Objective,
-    /// The newest is first.
+    /// The window's parts, newest first.
     parts: [WindowCounts; PARTS],
     /// The number of the newest part.
     now: u64,
-    /// How long ago the last message was completed in time, on the clock of the calls.
+    /// When the last message was completed in time, on the clock of the calls.
     last_in_time: Option<Duration>,
     is_broken: bool,
 }
@@ -138,7 +138,7 @@ impl Window {
         }
     }
 
-    /// Judges the objective at this moment. Returns whether that has changed.
+    /// Judges the objective at this moment. Returns whether the verdict has changed.
     pub(crate) fn judge(
         &mut self,
         now: Duration,
@@ -159,7 +159,7 @@ impl Window {
         self.is_broken
     }
 
-    /// Returns the counts of the whole window, with the messages that are late already as such.
+    /// Returns the counts of the whole window, in which late messages of `unfinished` count as late.
     pub(crate) fn counts(&self, unfinished: Unfinished) -> WindowCounts {
         let mut sum = self.sum(PARTS);
         sum.messages += unfinished.late;
@@ -167,11 +167,11 @@ impl Window {
         sum
     }
 
-    /// Whether too large a share is late, or nothing goes on.
+    /// Whether too large a share of messages is late, or nothing goes on.
     fn is_bad(&self, now: Duration, unfinished: Unfinished) -> bool {
         let counts = self.counts(unfinished);
         let is_too_late = counts.messages >= ENOUGH && in_time(counts) < self.objective.share;
-        // One message that takes long is among those that may; the others are completed in time meanwhile.
+        // One message that takes long is allowed, while others are completed in time.
         let within = self.objective.within;
         let since = self.last_in_time.map(|at| now.saturating_sub(at));
         let is_any_late = unfinished.late > 0 || self.sum(RECENT_PARTS).put_back > 0;

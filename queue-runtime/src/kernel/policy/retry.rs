@@ -19,7 +19,7 @@ use super::backoff::{doubled, scaled};
 ///
 /// In a [`ConsumerConfig`](crate::settings::ConsumerConfig), a retry policy has the form
 /// `{ base = "1s", cap = "10m" }`. With `jitter = false`, each delay is as long as it may be; if `base` and `cap` are
-/// equal too, it is fixed.
+/// equal too, the delay is fixed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {

@@ -24,7 +24,7 @@ pub struct TaskRange {
 }
 
 impl TaskRange {
-    /// Returns whether a policy can choose.
+    /// Returns whether a policy can choose the number.
     pub(crate) fn is_elastic(self) -> bool {
         self.least() < self.max
     }
@@ -116,8 +116,8 @@ pub struct Load {
     /// consumers, or delayed.
     pub depth: usize,
     /// The longest time that a message waited on the queue before its first receive, of the messages received since the
-    /// policy was last asked. In the storage's time, from when the message was put: it includes the delay of a delayed
-    /// message. `None` if no message was received for the first time.
+    /// policy was last asked. The wait is in the storage's time, from when the message was put: it includes the delay
+    /// of a delayed message. `None` if no message was received for the first time.
     pub longest_wait: Option<Duration>,
     /// Whether the storage has throttled a receive since the policy was last asked.
     pub throttled: bool,
@@ -249,7 +249,7 @@ impl ScalePolicy for DepthRules {
 }
 
 /// Returns `tasks`, but no more than now while the storage throttles, and not more than there are messages to
-/// receive, unless so many run already: those that find the queue empty end by themselves.
+/// receive, unless so many run already: tasks that find the queue empty end by themselves.
 fn within_backlog(tasks: usize, load: &Load) -> usize {
     if load.throttled {
         return tasks.min(load.tasks);

@@ -124,7 +124,7 @@ impl StorageRetry {
         self
     }
 
-    /// Returns a policy for an operation that makes progress although it fails: without a limit, unless this one
+    /// Returns a policy for an operation that makes progress although it fails: without a limit, unless this policy
     /// never tries again.
     pub(crate) fn without_limit(&self) -> Self {
         match self.max_tries {

@@ -1,5 +1,5 @@
-//! Deciding whether a received message is handled. It is not if it was completed before, has no attempts left, or does not
-//! decode; such a message is settled here. In between, its data is fetched if its body does not have it.
+//! Deciding whether a received message is handled. A message that was completed before, has no attempts left, or does
+//! not decode is not, and is settled here. Data that a body does not have is fetched before decoding.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +33,8 @@ pub(crate) fn is_admissible(context: &Context, consumer: &Consumer, incoming: &I
         && !was_completed()
 }
 
-/// Whether a message can be decoded before it is admitted. One that may have ended processes is not, because its last chance is
-/// marked when it is admitted.
+/// Whether a message can be decoded before it is admitted. A message that may have ended processes cannot, because its
+/// last chance is marked when it is admitted.
 pub(crate) fn can_decode_early(
     context: &Context,
     consumer: &Consumer,
@@ -44,10 +44,10 @@ pub(crate) fn can_decode_early(
     is_unsuspected && is_admissible(context, consumer, incoming)
 }
 
-/// Decides whether a message gets an attempt. Fetching its data, decoding and handling it are parts of that: each may end
-/// the process.
+/// Decides whether a message gets an attempt, of which fetching its data, decoding and handling it are parts: each may
+/// end the process.
 ///
-/// Whatever else may happen is boxed: it is rare, and its state would be a part of every message's.
+/// Whatever is rare is boxed: its state would be a part of every message's.
 pub(crate) async fn admit(
     context: &Context,
     consumer: &Consumer,
@@ -57,7 +57,7 @@ pub(crate) async fn admit(
         .completed
         .contains(&consumer.queue, incoming.lease.id())
     {
-        // Its follow-ups are stored, and so is a reply that its handler gave.
+        // The message's follow-ups are stored, and so is a reply that its handler gave.
         let settling = Settling::new(context, consumer, incoming);
         let again = Box::pin(settling.complete_again(Vec::new(), 0)).await;
         return Err(Refusal::Settled(again));
@@ -162,7 +162,7 @@ pub(super) async fn renew_if_overdue(
         return Ok(());
     }
     let renewed = finish(context, incoming, incoming.lease.renew_if_overdue());
-    // Boxed, because it is rare.
+    // Boxed, because a renewal is rare.
     Box::pin(renewed).await.map_err(|error| match error {
         error if error.is_lease_gone() => lost(context, incoming, error),
         error => SettleErrorKind::NotDone(error),
@@ -198,7 +198,7 @@ fn undecodable(error: &DecodeError) -> End {
 /// Whether the mark of the last chance could be asked for.
 enum Mark {
     Tried,
-    /// The body has no room for it.
+    /// The body has no room for the mark.
     NoRoom,
 }
 
@@ -300,7 +300,7 @@ async fn complete_again(
     let follow_ups = puts.len();
     tracing::info!(%queue, %id, %key, follow_ups, "the work of a message was done before; completing it");
     let hash = fingerprint(result);
-    // Boxed, because it is rare and its state is large.
+    // Boxed, because this future is rare and large.
     let completed = Box::pin(settling.complete_again(puts, hash)).await;
     completed.map(duplicate)
 }

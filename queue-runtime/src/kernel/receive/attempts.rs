@@ -1,11 +1,11 @@
 //! Attempt accounting: the number of attempts that a message has had, and whether it gets another one.
 //!
 //! A receive whose attempt ended without a record (because the process died, the lease was lost, or the
-//! response was lost) shows only in the dequeue count. Such receives are *unexplained*: the handler may
-//! never have run. If a message with unexplained receives reaches the threshold, it is therefore marked as
-//! on its last chance and run once more. It is poison only if it comes back with the mark.
+//! response was lost) shows only in the dequeue count, and is *unexplained*: the handler may never have run. If a
+//! message with unexplained receives reaches the threshold, it is therefore marked as on its last chance and run once
+//! more. The message is poison only if it comes back with the mark.
 //!
-//! A record is data from outside: a producer can write anything into it. It is believed only as far as the
+//! A record is data from outside: a producer can write anything into it. A record is believed only as far as the
 //! storage's own figures allow ([`believe`]).
 //!
 //! [`judge`] judges a message when it is received, `settlement::plan` when an attempt has failed: it is moved to the poison
@@ -54,7 +54,7 @@ pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
     let not_before = record.not_before.take();
     if record.failures.saturating_add(record.forgiven) > earlier {
         let mut unbelieved = AttemptRecord::default();
-        // It decides nothing here, and its reader checks it.
+        // Progress decides nothing here, and its reader checks it.
         unbelieved.progress = record.progress.take();
         *record = unbelieved;
     }
@@ -68,8 +68,8 @@ pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
 /// Returns the verdict on an event from its dequeue count, which includes this receive, and its record, as
 /// far as that is to be believed.
 ///
-/// Whatever the attempts before a redrive, the message is run at least once more: a producer that writes some gives up
-/// attempts, but not all.
+/// Whatever the attempts before a redrive, the message is run at least once more: a producer that writes attempts into
+/// a record gives up some, but not all.
 pub(crate) fn judge(
     dequeue_count: usize,
     record: &AttemptRecord,
@@ -133,15 +133,15 @@ pub(crate) enum Tally<'a> {
     Released,
     /// The receive was no attempt, because the work cannot be done yet.
     Postponed(Option<&'a str>),
-    /// The receive was no attempt, because only a newer program can decode the message, as is known since then.
+    /// The receive was no attempt, because only a newer program can decode the message, as is known since `since`.
     NewerVersion { since: Timestamp },
     /// The receive was no attempt: the message has no attempts left. The mark of the last chance stays.
     Judged,
-    /// The attempt was the last one. All these receives are counted as failures, so that there is no further attempt.
+    /// The attempt was the last one. All `receives` are counted as failures, so that there is no further attempt.
     Exhausted { error: &'a str, receives: usize },
 }
 
-/// The longest `lasterror`, in bytes. It fits into the space that `submit` reserves.
+/// The longest `lasterror`, in bytes, which fits into the space that `submit` reserves.
 const MAX_LAST_ERROR: usize = 1024;
 
 impl Tally<'_> {

@@ -1,5 +1,6 @@
 //! A handler with its type erased, and its calls: as a task, on a thread, together with others, in a transaction, or by a
-//! service. Around handlers, or in their place, may be what says when it is ready; `crate::tower` has such things.
+//! service. Around handlers, or in their place, may be layers or services that say when they are ready, by
+//! `crate::tower`.
 
 use std::any::Any;
 use std::fmt;
@@ -34,7 +35,7 @@ pub(crate) enum Call {
     Service(Box<dyn FnOnce(ReadyService) -> BoxFuture<'static, Disposition> + Send>),
 }
 
-/// Returns `None` if the transaction must not begin, which is asked once nobody else writes.
+/// Runs a transaction, or returns `None` if it must not begin, which is asked once nobody else writes.
 type RunTransaction = Box<dyn FnOnce(&dyn Fn() -> bool) -> Option<Disposition> + Send>;
 
 /// A transaction with all that belongs to it.
@@ -70,22 +71,22 @@ pub(crate) trait Erased: Send + Sync {
         false
     }
 
-    /// Returns how many messages are handled at a time at most, if not one.
+    /// Returns the maximum number of messages per call, if not one.
     fn batch(&self) -> Option<usize> {
         None
     }
 
-    /// Checks its settings, and opens what it needs.
+    /// Checks the handler's settings, and opens what it needs.
     fn check(&self, _context: &Context) -> Result<(), Unfit> {
         Ok(())
     }
 
-    /// Returns whether it has to be ready before it takes a message.
+    /// Returns whether the handler has to be ready before it takes a message.
     fn is_service(&self) -> bool {
         false
     }
 
-    /// Waits until it can take a message, if it is a service.
+    /// Waits until the handler can take a message, if it is a service.
     fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
         None
     }
@@ -96,7 +97,7 @@ impl ErasedHandler {
         Self(Arc::new(handler))
     }
 
-    /// Waits until it can take a message, if it is a service.
+    /// Waits until the handler can take a message, if it is a service.
     pub(crate) fn ready(&self) -> Option<BoxFuture<'static, Result<ReadyService, Failure>>> {
         self.0.ready()
     }
@@ -118,12 +119,12 @@ impl ErasedHandler {
         self.0.call(context, incoming)
     }
 
-    /// Returns how many messages are handled at a time at most, if not one.
+    /// Returns the maximum number of messages per call, if not one.
     pub(crate) fn batch(&self) -> Option<usize> {
         self.0.batch()
     }
 
-    /// Returns whether layers can be around it.
+    /// Returns whether layers can be around the handler.
     pub(crate) fn takes_layers(&self) -> bool {
         !self.is_blocking() && !self.is_transacting() && self.batch().is_none()
     }
@@ -133,7 +134,7 @@ impl ErasedHandler {
         self.0.is_transacting()
     }
 
-    /// Checks its settings, and opens what it needs.
+    /// Checks the handler's settings, and opens what it needs.
     pub(crate) fn check(&self, context: &Context) -> Result<(), Unfit> {
         self.0.check(context)
     }
@@ -160,11 +161,11 @@ pub(crate) struct Seat {
     pub(crate) patience: Duration,
     /// Whether the message is handled alone.
     pub(crate) alone: bool,
-    /// Whether the message may still be handled. Asked last of all before the function is called.
+    /// Whether the message may still be handled, asked last before the function is called.
     pub(crate) may_start: Box<dyn Fn() -> bool + Send + Sync>,
-    /// While the message waits for others.
+    /// The message's place while it waits for others.
     pub(crate) parked: Parked,
-    /// What is kept until no call has the message any more.
+    /// What is kept until no call has the message.
     pub(crate) kept: Box<dyn Send>,
 }
 
@@ -174,7 +175,7 @@ pub(crate) enum Ending {
     Returned(Disposition),
     Panicked(CaughtPanic),
     TimedOut,
-    /// Its time is over, and it blocks its thread.
+    /// The function's time is over, and it blocks its thread.
     Stuck,
     /// The message must not be handled any more.
     NotStarted,
@@ -183,16 +184,16 @@ pub(crate) enum Ending {
 /// Takes a place in a batch. The future ends when the message has been handled; dropping it leaves the batch.
 pub(crate) type Join = Box<dyn FnOnce(Seat) -> BoxFuture<'static, Ending> + Send>;
 
-/// A service in place of a handler that can take a message, with its type erased.
+/// A service that can take a message in place of a handler, with its type erased.
 pub(crate) type ReadyService = Box<dyn Any + Send>;
 
-/// Something around a handler.
+/// A layer around a handler.
 pub(crate) trait Around: Send + Sync {
-    /// Waits until it can take a message.
+    /// Waits until the layer can take a message.
     fn ready(&self) -> BoxFuture<'static, Result<ReadyAround, Failure>>;
 }
 
-/// Takes a message. Dropped without one, it is ready for nothing.
+/// A layer that is ready to take a message, given up when dropped.
 pub(crate) type ReadyAround = Box<dyn FnOnce(Work) -> BoxFuture<'static, Disposition> + Send>;
 
 /// A message that is to be handled, as layers around its handler see it.
@@ -205,9 +206,9 @@ pub struct Work {
 /// What has to be ready before a message is handled.
 #[derive(Clone, Default)]
 pub(crate) struct Readiness {
-    /// From the innermost.
+    /// The layers, from the innermost.
     layers: Vec<Arc<dyn Around>>,
-    /// If it is a service.
+    /// The handler, if it is a service.
     handler: Option<ErasedHandler>,
 }
 
@@ -258,7 +259,7 @@ impl Readiness {
         !self.layers.is_empty() || self.handler.is_some()
     }
 
-    /// Waits until all are ready for a message, the outermost first.
+    /// Waits until layers and handler are ready for a message, the outermost first.
     pub(crate) async fn wait(&self) -> Result<Ready, Failure> {
         let mut ready = Ready::default();
         for layer in self.layers.iter().rev() {
@@ -271,7 +272,8 @@ impl Readiness {
         Ok(ready)
     }
 
-    /// As [`wait`](Self::wait), and tries again after failures, of which `report` hears with the pause before the next try.
+    /// Waits as [`wait`](Self::wait), and tries again after failures, of which `report` hears with the pause before the
+    /// next try.
     pub(crate) async fn until_ready(
         &self,
         clock: &dyn Clock,
@@ -308,7 +310,7 @@ impl Ready {
                 attempt: incoming.attempt(),
                 handled,
             };
-            // Within the future, because it is the application's code and may panic.
+            // Called within the future, because a layer is the application's code and may panic.
             Box::pin(async move { layer(work).await })
         })
     }

@@ -25,7 +25,7 @@ const VERSION_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone)]
 pub(crate) struct Consumer {
     pub(crate) queue: QueueName,
-    /// `None` if it is `QUEUE-poison`.
+    /// `None` for `QUEUE-poison`.
     poison_queue: Option<QueueName>,
     pub(crate) retry: RetryPolicy,
     pub(crate) version_patience: Duration,
@@ -55,9 +55,9 @@ pub(crate) struct Options {
 /// The caller of the code that handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// The application, through `accept`. If settling fails, it can undo its work.
+    /// The application, through `accept`, which can undo its work if settling fails.
     Accept,
-    /// A listener. The handler has returned before the message is settled, and cannot undo its work.
+    /// A listener, whose handler has returned before the message is settled, and cannot undo its work.
     Listener,
 }
 
@@ -69,13 +69,13 @@ pub(crate) enum MissingQueue {
 }
 
 impl Consumer {
-    /// Returns the metrics of its messages, if they are of one type.
+    /// Returns the metrics of the consumer's messages, if they are of one type.
     pub(super) fn measures(&self, context: &Context) -> Arc<KindMeasures> {
         let measures = context.meter.measures(&self.queue);
         measures.of_kind(self.serves.kind())
     }
 
-    /// Returns the poison queue. Its name is made here, because few messages are moved there.
+    /// Returns the poison queue, whose name is made here, because few messages are moved there.
     pub(crate) fn poison_queue(&self) -> QueueName {
         match &self.poison_queue {
             Some(poison_queue) => poison_queue.clone(),
@@ -191,8 +191,8 @@ impl Serves {
         self.types().first().map_or(OTHER_KIND, MessageType::kind)
     }
 
-    /// Returns the type that a body is to be decoded as. Of a body that none of them takes it is the first, which says
-    /// why not. `None` if any body is taken as it is.
+    /// Returns the type that a body is to be decoded as: if no type takes it, the first, which says why not. `None` if
+    /// any body is taken as it is.
     pub(crate) fn of_body(&self, body: &Body) -> Option<&MessageType> {
         self.types().get(self.position(body).unwrap_or(0))
     }
@@ -234,7 +234,7 @@ impl Serves {
 pub(crate) struct Idempotency {
     pub(crate) store: Arc<dyn ResultStore>,
     pub(crate) retention: Duration,
-    /// The queue whose keys the consumer shares. `None` for its own.
+    /// The queue whose keys the consumer shares, or `None` for its own.
     pub(crate) scope: Option<QueueName>,
     pub(super) outage: Outage,
 }
@@ -291,7 +291,7 @@ macro_rules! consumer_setters {
     };
 }
 
-/// Those of them that a router has for each type of its messages.
+/// The settings that a router has for each type of its messages.
 macro_rules! type_setters {
     () => {
         /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
@@ -302,8 +302,8 @@ macro_rules! type_setters {
         }
 
         /// Sets the delay before a retry, unless the handler or the settlement specifies one. The default is
-        /// [`RetryPolicy::default`](crate::RetryPolicy::default). The longest one may be as long as the storage can delay a
-        /// message.
+        /// [`RetryPolicy::default`](crate::RetryPolicy::default). The longest delay may be as long as the storage can
+        /// delay a message.
         pub fn retry(mut self, policy: $crate::RetryPolicy) -> Self {
             self.options.config.retry = Some(policy);
             self
@@ -313,9 +313,9 @@ macro_rules! type_setters {
         /// [source](std::error::Error::source) chain, outermost first. [`OnError`](crate::receive::OnError) has an example.
         ///
         /// Call `classify` once for each type of error; the first type that is found decides, and the classifiers of a
-        /// route come before those of its router. An error of another type is retried according to the [retry
+        /// route come before those of its router. An error without a classifier is retried according to the [retry
         /// policy](Self::retry). An outcome that a handler asks for itself, by
-        /// [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and timeouts.
+        /// [`Failure::reject`](crate::Failure::reject) for example, is not classified, nor are panics and timeouts.
         pub fn classify<E: std::error::Error + 'static>(
             mut self,
             decide: impl Fn(&E) -> $crate::receive::OnError + Send + Sync + 'static,

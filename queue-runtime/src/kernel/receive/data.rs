@@ -17,7 +17,7 @@ use crate::kernel::context::Context;
 use crate::kernel::panic::catch_async;
 use crate::kernel::settlement::{End, Settling};
 
-/// Whether a message that the consumer takes does not have its data as it is.
+/// Whether a message that the consumer takes has its data compressed or attached.
 pub(crate) fn lacks_data(consumer: &Consumer, incoming: &Incoming) -> bool {
     match &incoming.body {
         Body::Event(event) => {
@@ -28,7 +28,7 @@ pub(crate) fn lacks_data(consumer: &Consumer, incoming: &Incoming) -> bool {
     }
 }
 
-/// Returns the bytes that the data of a message takes once its body does not only say what it is.
+/// Returns the size of compressed or attached data once it is expanded or fetched.
 pub(crate) fn expanded_size(incoming: &Incoming) -> Option<usize> {
     match &incoming.body {
         Body::Event(event) => match &event.payload {
@@ -106,7 +106,7 @@ async fn wait_for(
     }
 }
 
-/// Asks once. The inner error is an outage.
+/// Asks once for attached data. The inner error is an outage.
 async fn ask(
     waiting: &WaitingMessage<'_>,
     attached: &Attached,

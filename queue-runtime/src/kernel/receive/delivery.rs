@@ -151,8 +151,8 @@ impl<M> Delivery<M> {
     /// [`SettleError`] returns the delivery.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the message may or may not have been settled, and may be delivered
-    /// again. The outcome of a dropped future is unknown for all methods that settle.
+    /// If the future is dropped before it completes, the message may have been settled, and may be delivered again. The
+    /// outcome of a dropped future is unknown for all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
         let disposition = Disposition::complete();
         let completed = pin!(self.carry_out(&disposition)).await;
@@ -218,7 +218,7 @@ impl<M> Delivery<M> {
         settled.map_err(|kind| self.unsettled(kind))
     }
 
-    /// Has the lease renewed from now on for as long as a handler may take.
+    /// From now on, has the lease renewed while a handler may run.
     pub(super) fn keep_leased(&self) {
         let Incoming {
             lease, settings, ..
@@ -227,14 +227,14 @@ impl<M> Delivery<M> {
         lease.renew_until(now.saturating_add(settings.handler_timeout));
     }
 
-    /// Has the lease of a delivery that has waited renewed from now on for as long as a handler may take. Returns whether its
+    /// From now on, has the lease of a delivery that has waited renewed while a handler may run. Returns whether the
     /// message is still leased.
     pub(super) fn claim(&self) -> impl Future<Output = bool> + Send + 'static {
         let (context, lease) = (Arc::clone(&self.context), &self.incoming.lease);
         let is_over = lease.is_over();
         self.keep_leased();
         let renewed = lease.renew_if_overdue();
-        // To its end, also if nobody waits: otherwise the receipt would not be known.
+        // The renewal runs to its end, also if nobody waits: otherwise the receipt would not be known.
         async move { !is_over && matches!(context.background.finish(renewed).await, Some(Ok(()))) }
     }
 
@@ -255,7 +255,7 @@ impl<M> Delivery<M> {
         self.end_as(end, follow_ups)
     }
 
-    /// Settles the message. The future does not hold it, which need not be `Sync`.
+    /// Settles the message. The future does not hold the message, which need not be `Sync`.
     fn end_as<'a>(
         &'a self,
         end: End,
@@ -357,7 +357,7 @@ queue_core::error_around!(kind in SettleError<M>, M; |error, f| {
 pub struct CompleteAllError<M> {
     /// The number of messages that were completed.
     pub completed: usize,
-    /// The messages that are not known to be completed, in the order in which they were given. There is at least one.
+    /// The messages that are not known to be completed, at least one, in the given order.
     pub failed: Vec<SettleError<M>>,
     /// What is wrong with the first message that was not completed.
     pub kind: SettleErrorKind,

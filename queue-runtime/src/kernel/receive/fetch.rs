@@ -21,7 +21,8 @@ use crate::kernel::lease::{Lease, Receive};
 use crate::kernel::settings::{ConsumerConfig, Settings};
 use crate::kernel::settlement::Settling;
 
-/// Returns the settings of the consumer's queue. If it does not exist, creates it first if the consumer does that.
+/// Returns the settings of the consumer's queue, which is created first if it does not exist and the consumer does
+/// that.
 ///
 /// # Errors
 /// The backend's error, or a timeout if it does not answer.
@@ -38,18 +39,18 @@ pub(crate) async fn open(context: &Context, consumer: &Consumer) -> Result<Setti
     }
 }
 
-/// Receives up to `max` messages, and leases them for the visibility timeout that `visibility` chooses. If the backend
-/// returns more, hands those back in the background. Returns none if none are visible, or if a missing queue has just
-/// been created.
+/// Receives up to `max` messages, and leases them for the visibility timeout that `visibility` chooses. Hands back
+/// surplus messages in the background. Returns no messages if none are visible, or if a missing queue has just been
+/// created.
 ///
 /// # Errors
 /// The backend's error, or a timeout if it does not answer within the visibility timeout, counted from when the receive
 /// was sent. The messages of a late answer are handed back in the background, without counting the attempt.
 ///
 /// # Cancel safety
-/// If the future is dropped before the receive was sent, because of the storage limit, it is not sent. If it is dropped
-/// after that and before the backend answers, the messages of that answer are handed back in the
-/// background, without counting the attempt.
+/// If the future is dropped before the receive was sent, because of the storage limit, the receive is not sent. If the
+/// future is dropped later, before the backend answers, the messages of the answer are handed back in the background,
+/// without counting the attempt.
 pub(crate) async fn fetch(
     context: &Arc<Context>,
     consumer: &Arc<Consumer>,
@@ -57,7 +58,7 @@ pub(crate) async fn fetch(
     visibility: impl FnOnce(&Settings) -> Duration,
 ) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
-    // However old: while nothing is received, the queue's metadata is not read again.
+    // Settings of any age: while nothing is received, the queue's metadata is not read again.
     let settings = match known(context, consumer) {
         Some(known) => known,
         None => Box::pin(open(context, consumer)).await?,
@@ -158,7 +159,7 @@ async fn receive(
         .still_fresh(queue, declared, config(&consumer), now);
     let settings = match fresh {
         Some(settings) => settings,
-        // Boxed, because it is rare and its state is large.
+        // Boxed, because this future is rare and large.
         None => tokio::select! {
             biased;
             // The messages are handed back.
@@ -172,7 +173,8 @@ async fn receive(
 /// Makes sure that the settings of the consumer's queue are not old.
 ///
 /// # Errors
-/// That of [`open`], if they have never been read. Otherwise a failure is logged, and they stay as they are.
+/// The error of [`open`], if the settings have never been read; otherwise a failure is logged, and they stay as they
+/// are.
 pub(crate) async fn refresh(context: &Context, consumer: &Consumer) -> Result<()> {
     match known(context, consumer) {
         Some(known) => refreshed(context, consumer, known, known.visibility / 4).await,
@@ -226,10 +228,10 @@ struct Receiving {
     context: Arc<Context>,
     consumer: Arc<Consumer>,
     visibility: Duration,
-    /// On the monotonic clock.
+    /// When asked, on the monotonic clock.
     asked_at: Duration,
     sending: SendTime,
-    /// Until it is answered.
+    /// The call, until it is answered.
     answer: Option<BoxFuture<'static, Answer>>,
 }
 
@@ -261,13 +263,13 @@ impl Receiving {
         }
     }
 
-    /// Waits for the answer until the messages in it may be visible again. Returns `None` if there is none by then.
+    /// Waits for the answer until the messages in it may be visible again, and returns `None` then.
     async fn answer(&mut self) -> Option<Answer> {
         let context = Arc::clone(&self.context);
         loop {
             let deadline = self.deadline();
             let answer = ready_by(&*context.clock, deadline, &mut *self).await;
-            // It may have been sent only after that was computed.
+            // The receive may have been sent only after the deadline was computed.
             if answer.is_some() || self.deadline() <= context.clock.monotonic() {
                 return answer;
             }

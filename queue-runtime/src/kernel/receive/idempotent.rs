@@ -28,8 +28,8 @@ use crate::kernel::lease::Cause;
 use crate::kernel::policy::jitter;
 use crate::kernel::settlement::{End, RecordedFollowUps, Settling};
 
-/// The shortest and the longest pause between two looks at work that is in flight elsewhere, of a message that waits in
-/// place.
+/// The shortest and the longest pause before a message that waits in place asks again whether another consumer still
+/// does its work.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
@@ -109,7 +109,7 @@ async fn wait_for(
             Err(error) => error,
         };
         if error.is_damage() {
-            // It concerns this key only, and waiting does not mend it.
+            // The error concerns this key only, and waiting does not mend it.
             return Err(Refusal::Ends(End::failed(error_chain(&error))));
         }
         waiting.failed(error, &report, Refusal::NoClaim).await?;
@@ -122,7 +122,7 @@ enum Begin {
     InFlight(Duration),
 }
 
-/// Asks the store in the background, so that a claim is released if nobody waits for it any more. Gives up after half a
+/// Asks the store in the background, so that a claim is released if nobody waits for it. Gives up after half a
 /// visibility timeout.
 async fn begin(
     context: &Arc<Context>,

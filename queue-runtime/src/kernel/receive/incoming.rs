@@ -19,10 +19,10 @@ use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, MARGIN};
 use crate::kernel::settings::Settings;
 
-/// A message that was received but not parsed yet. Its lease is renewed.
+/// A message that was received but not parsed yet, whose lease is renewed.
 #[derive(Debug)]
 pub(crate) struct Fetched {
-    /// Without id and receipt, which the lease has.
+    /// The message without id and receipt, which the lease has.
     pub(crate) message: ReceivedMessage,
     pub(crate) lease: Lease,
     pub(crate) settings: Settings,
@@ -38,10 +38,10 @@ pub(crate) struct Incoming {
     pub(crate) envelope: Arc<Envelope>,
     pub(crate) meta: Meta,
     pub(crate) settings: Settings,
-    /// The number of attempts.
+    /// The maximum number of attempts.
     pub(crate) threshold: usize,
     pub(crate) verdict: AttemptVerdict,
-    /// Whether it must not be handled together with others: it has had an attempt, or has only one.
+    /// Whether the message must be handled alone: it has had an attempt, or has only one.
     pub(crate) alone: bool,
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
@@ -71,7 +71,7 @@ pub(crate) struct Ordinals {
     settlement: Mutex<Range<u32>>,
 }
 
-/// What the storage reports about a message, in its own time.
+/// What the storage reports about a message, in the storage's time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meta {
     pub(crate) dequeue_count: usize,
@@ -183,8 +183,8 @@ impl Incoming {
         self.expires_in(context).is_some_and(|life| delay >= life)
     }
 
-    /// Returns for how long the message can certainly be hidden before it expires, if it does. Judged in the storage's
-    /// time, with a margin of 2 s.
+    /// Returns for how long the message can certainly be hidden before it expires, if it does, in the storage's time,
+    /// with a margin of 2 s.
     pub(crate) fn expires_in(&self, context: &Context) -> Option<Duration> {
         let expiry = self.lease.storage_time().earliest(self.meta.expires_at?);
         let now = context.clock.monotonic();
@@ -199,8 +199,8 @@ impl Incoming {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Returns whether the message has expired, in the storage's time. Without a margin: only the storage
-    /// decides, this explains its answer.
+    /// Returns whether the message has expired, in the storage's time, without a margin: only the storage decides, this
+    /// explains its answer.
     pub(crate) fn is_expired(&self, context: &Context) -> bool {
         let now = context.clock.monotonic();
         let expires_at = self.meta.expires_at;
@@ -230,8 +230,8 @@ impl Incoming {
         }
     }
 
-    /// Returns the body with this attempt record and the last checkpoint. Returns `None` if it is too large, or
-    /// the body is not an event.
+    /// Returns the body with this attempt record and the last checkpoint, or `None` if that is too large, or the body
+    /// is not an event.
     pub(crate) fn rewritten(&self, context: &Context, record: &AttemptRecord) -> Option<Bytes> {
         let Body::Event(event) = &self.body else {
             return None;
@@ -253,13 +253,13 @@ impl MessageShared {
 }
 
 impl Ordinals {
-    /// Returns the next one.
+    /// Returns the next ordinal.
     pub(super) fn next(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Reserves ordinals for the follow-ups of the settlement, and returns the first. It stays the same if the
-    /// settlement is tried again, unless it then has more follow-ups.
+    /// Reserves ordinals for the follow-ups of the settlement, and returns the first, which stays the same if the
+    /// settlement is tried again, unless with more follow-ups.
     pub(crate) fn of_settlement(&self, follow_ups: usize) -> u32 {
         let follow_ups = u32::try_from(follow_ups).unwrap_or(u32::MAX);
         let reserved = self.settlement.lock();

@@ -14,7 +14,7 @@
 //! | `call` | a handler with its type erased, its calls, and what may be around it and says when it is ready | |
 //! | `consumer` | how the messages of a queue are received and settled, of which types they are, and the methods that `accept` and the builder of listeners share | |
 //!
-//! `accept` runs these steps for one message; the listener runs them for many.
+//! `accept` runs the table's steps for one message; the listener for many.
 
 mod accept;
 mod admission;

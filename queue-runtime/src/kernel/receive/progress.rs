@@ -57,7 +57,7 @@ impl Checkpoints {
         Self::over(Some(lease.rewriter()), body)
     }
 
-    /// Without a `rewriter`, they are stored nowhere, and can be read by the message's handler only.
+    /// Without a `rewriter`, checkpoints are stored nowhere, and can be read by the message's handler only.
     pub(super) fn over(rewriter: Option<Rewriter>, body: &Body) -> Self {
         let event = match body {
             Body::Event(event) => Some(event.body.clone()),
@@ -87,7 +87,7 @@ impl Checkpoints {
                 limit: encoder.raw_limit(),
             });
         };
-        // Before the answer: whether or not the update is carried out, this is how far the work has got, and
+        // Set before the answer: whether or not the update is carried out, this is how far the work has got, and
         // a put-back writes it again.
         progress.set(text);
         let Some(rewriter) = &self.rewriter else {
@@ -158,8 +158,8 @@ pub struct CheckpointError {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointErrorKind {
-    /// The state cannot be encoded as JSON, or its type does not read the JSON as the same value. The checkpoint before
-    /// stays.
+    /// The state cannot be encoded as JSON, or its type does not read the JSON as the same value. The previous
+    /// checkpoint stays.
     #[error("the state cannot be encoded")]
     Encode(#[source] serde_json::Error),
     /// The encoded state is too large.
@@ -167,7 +167,7 @@ pub enum CheckpointErrorKind {
         "the checkpoint has {size} bytes, and {limit} are allowed; write the state elsewhere, and its name in the checkpoint"
     )]
     TooLarge {
-        /// The size in bytes, with the escapes that it needs inside the message.
+        /// The state's size in bytes, with the escapes that it needs inside the message.
         size: usize,
         /// The limit in bytes.
         limit: usize,
@@ -186,8 +186,8 @@ pub enum CheckpointErrorKind {
     /// The lease has ended, or the message is settled. The checkpoint was not written.
     #[error("the lease was lost")]
     LeaseLost(#[source] Error),
-    /// The storage failed. Unless the process ends before the message is settled, the next attempt reads the
-    /// checkpoint all the same.
+    /// The storage failed. Unless the process ends before the message is settled, the next attempt still reads the
+    /// checkpoint.
     #[error("the storage failed")]
     Storage(#[source] Error),
 }

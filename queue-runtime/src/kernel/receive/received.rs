@@ -248,11 +248,11 @@ impl<M> Received<M> {
     ///
     /// # Errors
     /// [`CheckpointError`] if the state is too large, cannot be encoded or is not read back as what it is, the message
-    /// is a bare body, the lease is lost, or the storage fails. If the storage fails, the checkpoint may or may not
-    /// have been written, and is written again if the message is put back.
+    /// is a bare body, the lease is lost, or the storage fails. If the storage fails, the checkpoint may have been
+    /// written, and is written again if the message is put back.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it completes, the checkpoint may or may not be written.
+    /// If the future is dropped before it completes, the checkpoint may be written.
     pub async fn checkpoint<S>(&self, state: &S) -> Result<(), CheckpointError>
     where
         S: Serialize + DeserializeOwned,

@@ -12,18 +12,18 @@ tokio::task_local! {
     static CURRENT: SendTime;
 }
 
-/// When a receive was sent. The lease of what it returns counts from then on, which may be long after the backend was
-/// asked, because it first waits for its token.
+/// When a receive was sent. The leases of received messages count from when the receive was sent, maybe long after the
+/// backend was asked, because a receive first waits for its token.
 ///
-/// The one who asks has the receive run [within](Self::scope) this, through all backends above the one that waits, if any
-/// does.
+/// The asker has the receive run [within](Self::scope) a `SendTime`, through all backends above the one that waits, if
+/// any does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SendTime(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     state: Mutex<State>,
-    /// Once anybody asks.
+    /// The token, created once anybody asks.
     given_up: OnceLock<CancellationToken>,
 }
 
@@ -31,14 +31,14 @@ struct Inner {
 struct State {
     /// The number of requests that wait.
     waiting: usize,
-    /// When the first was sent, on the monotonic clock.
+    /// When the first request was sent, on the monotonic clock.
     sent_at: Option<Duration>,
-    /// Whether it is not sent if it would have to wait.
+    /// Whether a request is not sent if it would have to wait.
     is_hurried: bool,
 }
 
 impl SendTime {
-    /// Returns that of the current task, or a new one.
+    /// Returns the `SendTime` of the current task, or a new one.
     pub(crate) fn current() -> Self {
         CURRENT.try_with(Self::clone).unwrap_or_default()
     }
@@ -58,14 +58,14 @@ impl SendTime {
         }
     }
 
-    /// Has a receive that waits fail, and so those that would have to wait.
+    /// Has a receive that waits fail, and later ones that would have to wait.
     pub(crate) fn give_up(&self) {
         self.token().cancel();
     }
 
-    /// Waits until nobody waits for the answer any more. Such a receive ends on another runtime, maybe because its own has
-    /// been shut down: whoever selects between this and a timer asks this first, as a timer of a runtime that is gone
-    /// panics when it is polled.
+    /// Waits until nobody waits for the answer any more. A given-up receive ends on another runtime, maybe because its
+    /// own has been shut down: whoever selects between `given_up` and a timer asks `given_up` first, as a timer of a
+    /// runtime that is gone panics when it is polled.
     pub(crate) async fn given_up(&self) {
         self.token().cancelled().await;
     }
@@ -74,14 +74,14 @@ impl SendTime {
         self.0.given_up.get_or_init(CancellationToken::new)
     }
 
-    /// Forgets when an earlier receive was sent. If `hurried`, the next ones fail if they would have to wait.
+    /// Forgets when an earlier receive was sent. If `hurried`, the next receives fail if they would have to wait.
     pub(crate) fn restart(&self, hurried: bool) {
         let mut state = self.0.state.hold();
         (state.sent_at, state.is_hurried) = (None, hurried);
     }
 
-    /// Waits for the token of a receive, and records that it is sent. Returns false if it must not be, because whoever
-    /// asked for it does not wait.
+    /// Waits for the token of a receive, and records that it is sent. Returns false if it must not be sent, because
+    /// whoever asked for the receive does not wait.
     pub(crate) async fn after(&self, token: impl Future<Output = ()>, clock: &dyn Clock) -> bool {
         let waiting = Waiting::begin(self);
         let is_hurried = self.0.state.hold().is_hurried;

@@ -1,8 +1,8 @@
 //! How a received message waits, leased and renewed, without being to blame: for what it needs from elsewhere, such as its data
 //! or a claim, or in the parking room for room, its turn, or the rate.
 //!
-//! Once a message has waited for too long, or finds no place in the parking room, it is put back without counting the attempt,
-//! unless it cannot record that, or would expire meanwhile. One of those that are handled in their order keeps its place for as
+//! A message that has waited too long, or finds no place in the parking room, is put back without counting the attempt,
+//! unless it cannot record that, or would expire meanwhile. A message that is handled in order keeps its place for as
 //! long as it takes: those behind it would go first.
 
 use std::pin::pin;
@@ -107,14 +107,14 @@ pub(super) fn lease_lost(settling: Settling<'_>) -> Refusal {
     lost(context, incoming, incoming.lease.ended()).into()
 }
 
-/// Counts the messages that wait, which are in flight. It has room for half of those that may be, so that messages that
-/// wait do not keep all others from being received.
+/// Counts the messages that wait, which are in flight. A `ParkingRoom` has room for half of those that may be in
+/// flight, so that messages that wait do not keep all others from being received.
 #[derive(Debug)]
 pub(crate) struct ParkingRoom {
-    /// Those that could be put back instead.
+    /// Waiting messages that could be put back instead.
     parked: AtomicUsize,
     most: usize,
-    /// Those that have to wait here, and those that wait for others of their batch, which is bounded itself.
+    /// Messages that have to wait here, and those that wait for others of their batch, which is bounded itself.
     others: AtomicUsize,
 }
 
@@ -152,7 +152,7 @@ impl ParkingRoom {
         entered.is_ok().then(|| self.place(true))
     }
 
-    /// Returns a place for a message that is not put back. There is always one.
+    /// Returns a place, always, for a message that is not put back.
     pub(crate) fn enter_anyway(self: &Arc<Self>) -> Parked {
         self.others.fetch_add(1, Ordering::Relaxed);
         self.place(false)
@@ -183,8 +183,8 @@ const PUT_BACK: Backoff = Backoff {
 };
 
 /// Has a message wait in the parking room until it gets what it wants, for a visibility timeout at most, if there is a place.
-/// One that cannot be put back without counting the attempt, would expire meanwhile, or has a place and an order to keep,
-/// waits as long as that takes.
+/// A message that cannot be put back without counting the attempt, would expire meanwhile, or has a place and an order
+/// to keep, waits as long as it takes.
 ///
 /// # Cancel safety
 /// Cancel safe, as far as `wanted` is.
@@ -197,10 +197,10 @@ pub(crate) async fn park<T>(
     park_at(room, || room.enter(), patience, settling, wanted).await
 }
 
-/// Has a message wait in a place, if there is one for it, and at most for so long.
+/// Has a message wait in a place, if there is one for it, for `patience` at most.
 ///
 /// # Cancel safety
-/// That of [`park`].
+/// As [`park`].
 pub(crate) async fn park_at<T>(
     room: &Arc<ParkingRoom>,
     place: impl FnOnce() -> Option<Parked>,

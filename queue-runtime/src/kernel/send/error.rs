@@ -165,9 +165,9 @@ queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id
 /// ```
 #[non_exhaustive]
 pub struct SubmitAllError<M> {
-    /// The messages that were certainly submitted, in the order in which they were given.
+    /// The messages that were certainly submitted, in the given order.
     pub submitted: Vec<Submitted>,
-    /// The messages that were not certainly submitted, in the order in which they were given. The ids are `None` if no
+    /// The messages that were not certainly submitted, in the given order. The ids are `None` if no
     /// message was sent to the storage.
     pub rest: Vec<(Option<MessageId>, M)>,
     /// What is wrong.

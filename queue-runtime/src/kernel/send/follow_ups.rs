@@ -1,5 +1,5 @@
-//! Follow-ups: deriving their ids, encoding them for a backend, and checking them against its limits. Also what the sender of
-//! a request gets if its message ends without a reply.
+//! Follow-ups: deriving their ids, encoding them for a backend, checking them against its limits, and what the sender
+//! of a request gets if its message ends without a reply.
 
 use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
 use queue_core::encoder::Encoded;
@@ -22,7 +22,7 @@ pub(crate) struct Position {
     pub(crate) ordinal: u32,
 }
 
-/// Who submits a follow-up, or a reply. One from `on_poison` must not get the id of one from a handler.
+/// Who submits a follow-up, or a reply. A follow-up from `on_poison` must not get the id of one from a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Handler,
@@ -30,7 +30,7 @@ pub(crate) enum Role {
 }
 
 /// Returns the id of a follow-up: always the same for the same parent, kind, key (or position) and queue. The type's
-/// own queue is not part of it.
+/// own queue is not part of the id.
 pub(crate) fn derived_id(
     parent: &MessageId,
     encoded: &Encoded,
@@ -88,8 +88,8 @@ pub(crate) fn submitted_again(
     Some((queue, message))
 }
 
-/// Returns the queue that replies to a message go to, unless nobody waits for one. A sender cannot direct them to any
-/// other queue than those for replies.
+/// Returns the queue that replies to a message go to, unless nobody waits for one. A sender cannot direct replies to
+/// any queue but those for replies.
 fn reply_queue(request: &Envelope) -> Option<QueueName> {
     let id = &request.id;
     let Some(name) = &request.reply_to else {
@@ -110,9 +110,9 @@ type Refusal = Box<dyn std::error::Error + Send + Sync>;
 /// follow-up. A reply is left out if nobody waits for it.
 ///
 /// # Errors
-/// If the backend can never store one of them: it cannot be encoded, is too large, or its delay is over the
-/// limit or not below its time to live. The error is that of the first such follow-up. Also if they are more
-/// than the backend takes in one step with the settlement of their parent.
+/// If there are more follow-ups than the backend takes in one step with the settlement of their parent, or it can never
+/// store one of them: it cannot be encoded, is too large, or its delay is over the limit or not below its time to live.
+/// The error is that of the first refused follow-up.
 pub(crate) fn encode_follow_ups(
     context: &Context,
     parent: &Envelope,
@@ -168,7 +168,7 @@ pub(crate) fn encode_follow_ups(
 /// [`apply`](queue_core::backend::Backend::apply).
 ///
 /// # Errors
-/// How many there are, or how large they are, and what is allowed.
+/// How many puts there are, or how large they are, and what is allowed.
 pub(crate) fn check_one_step(
     capabilities: &Capabilities,
     puts: &[(QueueName, NewMessage)],
@@ -206,23 +206,23 @@ fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
     Err(refused.into())
 }
 
-/// Returns the time to live of a message if its sender does not set one.
+/// Returns the time to live of a message unless its sender sets one.
 pub(crate) fn time_to_live(message_type: &MessageType) -> TimeToLive {
     message_type
         .time_to_live()
         .map_or(TimeToLive::Never, TimeToLive::After)
 }
 
-/// How a message ended, in place of a reply to it. It travels like a reply, under a kind of its own.
+/// How a message ended, in place of a reply to it. An `Unreplied` travels like a reply, under a kind of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, queue_derive::Message)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 #[message(kind = "queue.no-reply", queue = "no-reply", crate = queue_core)]
 pub(crate) enum Unreplied {
-    /// It was completed without one.
+    /// The message was completed without a reply.
     Completed,
-    /// It was moved to the poison queue.
+    /// The message was moved to the poison queue.
     Poisoned {
-        /// As in a poison record.
+        /// The reason, as in a poison record.
         reason: String,
         attempts: usize,
         /// The error and its causes, if the consumer lets its senders know.
@@ -232,10 +232,10 @@ pub(crate) enum Unreplied {
 }
 
 impl Unreplied {
-    /// Returns how the request ended, if this is what its sender gets in place of a reply.
+    /// Returns how the request ended, if `body` is what its sender gets in place of a reply.
     ///
     /// # Errors
-    /// [`DecodeError`] if it is, but cannot be read.
+    /// [`DecodeError`] if a body of this kind cannot be read.
     pub(crate) fn read(body: &Body) -> Result<Option<Self>, DecodeError> {
         match body {
             Body::Event(event) if event.envelope.kind == Self::TYPE.kind() => {
@@ -246,11 +246,11 @@ impl Unreplied {
     }
 
     /// Adds the message that tells the sender of `request` how it ended to what is put together with its settlement.
-    /// Returns its queue.
+    /// Returns the message's queue.
     ///
     /// Nobody is told who has asked for no reply, gets one by these puts, or was told when the message was moved to the
-    /// poison queue on which it is. A redrive removes that record, so one that is redriven and ends again is told again: the
-    /// request has ended, and drops it.
+    /// poison queue on which it is. A redrive removes the poison record, so the sender of a redriven message that ends
+    /// again is told again: the request has ended, and drops that.
     pub(crate) fn tell(
         &self,
         context: &Context,
@@ -285,7 +285,7 @@ impl Unreplied {
     pub(crate) fn poisoned(reason: PoisonReason, attempts: usize, error: Option<String>) -> Self {
         Self::Poisoned {
             reason: reason.as_str().to_owned(),
-            // With the 32 bits that it has on the wire.
+            // The count has 32 bits on the wire.
             attempts: as_count(as_u32(attempts)),
             error,
         }

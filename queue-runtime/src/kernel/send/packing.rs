@@ -13,7 +13,7 @@ use crate::kernel::context::Context;
 /// Puts of messages, in their order.
 pub(super) struct Puts {
     pub(super) ops: Vec<Op>,
-    /// The number of messages that each of them puts.
+    /// The number of messages of each put.
     pub(super) counts: Vec<usize>,
 }
 
@@ -77,11 +77,11 @@ fn put(one: &Outgoing) -> Op {
     }
 }
 
-/// Messages of one part of their queue beside each other, in the order in which they were given otherwise.
+/// Messages of one part of their queue beside each other, otherwise in the given order.
 pub(super) struct Grouped<M> {
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) messages: Vec<M>,
-    /// The place of each among those that were given.
+    /// The place of each message among those that were given.
     pub(super) places: Vec<usize>,
 }
 
@@ -109,7 +109,7 @@ impl<M> Grouped<M> {
     }
 }
 
-/// Returns what there is of messages with these places among those that were given, in their order.
+/// Returns `of_each`, which has these `places` among the given messages, in the given order.
 pub(super) fn as_given<T>(places: &[usize], of_each: Vec<T>) -> Vec<T> {
     let mut all: Vec<_> = places.iter().zip(of_each).collect();
     all.sort_by_key(|(place, _)| **place);

@@ -58,7 +58,7 @@ use crate::kernel::repeat::Repeats;
 /// [`SubmitError`] returns the message and, once it has one, its id.
 ///
 /// # Cancel safety
-/// If the future is dropped before it completes, the message may or may not have been submitted.
+/// If the future is dropped before it completes, the message may have been submitted.
 #[must_use = "a submission does nothing until it is awaited"]
 pub struct Submit<M> {
     pub(crate) context: Arc<Context>,
@@ -92,7 +92,7 @@ pub(crate) struct Chosen {
 /// Among which messages, and until when, a submission is to be the only one of its key, and where it is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Unique {
-    /// `None` for that of the queue.
+    /// `None` for the queue's scope.
     pub(crate) scope: Option<String>,
     pub(crate) duration: Option<Duration>,
     pub(crate) until_settled: bool,
@@ -125,7 +125,7 @@ pub(crate) struct Unique {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Submitted {
-    /// The message id. A bare body does not contain it; its receiver sees the storage id instead.
+    /// The message id, which a bare body does not contain: its receiver sees the storage id instead.
     pub id: MessageId,
     /// The request that the message belongs to.
     pub request_id: RequestId,
@@ -135,8 +135,8 @@ pub struct Submitted {
     pub visible_at: Timestamp,
     /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this submission stored
     /// nothing. The id, the request and the time of a duplicate are those of the earlier message. If the key is unique
-    /// for a time, that message may have been handled, cleared or expired since; if it is unique [until it is
-    /// settled](Submit::unique_until_settled), the message is stored.
+    /// for a time, the earlier message may have been handled, cleared or expired since; if it is unique [until it is
+    /// settled](Submit::unique_until_settled), the earlier message is stored.
     pub duplicate: bool,
 }
 
@@ -282,7 +282,7 @@ impl<M> Submit<M> {
 
     /// Retries with the same message id also if the outcome is unknown, instead of returning the error.
     ///
-    /// The message may then be stored twice, which is safe for consumers that deduplicate by id or key. The
+    /// A retried message may be stored twice, which is safe for consumers that deduplicate by id or key. The
     /// copies of a bare body, which does not contain the id, cannot be recognised.
     pub fn retry_unknown(mut self) -> Self {
         self.chosen().retry_unknown = true;
@@ -384,7 +384,7 @@ impl Dispatch {
         }
     }
 
-    /// Puts the message. Returns when it becomes visible.
+    /// Puts the message, and returns when it becomes visible.
     pub(crate) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
         let Outgoing { queue, new, .. } = outgoing;
         let put = || self.context.backend.put(queue, new.clone());
@@ -413,7 +413,7 @@ impl Dispatch {
                 Ok(put) => return Ok(put),
                 Err(error) => error,
             };
-            // Boxed, because it is rare and its state is large.
+            // Boxed, because this future is rare and large.
             if let Err(error) = Box::pin(repeats.put_again(error)).await {
                 if error.outcome() == Outcome::Unknown {
                     self.announce(outgoing);
@@ -446,7 +446,7 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
             return Box::pin(self.send_once(unique).instrument(span));
         }
         let sending = self.sending();
-        // Here, so that the future holds only what the put needs.
+        // Encoded here, so that the future holds only what the put needs.
         match self.encode_in(&span) {
             Ok((outgoing, message)) => Box::pin(async move {
                 let put = observe::within(&span, pin!(sending.put(&outgoing))).await;

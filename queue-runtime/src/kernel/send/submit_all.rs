@@ -117,7 +117,7 @@ impl<M> SubmitAll<M> {
 
     /// Retries with the same message ids also if the outcome is unknown, instead of returning the error.
     ///
-    /// Messages may then be stored twice, which is safe for consumers that deduplicate by id or key. The
+    /// Retried messages may be stored twice, which is safe for consumers that deduplicate by id or key. The
     /// copies of bare bodies, which do not contain the id, cannot be recognised.
     pub fn retry_unknown(mut self) -> Self {
         self.retry_unknown = true;
@@ -169,7 +169,7 @@ impl<M> SubmitAll<M> {
     /// Calls a function with the number of messages that are certainly submitted so far, whenever an operation of the
     /// backend has submitted some.
     ///
-    /// Messages are submitted in the order in which they were given: the submitted ones are the first. Packed messages
+    /// Messages are submitted in the given order: the submitted ones are the first. Packed messages
     /// on [shards](crate::sharded) are submitted shard by shard. The function runs within the submission, so it should
     /// return soon. If the function panics, so does the submission.
     ///

@@ -1,9 +1,9 @@
 //! The key of a unique submission: what the storage records of it, and what its message carries if it holds the key
 //! until it is settled.
 //!
-//! A message proves nothing. It releases a key only in place of the very record that its own submission has written,
+//! A message proves nothing: it releases a key only in place of the very record that its own submission has written,
 //! with its id and a random token, so a forged key releases nothing that is not the message's own. The copy on the poison
-//! queue carries the key only if the move there has released it, so a redrive takes no other.
+//! queue carries the key only if the move there has released it, so a redrive takes no other key.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::kernel::settings::DEFAULT_RETENTION;
 /// A key, as the [envelope](Envelope::unique_key) of a message carries it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UniqueKey {
-    /// `None` for that of the queue.
+    /// `None` for the queue's scope.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scope: Option<String>,
     pub(crate) key: String,
@@ -115,7 +115,7 @@ pub(crate) fn take_again(context: &Context, queue: &QueueName, body: &Bytes) -> 
 }
 
 /// Returns the key that a message holds, as far as it says so itself, and the value that its submission has recorded.
-/// Poison messages hold none.
+/// Poison messages hold no key.
 fn held(context: &Context, envelope: &Envelope) -> Option<(UniqueKey, Bytes)> {
     let key = envelope.unique_key.as_ref()?;
     let conditional = context.backend.capabilities().conditional_puts;

@@ -174,8 +174,8 @@ pub(crate) fn check_payload(
     Ok(())
 }
 
-/// Returns the event that `encode` makes of a payload, and what is to be attached to its message: with more bytes than
-/// `limit` otherwise, the payload is compressed, and attached where `attachments` allow it if that does not suffice.
+/// Returns the event that `encode` makes of a payload, and what is to be attached to its message: a payload of more
+/// bytes than `limit` is compressed, and attached where `attachments` allow it if that does not suffice.
 pub(crate) fn fit_payload(
     limit: usize,
     attachments: Attachments,

@@ -82,7 +82,7 @@ impl fmt::Display for Paused {
 
 /// The queues that are paused for everybody, as their metadata was read last.
 ///
-/// Unlike cached settings, this is kept when the metadata cannot be read, so that an outage resumes nothing.
+/// Unlike cached settings, marks are kept when the metadata cannot be read, so that an outage resumes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(watch::Sender<BTreeMap<QueueName, Arc<Paused>>>);
 

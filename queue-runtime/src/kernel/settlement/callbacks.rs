@@ -76,7 +76,7 @@ pub enum OnError {
     Postpone(Duration),
 }
 
-/// The classifiers of a listener, in the order in which they were added.
+/// The classifiers of a listener, in the order of their addition.
 #[derive(Clone, Default)]
 pub(crate) struct Classifiers(Vec<Arc<dyn Classify>>);
 
@@ -200,7 +200,7 @@ type Callback =
     dyn Fn(Option<&Body>, Arc<Envelope>, PoisonRecord) -> Option<FollowUp> + Send + Sync;
 
 /// How a callback is called for a message whose attempts ended without a record, as when a process is killed.
-/// Decoding the message, or the callback, may be what kills it each time.
+/// Decoding the message, or the callback, may be what kills the process each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caution {
     /// The callback gets the decoded message.
@@ -216,7 +216,7 @@ impl Caution {
     const DECODED: usize = 3;
     const UNDECODED: usize = 7;
 
-    /// Returns the caution for a message after this many attempts. Those beyond the threshold and the last chance
+    /// Returns the caution for a message after this many attempts. Attempts beyond the threshold and the last chance
     /// were attempts to move the message.
     pub(crate) fn after(attempts: usize, threshold: usize) -> Self {
         let earlier_moves = attempts.saturating_sub(threshold.saturating_add(1));

@@ -1,5 +1,5 @@
-//! Carrying out the plan for a message that has ended. If it is put back, one update makes it visible again and records the
-//! attempt.
+//! Carrying out the plan for a message that has ended. If the message is put back, one update makes it visible again
+//! and records the attempt.
 
 use std::time::Duration;
 
@@ -33,9 +33,9 @@ pub(crate) struct Settling<'a> {
 /// What is submitted when a message is completed.
 #[derive(Debug)]
 pub(super) enum FollowUps<'a> {
-    /// Of the handler.
+    /// The handler's follow-ups.
     Returned(&'a [FollowUp]),
-    /// Encoded when the same work was done before. The hash tells different follow-ups apart.
+    /// Follow-ups encoded when the same work was done before. The hash tells different follow-ups apart.
     Recorded {
         puts: Vec<(QueueName, NewMessage)>,
         hash: u64,
@@ -87,7 +87,7 @@ impl<'a> Settling<'a> {
             let follow_ups = FollowUps::Returned(handled.follow_ups);
             self.complete(follow_ups).await
         } else {
-            // Boxed, because it is rare and its state is large.
+            // Boxed, because this future is rare and large.
             Box::pin(self.settle_otherwise(&handled, transaction, counts)).await
         };
         // A handler that went on may have completed the message in a transaction meanwhile, for whose end this has waited.
@@ -129,7 +129,7 @@ impl<'a> Settling<'a> {
         Box::pin(async move { self.carry_out(self.known(&end)).await })
     }
 
-    /// Completes a message again whose work was done before, with the follow-ups of that time.
+    /// Completes a message again whose work was done before, with the recorded follow-ups.
     pub(crate) async fn complete_again(
         self,
         puts: Vec<(QueueName, NewMessage)>,
@@ -150,10 +150,11 @@ impl<'a> Settling<'a> {
     /// Carries out what is planned.
     async fn carry_out(self, mut known: Known<'_>) -> Result<Settled, SettleErrorKind> {
         match plan(&known).claim {
-            // Together with the follow-ups, below.
+            // Recorded together with the follow-ups, below.
             ClaimEnd::Record => {}
             ClaimEnd::Leave => self.incoming.leave_claim(),
-            // Before the message can be received again. That may take long, and the message expires meanwhile.
+            // Released before the message can be received again. A release may take long, and the message expires
+            // meanwhile.
             ClaimEnd::Release => {
                 self.incoming.release_claim().await;
                 known.expires_in = self.incoming.expires_in(self.context);
@@ -275,8 +276,8 @@ impl Settling<'_> {
         })
     }
 
-    /// Puts back a message that could not be moved to the poison queue, with the record that has it moved when it is
-    /// received next. Without room for that, or if it fails, the message is left to its lease.
+    /// Puts back a message that could not be moved to the poison queue, with the record that has it moved at the next
+    /// receive. Without room for the record, or if the update fails, the message is left to its lease.
     async fn put_back_unmoved(self, put_back: &PutBack<'_>) {
         let PutBack {
             delay,
@@ -310,8 +311,8 @@ impl Settling<'_> {
         MessageChange::PutBack { place, body }
     }
 
-    /// Returns when a message is due that is put back for longer than the storage can hide it, in the storage's time. It is
-    /// recorded, and [`admit`](crate::receive::admit) puts the message back again until then.
+    /// Returns when a message is due that is put back for longer than the storage can hide it, in the storage's time.
+    /// The due time is recorded, and [`admit`](crate::receive::admit) puts the message back until then.
     fn due(self, delay: Duration) -> Option<Timestamp> {
         let is_longer = delay > self.longest_delay();
         is_longer.then(|| later(self.incoming.storage_now(self.context), delay))
@@ -321,7 +322,7 @@ impl Settling<'_> {
         self.context.backend.capabilities().max_delay
     }
 
-    /// Returns the body with the record of this attempt. `None` if it has no room for one.
+    /// Returns the body with the record of this attempt, or `None` without room for one.
     fn body_with(self, tally: &Tally<'_>, due: Option<Timestamp>) -> Option<Bytes> {
         let mut record = tally.applied_to(&self.incoming.envelope.attempts);
         record.not_before = due.or(record.not_before);
@@ -361,8 +362,8 @@ impl Settling<'_> {
     }
 }
 
-/// Returns what became of the transaction that completed the message, if there was one. Waits for its end, as long as
-/// the lease may last, and at least two seconds.
+/// Returns what became of the transaction that completed the message, if there was one. Waits for the transaction's
+/// end, as long as the lease may last, and at least two seconds.
 pub(crate) async fn transaction_outcome(
     context: &Context,
     incoming: &Incoming,
@@ -394,8 +395,8 @@ pub(crate) async fn transaction_outcome(
     }
 }
 
-/// Returns the body of a received message that is handed back without being handled, so that the receive does not count
-/// as an attempt. `None` if it is not an event, or there is no room to record that.
+/// Returns the body of a received message that is handed back unhandled, so that the receive does not count
+/// as an attempt. `None` if the body is not an event, or has no room for a record.
 pub(crate) fn body_unhandled(context: &Context, message: &ReceivedMessage) -> Option<Bytes> {
     let limit = context.backend.capabilities().max_moved_body;
     let Body::Event(event) = Body::of_stored(&message.body, message.damage.as_deref(), limit)

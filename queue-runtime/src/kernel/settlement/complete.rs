@@ -21,7 +21,7 @@ use crate::kernel::receive::Caller;
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups};
 
 impl Settling<'_> {
-    /// Submits the follow-ups and deletes the message. What is seldom needed is boxed: its state is large.
+    /// Submits the follow-ups and deletes the message. Rare steps are boxed: their state is large.
     pub(super) async fn complete(
         self,
         follow_ups: FollowUps<'_>,
@@ -81,9 +81,9 @@ impl Settling<'_> {
         incoming.keep_leased(self.context, patience);
         match finish_within(claim, RecordedFollowUps::encode(puts), retention, patience).await {
             Ok(ClaimStatus::Held) => None,
-            // The record of the other will say what follows.
+            // The other consumer's record will say what follows.
             Ok(ClaimStatus::Lost) => Some(match self.end(End::Released).await {
-                // Its caller must not take the message for completed.
+                // The caller must not take the message for completed.
                 Ok(_) if consumer.caller == Caller::Accept => {
                     let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Results);
                     let detail = "another consumer has taken over the claim of the message's key";
@@ -103,8 +103,8 @@ impl Settling<'_> {
     }
 
     /// Inserts a message whose handler has succeeded into the completed ids, so that it is deleted without running the
-    /// handler if it is delivered again. Not if follow-ups may be missing, which only the handler can submit again, and
-    /// not if the caller learns of the failure and can undo its work.
+    /// handler if it is delivered again. Does nothing if follow-ups may be missing, which only the handler can submit
+    /// again, or if the caller learns of the failure and can undo its work.
     fn insert_completed(self, unsettled: &Unsettled) {
         if unsettled.puts.is_empty() && self.consumer.caller == Caller::Listener {
             let id = self.incoming.lease.id();
@@ -121,7 +121,7 @@ fn refused(error: &Error) -> End {
         ErrorKind::TooLarge | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
             End::rejected(text)
         }
-        // Somebody can mend the others, such as missing rights, so that a retry succeeds.
+        // Somebody can mend other refusals, such as missing rights, so that a retry succeeds.
         _ => End::failed(text),
     }
 }
@@ -203,7 +203,7 @@ impl RecordedFollowUps {
     /// Reads a record.
     ///
     /// # Errors
-    /// A description, if this program cannot read it.
+    /// A description, if this program cannot read the record.
     pub(crate) fn decode(result: &[u8]) -> Result<Vec<(QueueName, NewMessage)>, String> {
         let recorded: Self =
             serde_json::from_slice(result).map_err(|error| json_error(&error).to_string())?;

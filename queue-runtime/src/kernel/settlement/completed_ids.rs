@@ -1,7 +1,7 @@
-//! The ids of messages whose handlers succeeded, but whose deletion failed or got no answer. If such a message
-//! is delivered again, it is deleted without running the handler: only messages whose follow-ups are all
-//! stored may be inserted. `complete` is the one place that inserts, `receive::admission` the one that asks. The ids are
-//! storage ids, which duplicates and redriven messages do not share.
+//! The ids of messages whose handlers succeeded, but whose deletion failed or got no answer. A listed message that is
+//! delivered again is deleted without running the handler: only messages whose follow-ups are all stored may be
+//! inserted. Only `complete` inserts ids, and only `receive::admission` asks for them. The ids are storage ids, which
+//! duplicates and redriven messages do not share.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use queue_core::internal::LockExt as _;
 /// The maximum number of ids.
 const CAPACITY: usize = 1000;
 
-/// The last thousand ids, oldest first. Only failures add to it, so a linear search is enough.
+/// The last thousand ids, oldest first. Only failures add ids, so a linear search is enough.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedIds {
     entries: Mutex<VecDeque<(QueueName, StorageId)>>,

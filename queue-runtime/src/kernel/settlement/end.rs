@@ -10,7 +10,7 @@ use crate::kernel::observe::Outcome;
 use crate::kernel::panic;
 use crate::kernel::policy::RetryPolicy;
 
-/// How a message ended. The application's code, which classifies errors and writes their texts, has been asked.
+/// How a message ended, once the application's code has classified the error and written its text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum End {
     /// The handler succeeded, or its work was done before.
@@ -38,7 +38,7 @@ pub(crate) enum End {
         after: Duration,
         reason: Option<String>,
     },
-    /// Only a newer program can handle the message. Poison for this reason if none does in time.
+    /// Only a newer program can handle the message. The message is poison for this `reason` if none does in time.
     NewerProgram { reason: PoisonReason, error: String },
     /// The message was not handled, or its handler was stopped for a reason of ours.
     Released,
@@ -49,14 +49,15 @@ pub(crate) enum End {
 /// The delay before a retry.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Delay {
-    /// By the retry policy of the consumer.
+    /// The delay of the consumer's retry policy.
     Usual,
     ByPolicy(RetryPolicy),
     Exactly(Duration),
 }
 
 impl End {
-    /// Returns how a message ends whose handler returned this. Asks the classifiers, if that decides.
+    /// Returns how a message ends whose handler returned `disposition`. The classifiers decide on a retry without a
+    /// delay.
     pub(crate) fn of(disposition: &Disposition, classifiers: &Classifiers) -> Self {
         match disposition {
             Disposition::Complete(_) => Self::Completed,
@@ -126,7 +127,7 @@ impl End {
     }
 }
 
-/// Returns the text of the application's error. Its `Display` may panic.
+/// Returns the text of the application's error, whose `Display` may panic.
 pub(crate) fn text(failure: &Failure) -> String {
     panic::catch(|| failure.chain())
         .unwrap_or_else(|panic| format!("the text of the error panicked: {panic}"))
@@ -174,8 +175,8 @@ pub enum Settled {
     },
     /// The message was handed back without counting the attempt.
     Released,
-    /// The message was put back without counting the attempt: as requested, or because it is from a newer program,
-    /// so that a program that supports its version can receive it.
+    /// The message was put back without counting the attempt: as requested, or, being from a newer program, for a
+    /// program that supports its version.
     Postponed {
         /// The delay before the message becomes visible again.
         after: Duration,
@@ -226,7 +227,7 @@ pub enum SettleErrorKind {
     /// submitted.
     #[error("the message expired")]
     Expired(#[source] Error),
-    /// The settlement may or may not have been carried out.
+    /// The settlement may have been carried out.
     #[error("the outcome is unknown")]
     Unknown(#[source] Error),
     /// The settlement changed nothing. The message becomes visible again when its lease ends. If the backend is not

@@ -32,7 +32,7 @@ pub(super) struct Known<'a> {
     pub(super) has_room: bool,
     /// For how long the message can certainly be hidden before it expires.
     pub(super) expires_in: Option<Duration>,
-    /// In the storage's time.
+    /// The storage's time.
     pub(super) now: Timestamp,
     pub(super) inserted_at: Timestamp,
     pub(super) retry: &'a RetryPolicy,
@@ -55,13 +55,13 @@ pub(super) enum ClaimEnd {
     Record,
     /// Another attempt can begin at once.
     Release,
-    /// It ends with its lease: the work may still be going on, or a transaction has recorded it.
+    /// The claim ends with its lease: the work may still be going on, or a transaction has recorded it.
     Leave,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step<'a> {
-    /// None: a transaction has completed the message.
+    /// No step: a transaction has completed the message.
     Nothing,
     /// Put the follow-ups and delete the message.
     Complete,
@@ -69,7 +69,7 @@ pub(super) enum Step<'a> {
     Poison {
         reason: PoisonReason,
         error: Option<&'a str>,
-        /// What to do if the message was certainly not moved. Otherwise it is left to its lease.
+        /// What to do if the message was certainly not moved, which is left to its lease otherwise.
         unless_moved: Option<PutBack<'a>>,
     },
     /// Leave the message to its lease, which is lost.
@@ -89,7 +89,7 @@ pub(super) struct PutBack<'a> {
 /// How often a message may come back without a pause.
 const UNSLOWED: usize = 32;
 
-/// The delay after that, which doubles up to the longest.
+/// The delay after [`UNSLOWED`] returns, which doubles up to the longest.
 const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
@@ -145,7 +145,7 @@ impl<'a> Known<'a> {
             End::OutOfAttempts { reason, error } => Step::Poison {
                 reason: *reason,
                 error: error.as_deref(),
-                // Otherwise this receive would be taken for one in which moving the message ended the process.
+                // Unrecorded, this receive would be taken for one in which moving the message ended the process.
                 unless_moved: self.put_back_unmoved(Tally::Judged),
             },
             End::Postponed { after, reason } => self.postponed(*after, reason.as_deref()),
@@ -205,7 +205,8 @@ impl<'a> Known<'a> {
         Step::PutBack(PutBack::new(after, tally, Purpose::PostponeFor(after)))
     }
 
-    /// Postpones the message until a program that can handle it receives it, or the patience is over. That is counted from the first postponement or, without room to record that, from when the message was stored.
+    /// Postpones the message until a program that can handle it receives it, or the patience is over. The patience is
+    /// counted from the first postponement or, without room to record that, from when the message was stored.
     fn newer_program(&self, reason: PoisonReason, error: &'a str) -> Step<'a> {
         let recorded = self.attempts.newer_since.unwrap_or(self.now);
         let (since, after) = if self.has_room {

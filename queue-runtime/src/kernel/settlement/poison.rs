@@ -77,9 +77,8 @@ impl Settling<'_> {
         Ok(Settled::Poisoned(reason))
     }
 
-    /// Puts the copy and the follow-up of `on_poison`, then deletes the message. Unless the follow-up is a reply, the
-    /// sender of a request is told. If the backend refuses the follow-up for good, the message is moved without it: left
-    /// on its queue, it would be received again and again.
+    /// Puts the copy and the follow-up of `on_poison`, then deletes the message. The sender of a request is told that it is poison, unless the follow-up is the reply. If the backend refuses the follow-up for good, the message is moved
+    /// without it: left on its queue, it would be received again and again.
     async fn copy_and_delete(
         self,
         purpose: Purpose,
@@ -98,7 +97,7 @@ impl Settling<'_> {
             return Err(unsettled.kind);
         };
         let mut puts = unsettled.puts;
-        // It is the last put, so it is among those that are left.
+        // The follow-up is the last put, so it is among those that are left.
         puts.pop();
         self.delete_and_tell(purpose, puts, unreplied).await?;
         not_submitted(self.incoming, &error);
@@ -139,7 +138,7 @@ fn follow_up(
 }
 
 /// Returns the body for the poison queue, and notes in the record whether the original body is inside it. Without room
-/// for the record it is the original body, without any record that its sender wrote: a redrive would believe that.
+/// for the record, the body is the original one, less any record that its sender wrote, which a redrive would believe.
 fn body_with_record(context: &Context, incoming: &Incoming, record: &mut PoisonRecord) -> Bytes {
     let (encoder, stored) = (context.encoder, &incoming.stored);
     let progress = incoming.shared.progress.text();
@@ -174,7 +173,7 @@ fn wrapped(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Opt
 }
 
 impl Settling<'_> {
-    /// Puts messages and deletes this one. Its sender is told how it ended, unless that is among the puts.
+    /// Puts messages, deletes the received one, and tells its sender how it ended, unless the puts do.
     ///
     /// What the sender is told never prevents the deletion: if the storage refuses it for good, it is left out.
     pub(super) async fn delete_and_tell(
@@ -197,7 +196,7 @@ impl Settling<'_> {
         };
         let is_told = |error: &&Error| error.queue().is_none_or(|refused| *refused == queue);
         let refused = unsettled.refused_put().filter(is_told).cloned();
-        // The caller has not asked for it.
+        // The caller has not asked for that put.
         unsettled.puts.retain(|(to, _)| *to != queue);
         let Some(error) = refused else {
             return Err(unsettled);

@@ -1,5 +1,5 @@
-//! The last operation on a received message. It is retried while that is safe and the lease may last, and
-//! reports an unknown outcome as such.
+//! The last operation on a received message, which is retried while that is safe and the lease may last. An unknown
+//! outcome is reported as such.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::kernel::send;
 /// The operation on the received message itself.
 #[derive(Debug, Clone)]
 pub(super) enum MessageChange {
-    /// `moved` if another message takes its place.
+    /// `moved` if another message takes the deleted message's place.
     Delete { moved: bool },
     PutBack {
         place: PutBackPlace,
@@ -67,7 +67,7 @@ impl From<Unsettled> for SettleErrorKind {
 /// valid until another consumer receives the message.
 pub(super) const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
+/// Puts messages and then settles the received one: in one step if the backend is atomic, otherwise in this order.
 pub(super) async fn write(
     context: &Context,
     incoming: &Incoming,
@@ -167,7 +167,7 @@ async fn repeat(
             return match locked.settlement_gone(request, answer, &intent) {
                 Proof::CarriedOut => Ok(()),
                 Proof::LeaseLost => Err(SettleErrorKind::LeaseLost(error)),
-                // It is known to within the margin only.
+                // The expiry is known to within the margin only.
                 Proof::Expired => Err(lost(context, incoming, error)),
                 Proof::NotCarriedOut => Err(SettleErrorKind::NotDone(error)),
                 Proof::Nothing => Err(SettleErrorKind::Unknown(error)),
@@ -182,7 +182,7 @@ async fn repeat(
                 Earlier::Same | Earlier::Other => Err(SettleErrorKind::Unknown(error)),
             };
         }
-        // Boxed, because it is rare and its state is large.
+        // Boxed, because this future is rare and large.
         let again = Box::pin(repeats.pause(error));
         let again = ready_by(clock, give_up_at, again).await;
         let again = again.unwrap_or_else(|| Err(no_answer(lease)));
@@ -193,7 +193,7 @@ async fn repeat(
     }
 }
 
-/// Leaves out the replies to an instance that is gone, and its reply queue with it. Returns whether there were any.
+/// Leaves out the replies to an instance that is gone with its reply queue, and returns whether there were any.
 pub(crate) fn leave_out_replies(
     (queue, id): (&QueueName, &StorageId),
     puts: &mut Vec<(QueueName, NewMessage)>,
@@ -213,7 +213,7 @@ pub(crate) fn leave_out_replies(
     left_out
 }
 
-/// Announces the messages that were put, and this one if it was put back: all of them are, or may be, stored.
+/// Announces the messages that were put, and the settled one if it was put back: all are, or may be, stored.
 fn announce(
     context: &Context,
     lease: &Lease,
@@ -232,7 +232,7 @@ fn announce(
     context.notifiers.publish(puts.chain(put_back));
 }
 
-/// A settlement that the backend was asked for. Dropped before the answer, it is recorded as unanswered.
+/// A settlement that the backend was asked for, recorded as unanswered if dropped before the answer.
 struct Asked<'a, 'l> {
     locked: &'a mut Locked<'l>,
     intent: &'a Intent,

@@ -3,7 +3,7 @@
 //! | marks | a message runs again after |
 //! |---|---|
 //! | beside the message | a run whose settlement was not acknowledged |
-//! | in the header | that; or a settlement since the last renewal of its pack, whose lease then ended; or a move in two steps of which the second was not made, or the first made twice |
+//! | in the header | an unacknowledged settlement; or a settlement since the last renewal of its pack, whose lease then ended; or a move in two steps of which the second was not made, or the first made twice |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,9 +32,9 @@ pub struct Causes {
     pub killed: usize,
     /// Runs whose settlement failed, as when the lease was lost or the handler took too long.
     pub unsettled: usize,
-    /// Runs that were settled, but their pack was not renewed after that before its process was killed.
+    /// Settled runs whose process was killed before the pack's next renewal.
     pub unmarked_killed: usize,
-    /// The same, before it lost the lease.
+    /// Settled runs whose process lost the lease before the pack's next renewal.
     pub unmarked_lost: usize,
     /// Runs of one of several copies: the message was put again before its pack, its place before a move, or the message
     /// that it follows was settled.
@@ -51,7 +51,7 @@ struct Fact {
 }
 
 impl Fact {
-    /// Whether it is about the settlement of this run.
+    /// Whether this fact is about the run's settlement.
     fn ends(&self, run: &Self) -> bool {
         self.process == run.process && self.lease == run.lease && self.at > run.at
     }
@@ -59,13 +59,14 @@ impl Fact {
 
 struct Judge<'a> {
     marks: Marks,
-    /// Whether it is the follow-up of a message whose work was done more than once.
+    /// Whether the message follows up one whose work was done more than once.
     has_copies: bool,
     killed: &'a BTreeSet<u64>,
     facts: Vec<Fact>,
 }
 
-/// Explains what ran twice, from the ledgers of processes by their numbers. `killed` are those that were killed or aborted.
+/// Explains what ran twice, from the ledgers of processes by their numbers. `killed` are processes that were killed or
+/// aborted.
 ///
 /// # Errors
 /// What has no documented cause.
@@ -132,8 +133,8 @@ impl Judge<'_> {
         })
     }
 
-    /// When what was acknowledged was asked for, or somewhat earlier. A process may have been stopped between that and the
-    /// record of the answer, and others may have received the pack meanwhile.
+    /// When what was acknowledged was asked for, or somewhat earlier. A process may have been stopped between the
+    /// request and the record of the answer, and others may have received the pack meanwhile.
     fn asked_at(&self, done: &Fact) -> u64 {
         let runs = self.all(Event::Finishing).filter(|run| done.ends(run));
         let asked = runs.map(|run| run.at).max();
@@ -175,7 +176,7 @@ impl Judge<'_> {
             self.marks == Marks::InHeader && (self.has_copies || self.left_in_two_steps());
         let twice = self.all(Event::Completed).any(|completed| {
             let again = |started: &Fact| {
-                // A process may have been stopped since an earlier receive. It cannot complete the message then.
+                // A process that was stopped since an earlier receive cannot complete the message.
                 let is_stale = started.lease < completed.lease
                     && !self.any(Event::Completed, |fact| fact.ends(started));
                 // Copies that were redriven together were inserted at the same moment.
@@ -187,8 +188,8 @@ impl Judge<'_> {
         twice.then_some("ran after its completion was acknowledged")
     }
 
-    /// Whether its pack was received again from which it had gone, or a move of two steps was not finished, or made again
-    /// because the process did not know that it was made.
+    /// Whether the pack was received again from which the item had gone, or a move of two steps was not finished, or
+    /// made again because the process did not know of it.
     fn left_in_two_steps(&self) -> bool {
         let leaves = |fact: &&Fact| matches!(fact.event, Event::Completed | Event::Moving);
         self.facts.iter().filter(leaves).any(|left| {
@@ -216,7 +217,7 @@ impl Judge<'_> {
     }
 
     /// Counts the causes of all runs but the one that counts: the last that was completed, if there is one. Returns what
-    /// is wrong if another has none.
+    /// is wrong if a run has no cause.
     fn causes(&self, causes: &mut Causes) -> Option<&'static str> {
         causes.opened += self.all(Event::Opened).count();
         causes.moved += self.all(Event::Moved).count();
@@ -307,7 +308,7 @@ mod tests {
         explained_of_receives(marks, once)
     }
 
-    /// The same, with the number of the receive.
+    /// Like `explained`, with the number of the receive.
     fn explained_of_receives(
         marks: Marks,
         facts: impl IntoIterator<Item = (u64, Event, (i64, usize))>,

@@ -32,20 +32,20 @@ pub struct Observed {
 #[derive(Debug, Clone)]
 struct Opened {
     lease: Lease,
-    /// The names of its items, deleted ones included.
+    /// The names of the items, deleted ones included.
     names: Vec<String>,
-    /// Whether an earlier receive ended without a record, so that it is split.
+    /// Whether an earlier receive ended without a record, so that the pack is split.
     is_split: bool,
 }
 
 /// An item that becomes a message of its own.
 struct Leaving {
     name: String,
-    /// The receive of its pack, if this process has one.
+    /// The receive of the pack, if this process has one.
     lease: Lease,
-    /// Whether its pack is split.
+    /// Whether the pack is split.
     is_split: bool,
-    /// Whether it stays on its queue.
+    /// Whether the item stays on its queue.
     stays: bool,
 }
 
@@ -125,7 +125,7 @@ impl Observed {
         self.ledger.note(&entries.collect::<Vec<_>>());
     }
 
-    /// Records packs that were received. Returns whether there are any.
+    /// Records packs that were received; returns whether there are any.
     fn opened(&self, received: &[ReceivedMessage]) -> bool {
         let (mut entries, mut any) = (Vec::new(), false);
         for message in received {
@@ -208,7 +208,7 @@ impl Observed {
 struct Contents {
     names: Vec<String>,
     deleted: ItemSet,
-    /// The number of earlier receives of which it knows how they ended.
+    /// The number of earlier receives of which the pack knows how they ended.
     explained: usize,
 }
 

@@ -10,7 +10,7 @@ const ROWS: i64 = 400;
 /// Creates a database of an application, in which there are no queues.
 ///
 /// # Panics
-/// If it cannot be written.
+/// If the database cannot be written.
 pub fn create_application(folder: &Path) {
     let connection = Connection::open(folder.join(FILE)).expect("a new file");
     let rows = format!(
@@ -25,7 +25,7 @@ pub fn create_application(folder: &Path) {
 /// Asserts that the application's rows and its version are what they were.
 ///
 /// # Panics
-/// If they are not.
+/// If rows or version differ.
 pub fn assert_application(folder: &Path) {
     let connection = Connection::open(folder.join(FILE)).expect("it opens");
     let version = connection.pragma_query_value(None, "user_version", |row| row.get(0));

@@ -13,7 +13,7 @@ const SECTOR: usize = 512;
 #[derive(Debug, Default)]
 pub struct Disk {
     files: BTreeMap<String, File>,
-    /// Files whose removal is not durable yet, with the time of the removal.
+    /// Files whose removal is not durable yet, with its time.
     removed: BTreeMap<String, (u64, File)>,
     /// The start of the syncs under way, by thread.
     syncing: BTreeMap<u64, u64>,
@@ -31,11 +31,11 @@ struct File {
 /// What becomes of changes that no sync covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// All are lost.
+    /// All changes are lost.
     Lost,
-    /// All are carried out.
+    /// All changes are carried out.
     Kept,
-    /// Each is lost or carried out by chance, whatever becomes of earlier ones.
+    /// Each change is lost or carried out by chance, whatever becomes of earlier ones.
     Any,
     /// As `Any`, also for each sector of a write.
     Torn,
@@ -169,7 +169,7 @@ fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut SmallRng) {
 /// Writes an image to a folder.
 ///
 /// # Panics
-/// If that fails.
+/// If a write fails.
 pub(super) fn write(image: &Image, folder: &Path) {
     for (name, bytes) in image {
         std::fs::write(folder.join(name), bytes).expect("written");

@@ -23,7 +23,7 @@ const LATER: Duration = Duration::from_secs(24 * 3600);
 /// The messages in a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Their names, sorted.
+    /// The messages' names, sorted.
     pub names: Vec<String>,
     /// The result of SQLite's integrity check.
     pub integrity: String,

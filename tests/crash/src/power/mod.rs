@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `shim` | builds the library that records operations or makes them fail |
-//! | `trace` | reads its records |
+//! | `trace` | reads the shim's records |
 //! | `disk` | what of the writes is durable at a moment, and images of what may be left |
 //! | `application` | a database of an application, which the queues adopt |
 //! | `judge` | opens an image with the backend, and compares it with the ledgers at that moment |

@@ -15,7 +15,7 @@ impl Shim {
     /// Compiles the library with the system's C compiler.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the compiler fails.
     #[must_use]
     pub fn build() -> Self {
         let folder = TempDir::new().expect("a folder");

@@ -16,7 +16,7 @@ pub enum Change {
     Truncate(u64),
     /// A thread, by its id, started a sync.
     SyncBegun(u64),
-    /// Its sync has succeeded.
+    /// The thread's sync has succeeded.
     Synced(u64),
     /// The file was removed from the directory.
     Unlink,

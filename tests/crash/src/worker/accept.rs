@@ -70,7 +70,7 @@ async fn settle<M: Named>(
     match delivery.settle(disposition).await {
         Ok(Settled::Completed) => desk.ledger.write(Event::Completed, name, lease),
         Ok(Settled::Poisoned(_)) => desk.ledger.write(Event::Poisoned, name, lease),
-        // Otherwise it comes back.
+        // Other messages come back.
         Ok(_) | Err(_) => {}
     }
 }
@@ -81,7 +81,7 @@ async fn one<M: Named>(desk: &Desk) {
     let delivery = match accept.await {
         Ok(Some(delivery)) => delivery,
         Ok(None) => return,
-        // Locked for too long, for example by a process that is stopped.
+        // The file was locked too long, for example by a stopped process.
         Err(AcceptError {
             kind: AcceptErrorKind::Storage(_),
             ..

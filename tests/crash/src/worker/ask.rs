@@ -15,11 +15,11 @@ pub const AT_ONCE: usize = 8;
 pub enum End {
     /// With the answer to another question.
     Mistaken,
-    /// With its answer.
+    /// With the right answer.
     Answered,
     /// Without a reply in time.
     NoReply,
-    /// Its reply queue was deleted by others.
+    /// The reply queue was deleted by others.
     Deleted,
     /// The storage failed, for example because other processes had locked it for too long.
     Failed,
@@ -44,7 +44,7 @@ impl End {
     }
 }
 
-/// Asks questions, several at a time, until the input ends. Prints each before it is asked, and how it ended.
+/// Asks questions, several at a time, until the input ends; prints each before it is asked, and how it ended.
 pub(super) async fn run(desk: Arc<Desk>, within: Duration) {
     let first = desk.number * 1_000_000;
     let mut asking = JoinSet::new();

@@ -12,7 +12,7 @@ const ORDERS: usize = 60;
 /// Longer than the slowest producer takes.
 const WAIT: Duration = Duration::from_secs(600);
 
-/// Completes orders, one by one. Nobody completes their follow-ups.
+/// Completes orders, one by one, whose follow-ups nobody completes.
 pub(super) async fn run(desk: &Desk) {
     for _ in 0..ORDERS {
         // Never lost, on the slowest machine either.

@@ -18,7 +18,7 @@ pub(super) const ATTEMPTS: usize = 40;
 const ORDERS: usize = 6;
 const LEASE: Duration = Duration::from_secs(600);
 
-/// Submits a few orders and completes some, always in the same way. Repeats what has failed.
+/// Submits a few orders and completes some, always in the same way; repeats what has failed.
 pub(super) async fn run(desk: &Desk) {
     for at in 0..ORDERS {
         let class = match at % 3 {

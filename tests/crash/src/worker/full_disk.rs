@@ -27,8 +27,8 @@ const LEASE: Duration = Duration::from_secs(120);
 /// The orders that one operation submits.
 const ORDERS: usize = 100;
 
-/// Completes orders on a file system that another file has filled. Then, again and again, fills it with orders and with
-/// the other file, and completes the orders. Submits again in the end.
+/// Completes orders on a file system that another file has filled; then, again and again, fills it with orders and with
+/// the other file, and completes the orders; submits again in the end.
 pub(super) async fn run(file: &Path) {
     let (producer, consumer) = (connect(file).await, connect(file).await);
     let others = file.with_file_name("others");
@@ -72,7 +72,7 @@ async fn fill(producer: &QueueService, waiting: &mut BTreeSet<String>) {
     assert!(waiting.len() > 10 * ORDERS, "too few to tell");
 }
 
-/// Completes all orders while the other file takes whatever becomes free.
+/// Completes all orders while another file takes whatever becomes free.
 async fn complete(consumer: &QueueService, waiting: &mut BTreeSet<String>, others: &Path) {
     take_the_rest(others);
     let mut completed = 0;

@@ -16,13 +16,13 @@ pub const GO: &str = "go";
 /// How the process settles its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settle {
-    /// Deletes it.
+    /// Deletes the message.
     Complete,
-    /// Deletes it and submits a follow-up.
+    /// Deletes the message and submits a follow-up.
     FollowUp,
-    /// Puts it back.
+    /// Puts the message back.
     Retry,
-    /// Moves it to the poison queue.
+    /// Moves the message to the poison queue.
     Reject,
 }
 

@@ -1,4 +1,4 @@
-//! Handlers that check that no other one of their key runs in the listener.
+//! Handlers that check that no other handler of their key runs in the listener.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -24,7 +24,7 @@ pub(super) struct Keys(Arc<Mutex<HashMap<u64, Key>>>);
 #[derive(Debug, Default)]
 struct Key {
     running: usize,
-    /// When the last one was inserted whose first receive was here, in microseconds.
+    /// When the last message was inserted whose first receive was here, in microseconds.
     inserted: i64,
 }
 
@@ -56,8 +56,8 @@ impl Keys {
             let known = keys.entry(key).or_default();
             known.running += 1;
             let is_late = lease.inserted < known.inserted;
-            // In the file, messages are received for the first time in the order in which they were inserted. One whose
-            // payload is beside it gets its turn later.
+            // In the file, messages are received for the first time in the order in which they were inserted. A message
+            // whose payload is beside it gets its turn later.
             let is_judged = lease.dequeued == 1 && !received.is_large();
             if is_judged {
                 known.inserted = known.inserted.max(lease.inserted);

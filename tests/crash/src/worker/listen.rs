@@ -25,21 +25,22 @@ const TOGETHER: Duration = Duration::from_millis(20);
 /// The runs of messages in a listener that may still be settled.
 type Held = Arc<Mutex<HashMap<MessageId, Runs>>>;
 
-/// The runs of a message, usually one. Several copies of it may run at once, and others may be settled without a run. Events
-/// do not tell them apart.
+/// The runs of a message, usually one. Several copies of a message may run at once, and others may be settled without a
+/// run. Events do not tell copies apart.
 #[derive(Debug, Default)]
 struct Runs(Vec<Run>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Run {
-    /// Distinguishes it from all others of the process: copies may have been inserted at the same moment.
+    /// Distinguishes the run from all others of the process: copies may have been inserted at the same moment.
     number: u64,
     name: String,
     lease: Lease,
     /// Whether the message is to be completed, once its handler has ended.
     completes: Option<bool>,
-    /// Whether an event may have told that it was not settled. The listener completes a message whose handler has succeeded
-    /// without another run when it receives it again, which the process cannot tell from the settlement of this run.
+    /// Whether an event may have told that the run was not settled. The listener completes a message whose handler has
+    /// succeeded without another run when it receives it again, which the process cannot tell from the settlement of
+    /// this run.
     is_doubtful: bool,
 }
 
@@ -56,18 +57,17 @@ struct Running {
 pub(super) enum Style {
     /// As `work` does.
     Usual,
-    /// The same, several at a time. Some batches fail as a whole.
+    /// As `work` does, several at a time; some batches fail as a whole.
     Batches,
     /// In all ways in which an item of a pack can end.
     Packs,
-    /// One at a time. A deadly one ends the process.
+    /// One at a time; a deadly message ends the process.
     Alone,
-    /// Those of one key one at a time, if the listener knows the keys.
+    /// Messages of one key one at a time, if the listener knows the keys.
     Keys { are_known: bool },
 }
 
-/// Runs listeners for orders and receipts, and shuts them down at the end of the input. Then reports what they have
-/// used.
+/// Runs listeners for orders and receipts, shuts them down at the end of the input, and reports what they have used.
 pub(super) async fn run(desk: Arc<Desk>, style: Style) {
     let (orders, noting_orders) = start(&desk, desk.service.queue::<CrashOrder>(), style);
     let (receipts, noting_receipts) = start(&desk, desk.service.queue::<Receipt>(), style);
@@ -149,7 +149,7 @@ fn start<M: Named + Sync>(
 }
 
 impl Running {
-    /// Notes that a run of a message begins. In batches it may begin several times.
+    /// Notes that a run of a message begins. In batches, a run may begin several times.
     fn begin<M: Named>(held: &Held, received: &Received<M>) -> Self {
         static BEGUN: AtomicU64 = AtomicU64::new(0);
         let number = BEGUN.fetch_add(1, Relaxed);
@@ -190,7 +190,7 @@ impl Drop for Running {
 
 impl Runs {
     /// Returns what an event says of the runs. A run counts as completed only if no other can be meant; any that may have
-    /// ended without that counts as not settled, as far as the process knows.
+    /// ended without completion counts as not settled, as far as the process knows.
     fn settle(&mut self, event: Event) -> Vec<(Event, Run)> {
         let Self(runs) = self;
         let completed = |run: &Run| run.completes == Some(true);
@@ -207,7 +207,7 @@ impl Runs {
             _ => Event::Unsettled,
         };
         let ended = runs.iter().map(|run| (event, run.clone())).collect();
-        // One that is to be completed may have been meant, or not.
+        // A run that is to be completed may have been meant, or not.
         runs.retain(|run| run.completes != Some(false));
         for run in runs.iter_mut().filter(|run| completed(run)) {
             run.is_doubtful = true;

@@ -1,5 +1,4 @@
-//! What the processes of the suites do. Each ends when its standard input does, so that none outlives its
-//! test.
+//! What the processes of the suites do. Each process ends when its standard input does, so that none outlives its test.
 //!
 //! | module | role |
 //! |---|---|
@@ -7,7 +6,7 @@
 //! | `listen` | handles orders and receipts with listeners |
 //! | `packs` | submits orders in packs, and does other things with them |
 //! | `keys` | handles orders and receipts of one key one at a time |
-//! | `accept` | handles them with `accept` |
+//! | `accept` | handles orders and receipts with `accept` |
 //! | `serve` | handles orders with a listener until a signal to stop |
 //! | `redrive` | moves poison messages back |
 //! | `ask`, `answer` | send requests and wait for the replies; reply to them |
@@ -93,19 +92,19 @@ pub enum Role {
     Pack,
     /// Handles orders and receipts with listeners.
     Listen,
-    /// Handles them with listeners, in all ways in which an item of a pack can end.
+    /// Handles messages with listeners, in all ways in which an item of a pack can end.
     Unpack,
-    /// Handles them with listeners, one at a time, and aborts at one that is deadly.
+    /// Handles messages with listeners, one at a time, and aborts at a deadly one.
     UnpackAlone,
     /// Handles orders with a listener until a signal to stop.
     Serve,
-    /// Handles them several at a time.
+    /// Handles messages several at a time.
     Batch,
-    /// Handles those of one key one at a time, with 64 in flight.
+    /// Handles messages of one key one at a time, with 64 in flight.
     Keys,
     /// Handles orders and receipts with `accept`.
     Accept,
-    /// The same with `accept_many`.
+    /// Handles orders and receipts with `accept_many`.
     AcceptMany,
     /// Redrives the poison queues.
     Redrive,
@@ -133,7 +132,7 @@ pub enum Role {
     Consume,
     /// Submits and completes a few orders, and ends.
     Errand,
-    /// The same in the database of an application, which it adopts.
+    /// Does an errand in an application's database, which it adopts.
     Adopt,
     /// Fills a disk with orders, completes them while it is full, and ends.
     FullDisk,
@@ -155,17 +154,17 @@ pub const REPLY_LEASE: Duration = Duration::from_secs(40);
 /// The arguments of a process.
 #[derive(Debug, Clone)]
 pub struct Arguments {
-    /// What it does.
+    /// What the process does.
     pub role: Role,
     /// The database.
     pub file: PathBuf,
-    /// Its ledger, which it creates.
+    /// The ledger, which the process creates.
     pub ledger: PathBuf,
-    /// Distinguishes it from all other processes of the run.
+    /// Distinguishes the process from all others of the run.
     pub number: u64,
-    /// Of its random choices.
+    /// Seed of random choices.
     pub seed: u64,
-    /// The bug planted in its storage.
+    /// The bug planted in the storage.
     pub bug: Option<Bug>,
     /// Additional environment variables.
     pub environment: Vec<(&'static str, OsString)>,
@@ -198,7 +197,7 @@ impl Arguments {
     /// Reads the command line of this process.
     ///
     /// # Panics
-    /// If it is not one of [`command`](Self::command).
+    /// If the line is not one of [`command`](Self::command).
     #[must_use]
     pub fn of_this_process() -> Self {
         let mut given = std::env::args().skip(1);
@@ -303,7 +302,7 @@ pub const PAYLOADS: &str = "CRASH_PAYLOADS";
 /// Opens a folder of payloads.
 ///
 /// # Panics
-/// If it cannot be opened.
+/// If the folder cannot be opened.
 pub fn in_folder(folder: &Path) -> Arc<dyn PayloadStore> {
     Arc::new(ObjectPayloads::create_in_folder(folder).expect("the folder opens"))
 }
@@ -311,7 +310,7 @@ pub fn in_folder(folder: &Path) -> Arc<dyn PayloadStore> {
 /// Opens the file, with a planted bug if one is given.
 ///
 /// # Panics
-/// If it cannot be opened.
+/// If the file cannot be opened.
 pub async fn open(file: &Path, bug: Option<Bug>) -> Arc<dyn Backend> {
     sabotaged(builder(file), bug).await
 }
@@ -331,7 +330,7 @@ async fn sabotaged(mut builder: SqliteBuilder, bug: Option<Bug>) -> Arc<dyn Back
     }
 }
 
-/// Opens the file. Repeats that a few times, for runs in which the storage fails for a while.
+/// Opens the file, with a few repeats, for runs in which the storage fails for a while.
 async fn open_repeatedly(builder: SqliteBuilder) -> SqliteBackend {
     for _ in 0..errand::ATTEMPTS {
         match builder.clone().open().await {
@@ -371,7 +370,7 @@ fn input() -> watch::Receiver<String> {
 }
 
 impl Role {
-    /// Whether its processes submit nothing, and handle messages.
+    /// Whether the role's processes submit nothing, and handle messages.
     #[must_use]
     pub fn consumes(self) -> bool {
         matches!(
@@ -385,7 +384,7 @@ impl Role {
         )
     }
 
-    /// Whether what its processes do with packs is recorded.
+    /// Whether what the role's processes do with packs is recorded.
     fn meets_packs(self) -> bool {
         matches!(self, Self::Pack | Self::Unpack | Self::UnpackAlone)
     }

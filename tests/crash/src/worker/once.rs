@@ -32,7 +32,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Both.
+    /// Both places.
     pub const ALL: [Self; 2] = [Self::File, Self::Folder];
 
     /// The name of the folder.

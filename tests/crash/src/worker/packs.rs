@@ -66,7 +66,7 @@ async fn submit(desk: &Desk, orders: Vec<CrashOrder>, expires: bool) {
     };
     match submission.await.map_err(|failed| failed.kind) {
         Ok(_) => note(Event::Submitted),
-        // Locked for too long, for example by a process that is stopped.
+        // The file was locked too long, for example by a stopped process.
         Err(SubmitErrorKind::Storage(_)) => {}
         Err(problem) => panic!("{problem}"),
     }

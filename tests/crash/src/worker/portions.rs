@@ -29,7 +29,7 @@ pub struct Job {}
 /// The portions of a job.
 pub const PORTIONS: u64 = 100;
 
-/// The value of a portion. The result of a job is their sum.
+/// The value of a portion; a job's result is the sum of values.
 #[must_use]
 pub fn value(portion: u64) -> u64 {
     portion * portion + 1
@@ -98,7 +98,7 @@ fn kill() {
     kill_process(getpid(), Signal::KILL).expect("it is this process");
 }
 
-/// Appends a line to the ledger. It is not synced: what is written survives a kill.
+/// Appends a line to the ledger, not synced: what is written survives a kill.
 fn note(arguments: &Arguments, line: &str) {
     let ledger = OpenOptions::new()
         .append(true)

@@ -71,7 +71,7 @@ async fn submit(desk: &Desk, orders: Vec<CrashOrder>, class: Class) {
     };
     match problem {
         None => note(Event::Submitted),
-        // Locked for too long, for example by a process that is stopped.
+        // The file was locked too long, for example by a stopped process.
         Some(SubmitErrorKind::Storage(_)) => {}
         Some(problem) => panic!("{problem}"),
     }

@@ -27,7 +27,7 @@ pub(super) async fn run(desk: &Desk) {
             match done {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
-                // Locked for too long, for example by a process that is stopped.
+                // The file was locked too long, for example by a stopped process.
                 Err(error) if error.kind() == ErrorKind::Timeout => {}
                 Err(error) => panic!("{error}"),
             }

@@ -7,8 +7,8 @@ use super::Desk;
 use crate::sabotage::Bug;
 use crate::ticks::{POLICIES, ToldClock, start};
 
-/// Runs a schedule for each policy from the first time that it is told, until the input ends. With a bug, only the first,
-/// so that it is known where the process aborts.
+/// Runs a schedule for each policy from the first time that it is told, until the input ends; with a bug, only the
+/// first, so that it is known where the process aborts.
 pub(super) async fn run(desk: &Desk, backend: Arc<dyn Backend>, bug: Option<Bug>) {
     let mut input = desk.input.clone();
     if input.changed().await.is_err() {

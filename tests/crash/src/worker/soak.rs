@@ -34,8 +34,8 @@ const FAULTS: [(f64, Operation, Fault); 11] = [
     (0.05, Operation::Apply, Fault::RequestLost),
 ];
 
-/// Rounds of work under faults, each with a service, a listener and a shutdown of its own. Prints what the process
-/// uses after a first part of the rounds, and at the end.
+/// Rounds of work under faults, each with a service, a listener and a shutdown of its own; prints what the process uses
+/// after a first part of the rounds, and at the end.
 pub(super) async fn run(backend: Arc<dyn Backend>, seed: u64, rounds: u32) {
     let warm = rounds.div_ceil(4);
     for round in 1..=rounds {

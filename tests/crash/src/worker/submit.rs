@@ -30,7 +30,7 @@ pub const ANSWERED: &str = "answered";
 const PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Submits one message for each key that it is told, several at a time and in a random order. A line on the standard
-/// input has the first key and their number.
+/// input has the first key and the keys' number.
 pub(super) async fn run(desk: Arc<Desk>, kept: Kept, file: &Path, bug: Option<Bug>) {
     let store = match (kept, bug) {
         (Kept::File, _) => None,
@@ -85,7 +85,7 @@ async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn ResultStore>>, number: u6
             Err(error) => error.kind,
         };
         match &problem {
-            // Others have locked the file or held the key for too long.
+            // Other processes have locked the file or held the key for too long.
             SubmitErrorKind::Storage(error) if error.retry() != RetryAdvice::Permanent => {
                 if error.outcome() == Outcome::Unknown {
                     println!("{UNKNOWN} {number}");

@@ -38,7 +38,7 @@ pub(super) async fn order(desk: &Desk) {
             to: account(desk.dice()),
             amount: desk.dice().into(),
         };
-        // Others may have locked the file for too long. Then nothing was ordered.
+        // Others may have locked the file for too long; then nothing was ordered.
         if ledger::order(&desk.service, &mut connection, &transfer).is_ok() {
             println!("{PROGRESS}");
         }
@@ -107,7 +107,7 @@ fn apart(file: &Path, connection: Connection) -> impl Handler<Transfer> + use<> 
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             ledger::enter(&tx, &transfer)?;
             tx.commit()?;
-            // Only one process does.
+            // Only one process aborts.
             if File::create_new(&aborted).is_ok() {
                 std::process::abort();
             }

@@ -267,7 +267,7 @@ impl Target {
             for message in messages {
                 let line = serde_json::to_string(message).map_err(io::Error::from)?;
                 bytes += line.len() as u64;
-                // It may be a terminal, and means the same.
+                // Escaped JSON is safe on a terminal, and means the same.
                 writeln!(io::stdout().lock(), "{}", escape_json(&line))?;
             }
             return Ok(bytes);
@@ -283,7 +283,7 @@ impl Target {
         }
     }
 
-    /// Makes sure of it once more, after messages were deleted from their queue. If the file is not there, writes them
+    /// Makes sure once more that the file is there, after messages were deleted from their queue; if not, writes them
     /// again beside it.
     fn keep_moved(&mut self) -> Result<()> {
         let kept = self.keep();
@@ -294,7 +294,7 @@ impl Target {
             if file.is_at_path().unwrap_or(true) {
                 return failure;
             }
-            // Its folder may be gone too.
+            // The file's folder may be gone too.
             let folders = [file.path().with_file_name(""), std::env::temp_dir()];
             let name = format!("rescued-{}.jsonl", std::process::id());
             let rescued = folders

@@ -31,7 +31,7 @@ pub(crate) async fn run(list: &List, session: &Session) -> Result<()> {
         .buffered(AT_ONCE);
     let mut table = Table::new(["QUEUE", "MESSAGES", "POISON", "OLDEST", "STATE"]);
     while let Some(figures) = read.next().await {
-        // One that was deleted meanwhile.
+        // The queue was deleted meanwhile.
         let Some(figures) = figures? else { continue };
         if session.output.json {
             session.output.json(&figures)?;

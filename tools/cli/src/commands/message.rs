@@ -189,7 +189,7 @@ async fn now(queue: &AnyQueue) -> Result<queue_runtime::Timestamp> {
 /// Returns the payload of a message as a person can change it.
 ///
 /// # Errors
-/// If it is no JSON, or is not in the message.
+/// If the payload is no JSON, or not in the message.
 fn editable(message: &Browsed) -> Result<String> {
     let refused = |problem: String| Failure::usage(format!("{problem}, so it cannot be edited"));
     let Body::Event(event) = &message.body else {
@@ -220,7 +220,7 @@ impl Edited {
         Ok(Self(file.map_err(|error| editing(&error))?))
     }
 
-    /// Has a person change it. Returns what is in the file then.
+    /// Has a person change the payload, and returns what is in the file then.
     fn in_editor(&self, payload: &str) -> Result<Vec<u8>> {
         let editor = ["VISUAL", "EDITOR"]
             .into_iter()

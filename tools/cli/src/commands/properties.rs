@@ -24,8 +24,8 @@ pub(crate) struct Figures {
     pub(crate) uri: String,
     /// The approximate number of messages, including invisible ones; never below the actual number.
     pub(crate) messages: usize,
-    /// The number of messages on the queue's poison queue. `None` if it is a poison queue itself, or too long a name to
-    /// have one.
+    /// The number of messages on the queue's poison queue. `None` if the queue is a poison queue itself, or has too
+    /// long a name.
     pub(crate) poison: Option<usize>,
     /// The first visible message.
     pub(crate) oldest: Option<Oldest>,
@@ -57,7 +57,7 @@ impl Figures {
     }
 }
 
-/// Reads the figures of a queue. `None` if it does not exist.
+/// Reads the figures of a queue; `None` if it does not exist.
 pub(crate) async fn figures(session: &Session, name: QueueName) -> Result<Option<Figures>> {
     let properties = match session.queue(name.as_str())?.properties().await {
         Ok(properties) => properties,
@@ -74,7 +74,7 @@ pub(crate) async fn figures(session: &Session, name: QueueName) -> Result<Option
     };
     let oldest = match oldest(session, &name).await {
         Ok(oldest) => oldest,
-        // It was deleted meanwhile.
+        // The queue was deleted meanwhile.
         Err(failure) if failure.is(Exit::NotFound) => return Ok(None),
         Err(failure) => return Err(failure),
     };

@@ -60,7 +60,7 @@ pub(crate) async fn run(receive: &Receive, session: &Session) -> Result<()> {
     } else {
         None
     };
-    // They are held until all are written, so that none is received twice.
+    // Messages are held until all are written, so that none is received twice.
     let mut held = Vec::new();
     let (mut written, mut completed) = (Ok(()), 0);
     for _ in 0..receive.count {

@@ -44,7 +44,8 @@ pub(crate) struct Watch {
 struct Reading {
     #[serde(flatten)]
     figures: Figures,
-    /// Messages put in a second since the last reading. `None` in the first one, and where the storage does not count.
+    /// Messages put in a second since the last reading. `None` in the first reading, and where the storage does not
+    /// count.
     put_per_second: Option<f64>,
     deleted_per_second: Option<f64>,
 }
@@ -98,7 +99,7 @@ pub(crate) async fn run(watch: &Watch, session: &Session) -> Result<()> {
         ticks.tick().await;
         let read = match read(watch, session).await {
             Ok(read) => read,
-            // It may answer again. At the first reading, the URL or the rights are probably wrong.
+            // The storage may answer again. At the first reading, the URL or the rights are probably wrong.
             Err(failure) if !pasts.is_empty() && failure.is(Exit::Failed) => {
                 screen.fail(&failure)?;
                 continue;
@@ -197,7 +198,7 @@ impl Screen {
         };
         for line in shown.lines() {
             frame.push_str(line);
-            // To the end of the line, which the last frame may have filled.
+            // Clears the end of the line, which the last frame may have filled.
             frame.push_str(if self.is_terminal {
                 "\u{1b}[K\r\n"
             } else {
@@ -217,7 +218,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if self.is_terminal {
-            // If the terminal is gone, nobody sees it.
+            // If the terminal is gone, nobody sees the reset.
             let _gone = write!(io::stdout(), "\u{1b}[?25h\u{1b}[?1049l");
             let _gone = io::stdout().flush();
         }

@@ -1,11 +1,11 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use queue_runtime::internal::as_u64;
 
-/// The progress of long work, on standard error if that is a terminal. Removed when it is dropped.
+/// The progress of long work, on standard error if that is a terminal, removed when dropped.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    /// Starts a bar. Without a total, which may not be known, it counts.
+    /// Starts a bar. Without a total, which may not be known, the bar counts.
     pub(crate) fn new(what: &'static str, total: Option<usize>) -> Self {
         let (bar, template) = match total {
             Some(total) => (
@@ -22,7 +22,6 @@ impl Bar {
         self.0.inc(as_u64(done));
     }
 
-    /// Returns a handle for a callback.
     pub(crate) fn handle(&self) -> ProgressBar {
         self.0.clone()
     }

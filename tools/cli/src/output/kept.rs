@@ -5,9 +5,9 @@ use crate::failure::{Exit, Failure, Result};
 
 /// Standard output, where messages are written before they are deleted from their queue.
 ///
-/// A regular file is locked until this is dropped, so that no second process writes its messages over those of the first.
-/// The lock is advisory: [`check`](Self::check) and [`keep`](Self::keep) notice what programs do that do not ask for it.
-/// Anything else, such as a pipe, is only written.
+/// A regular file is locked until the `KeptOutput` is dropped, so that no second process writes its messages over those
+/// of the first. The lock is advisory: [`check`](Self::check) and [`keep`](Self::keep) notice what programs do that do
+/// not ask for it. Other output, such as a pipe, is only written.
 #[derive(Debug)]
 pub(crate) struct KeptOutput {
     file: Option<File>,
@@ -17,7 +17,7 @@ impl KeptOutput {
     /// Locks standard output.
     ///
     /// # Errors
-    /// If it is a file that another process has locked, or that cannot be locked.
+    /// If the output is a file that another process has locked, or that cannot be locked.
     pub(crate) fn lock() -> Result<Self> {
         let file = regular_file()?;
         match file.as_ref().map_or(Ok(()), File::try_lock) {
@@ -38,13 +38,13 @@ impl KeptOutput {
     /// too: behind the end of a file that was shortened, that would fill the gap with zeros.
     ///
     /// # Errors
-    /// If it was deleted or shortened; the file system's error.
+    /// If the file was deleted or shortened; the file system's error.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(mut file) = self.file.as_ref() else {
             return Ok(());
         };
-        // The position comes first: programs that share it may write meanwhile. Where a file is appended to, it is 0 before
-        // the first line, and the end of the last line after that.
+        // The position comes first: programs that share it may write meanwhile. Where a file is appended to, the
+        // position is 0 before the first line, and then the end of the last.
         let position = file.stream_position()?;
         let metadata = file.metadata()?;
         let found = metadata.len();
@@ -64,7 +64,8 @@ impl KeptOutput {
     /// Makes sure that what was written is kept: if it is in a file, that it is all there and on the disk.
     ///
     /// # Errors
-    /// As [`check`](Self::check). What was written since the last call must not be deleted from its queue then.
+    /// The errors of [`check`](Self::check), after which what was written since the last call must not be deleted from
+    /// its queue.
     pub(crate) fn keep(&self) -> Result<()> {
         io::stdout().lock().flush()?;
         if let Some(file) = &self.file {
@@ -92,7 +93,7 @@ fn regular_file() -> io::Result<Option<File>> {
     Ok(file.metadata()?.is_file().then_some(file))
 }
 
-/// Elsewhere, standard output is only written.
+/// Outside Unix, standard output is only written.
 #[cfg(not(unix))]
 fn regular_file() -> io::Result<Option<File>> {
     Ok(None)
@@ -103,7 +104,7 @@ fn has_name(metadata: &Metadata) -> bool {
     std::os::unix::fs::MetadataExt::nlink(metadata) > 0
 }
 
-/// Elsewhere, an open file cannot be deleted.
+/// Outside Unix, an open file cannot be deleted.
 #[cfg(not(unix))]
 fn has_name(_: &Metadata) -> bool {
     true

@@ -25,7 +25,7 @@ pub(crate) struct Listed<'a> {
     pub(crate) body: &'a Body,
     pub(crate) dequeue_count: usize,
     pub(crate) state: Option<MessageState>,
-    /// Since it was put, where the storage tells its own time.
+    /// The time since the put, where the storage tells its own.
     pub(crate) age: Option<Duration>,
 }
 

@@ -40,7 +40,7 @@ impl Output {
     /// Writes a value as a line of JSON, with numbers of any length as they are.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
         let json = serde_json::to_string(value).map_err(|error| unwritten(&error))?;
-        // Nothing else in it is a line break: between tokens, a space is as good, and in strings there is none.
+        // A space is as good as a line break between tokens of JSON, and strings have no line breaks.
         let json = escape_json(&json.replace(['\n', '\r'], " "));
         Ok(writeln!(io::stdout().lock(), "{json}")?)
     }

@@ -6,12 +6,11 @@ use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Row, presets};
 pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
-    /// Creates a table with these columns.
     pub(crate) fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING);
         table.set_content_arrangement(match table.width() {
-            // It does not know how wide it is.
+            // The terminal does not know how wide it is.
             Some(0) => ContentArrangement::Disabled,
             _ => ContentArrangement::Dynamic,
         });
@@ -19,7 +18,7 @@ impl Table {
         Self(table)
     }
 
-    /// Adds a row. Its cells must have been [escaped](super::escape).
+    /// Adds a row, whose cells must have been [escaped](super::escape).
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.0.add_row(one_line(cells));
     }

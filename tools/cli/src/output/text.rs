@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// What a storage does not tell. Never shown as 0.
+/// What a storage does not tell, never shown as 0.
 pub(crate) const NOT_KNOWN: &str = "not known here";
 
 /// The greatest depth that is indented: the size of the text stays in proportion to that of the JSON.
@@ -24,7 +24,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Escapes the same in JSON, where these characters are only inside strings.
+/// Escapes in JSON what [`escape`] escapes, which is only inside strings.
 pub(crate) fn escape_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {

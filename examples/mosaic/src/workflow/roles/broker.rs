@@ -1,5 +1,5 @@
-//! The job broker: records the response to each request. Unlike the other roles, it accepts its messages itself, one at
-//! a time, in place of a listener.
+//! The job broker: records the response to each request. Unlike the other roles, the broker accepts its messages
+//! itself, one at a time, without a listener.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Broker {
                 None
             });
             let accepted = tokio::select! {
-                // What it has received by then is handed back.
+                // What `accept` has received by then is handed back.
                 _ = stop.wait_for(|stop| *stop) => return totals,
                 accepted = accept => accepted,
             };

@@ -6,12 +6,12 @@
 //!                                            └─ complete or failed ─► join ─► [acknowledge + response]
 //! ```
 //!
-//! Each bracket is one storage transaction if the backend has them. Everything before it may be
-//! repeated, also concurrently in another process: every step writes the same bytes under the same
-//! name, or creates a record that only one handler can create. A slice is recorded before the records
-//! are counted, so the handler that records last counts all of them. Several handlers may count all: the first
-//! to create the record of the answer joins the slices and responds. The record names its message, so that it goes on
-//! when the message comes again after its process was killed.
+//! An acknowledgement and its submissions are one storage transaction if the backend has them. Every step before the
+//! acknowledgement may be repeated, also concurrently in another process: it writes the same bytes under the same name,
+//! or creates a record that only one handler can create. A slice is recorded before the records are counted, so the
+//! handler that records last counts all. Several handlers may count all slices: the first to create the record of the
+//! answer joins the slices and responds. The answer's record names its handler's message, so that joining goes on when
+//! the message comes again after a kill.
 
 use std::io::Write as _;
 
@@ -133,7 +133,7 @@ impl Controller {
         )
     }
 
-    /// Returns the request as it was first planned, even if a repetition of it asks for something else.
+    /// Returns the request as it was first planned, even if a repetition asks for something else.
     async fn first_planned(
         &self,
         request: &RequestId,
@@ -149,7 +149,7 @@ impl Controller {
         Ok(held.asked)
     }
 
-    /// Records the outcome of a slice, and answers the request if it was the last one or failed.
+    /// Records the outcome of a slice, and answers the request if it was the last or failed.
     async fn response(&self, received: Received<SliceResponse>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let request = &received.envelope().request_id;
@@ -194,7 +194,7 @@ impl Controller {
         Ok(Disposition::complete().then(&response))
     }
 
-    /// Joins a request's slices, all of which have a record, unless one of them failed. Returns the response.
+    /// Joins a request's slices, all of which have a record, unless one failed. Returns the response.
     async fn join(&self, request: &RequestId, plan: Plan) -> Result<ImageResponse, Failure> {
         let records = (0..plan.slices()).map(|sequence| self.records.slice(request, sequence));
         let records = stream::iter(records)
@@ -214,7 +214,7 @@ impl Controller {
             retries += record.attempts.saturating_sub(1);
         }
         let (store, runtime) = (self.store.clone(), Handle::current());
-        // Not that of an earlier attempt, which may have failed in the middle of a part.
+        // Not the name of an earlier attempt, which may have failed in the middle of a part.
         let name = BlobName::mosaic(request, RequestId::random().as_str());
         let mut mosaic = MosaicWriter::buffered(&store, name.clone());
         let joining = spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! The image processor: renders slices. Its only state is the tile libraries that it has loaded.
+//! The image processor: renders slices, with no state but the tile libraries that it has loaded.
 
 use std::time::Instant;
 

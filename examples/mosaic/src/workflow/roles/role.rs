@@ -28,11 +28,11 @@ pub struct Settings {
     pub visibility_timeout: Option<Duration>,
     /// The number of attempts after which a message is moved to the poison queue; by default that of the queue.
     pub poison_threshold: Option<usize>,
-    /// The minimum time that a processor takes for a slice. Tests prolong small jobs with it.
+    /// The minimum time that a processor takes for a slice, with which tests prolong small jobs.
     pub pace: Duration,
 }
 
-/// A running role. Dropping it stops it at once.
+/// A running role: dropping it stops it at once.
 #[derive(Debug)]
 #[must_use = "dropping a role stops it"]
 pub struct Role {
@@ -61,7 +61,7 @@ pub struct Totals {
     pub released: usize,
 }
 
-/// The timeout of handlers. It may exceed the visibility timeout, since leases are renewed.
+/// The timeout of handlers, which may exceed the visibility timeout, since leases are renewed.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The pause between two polls of an empty queue whose messages are announced.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -144,7 +144,7 @@ fn on_store_error(error: &StoreError) -> OnError {
 }
 
 /// How consumers poll an empty queue where the storage has wake-ups of its own: rarely, since these find almost all
-/// messages. Elsewhere, as by default.
+/// messages; elsewhere, as by default.
 fn idle_policy(service: &QueueService) -> Option<ExponentialIdle> {
     let wakes = service.backend().notifier().is_some();
     wakes.then(|| ExponentialIdle::new(POLL_INTERVAL, Duration::ZERO, POLL_INTERVAL))
@@ -205,7 +205,7 @@ impl Role {
     /// Returns the totals of the role.
     ///
     /// # Cancel safety
-    /// If the future is dropped, call this again, with another `grace`.
+    /// If the future is dropped, call `shutdown` again, with another `grace`.
     pub async fn shutdown(&mut self, grace: Duration) -> Totals {
         let listeners = self.listeners.iter();
         let reports = listeners.map(|one| ListenerHandle::clone(one).shutdown(grace));

@@ -48,11 +48,11 @@ use crate::extensions::objects::{Folder, whole};
 ///
 /// # Cost
 /// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2 or 3; `begin` of finished work takes 2. A key leaves
-/// objects behind, which [`sweep`](ResultStore::sweep) removes; a listener calls it.
+/// objects behind, which [`sweep`](ResultStore::sweep) removes; a listener calls `sweep`.
 ///
 /// # Durability
-/// As the `Debug` of the object store. A [folder](Self::in_folder) survives the end of the process, but a power loss
-/// may undo the last results.
+/// Durability is that of the object store. A [folder](Self::in_folder) survives the end of the process, but a power
+/// loss may undo the last results.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -85,12 +85,12 @@ pub struct ObjectResults {
 #[derive(Debug, Clone, Copy)]
 struct Watched {
     watch: Watch,
-    /// When it was last looked at, on the monotonic clock.
+    /// When the watch was last looked at, on the monotonic clock.
     at: Duration,
 }
 
-/// The most keys that are watched at a time. If more are in flight elsewhere, the watch of some begins anew, which only
-/// delays taking them over.
+/// The most keys that are watched at a time. If more keys are in flight elsewhere, the watch of some begins anew, which
+/// only delays taking them over.
 const MAX_WATCHED: usize = 10_000;
 
 impl ObjectResults {
@@ -108,7 +108,7 @@ impl ObjectResults {
 
     /// Opens the store in this folder, which [`create_in_folder`](Self::create_in_folder) has made.
     ///
-    /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While the
+    /// Every request compares the folder with the one that was opened, by device and inode on Unix. While the
     /// folder is away or another folder has taken its place, every request is an error, and nothing counts as not done
     /// yet.
     ///
@@ -179,7 +179,6 @@ impl ObjectResults {
         }
     }
 
-    /// Carries out one request.
     async fn ask(&self, key: &WorkKey, ask: &Ask) -> Result<StoreAnswer> {
         let folder = folder(&self.prefix, key);
         match ask {
@@ -208,10 +207,10 @@ impl ObjectResults {
             Ask::Beat(generation, beat) => {
                 let name = Name::Beat(*generation, *beat).within(&folder);
                 let created = self.create(&name, Bytes::new()).await?;
-                // Two stay: a listing of a folder may miss one that is created and one that is deleted meanwhile.
+                // Two beats stay: a listing of a folder may miss one that is created and one that is deleted meanwhile.
                 if *beat > 2 {
                     let before = Name::Beat(*generation, *beat - 2).within(&folder);
-                    // A sweep removes what is left behind.
+                    // A sweep removes beats that are left behind.
                     drop(self.objects.delete(&before).await);
                 }
                 Ok(created)
@@ -223,7 +222,7 @@ impl ObjectResults {
         }
     }
 
-    /// Reads an object. One that is not understood is read again: what was cut or replaced on its way is another thing
+    /// Reads an object. An object that is not understood is read again: what was cut or replaced on its way differs
     /// then, and what is the same is damaged.
     async fn read<T>(
         &self,
@@ -335,7 +334,7 @@ impl ResultStore for ObjectResults {
     }
 }
 
-// Without the object store, which may hold keys.
+// `Debug` leaves out the object store, which may hold keys.
 debug_fields!(ObjectResults { prefix });
 
 /// Converts an error of the object store.

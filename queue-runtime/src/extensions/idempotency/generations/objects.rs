@@ -17,14 +17,14 @@ const VERSION: u32 = 1;
 /// The folder of a key's objects: a hash, because keys may be of any length and of any characters.
 pub(super) fn folder(prefix: &Path, key: &WorkKey) -> Path {
     let mut hash = Sha256::new();
-    // With the length, so that no two pairs are hashed alike.
+    // With the scope's length, so that no two work keys are hashed alike.
     hash.update((key.scope().len() as u64).to_be_bytes());
     hash.update(key.scope());
     hash.update(key.key());
     prefix.clone().join(to_hex(&hash.finalize()))
 }
 
-/// One of a key's objects.
+/// The name of one of a key's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Name {
     Claim(u64),
@@ -88,7 +88,7 @@ pub(super) fn seen(names: impl IntoIterator<Item = Name>) -> Option<Seen> {
     })
 }
 
-/// The first line of an object. The result of finished work follows it, as it is.
+/// The first line of an object, which the result of finished work follows, as it is.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Header {
     version: u32,
@@ -151,7 +151,7 @@ pub(super) fn end_body(key: &WorkKey, end: &EndObject) -> Bytes {
 /// Reads the object of a generation.
 ///
 /// # Errors
-/// A description, if the object is not one, or one of another key.
+/// A description, if the object is no claim of this key.
 pub(super) fn read_claim(key: &WorkKey, bytes: &Bytes) -> Result<ClaimObject, String> {
     let (header, _) = read(bytes)?;
     of_key(key, &header)?;
@@ -167,7 +167,7 @@ pub(super) fn read_claim(key: &WorkKey, bytes: &Bytes) -> Result<ClaimObject, St
 /// Reads the object that ends a generation.
 ///
 /// # Errors
-/// A description, if the object is not one, or one of another key.
+/// A description, if the object is no end of a generation of this key.
 pub(super) fn read_end(key: &WorkKey, bytes: &Bytes) -> Result<EndObject, String> {
     let (header, result) = read(bytes)?;
     of_key(key, &header)?;

@@ -1,4 +1,4 @@
-//! The protocol: pure transitions, without I/O and without a clock. `model` enumerates them.
+//! The protocol: pure transitions, without I/O and without a clock, which `model` enumerates.
 //!
 //! Everything is decided by who creates an object first:
 //!
@@ -8,7 +8,7 @@
 //! | `n.beat-k` | the holder of `n` | The holder was alive after beat `k−1`. |
 //! | `n.end` | the holder, to finish or to give up; another, to take over | The generation has ended, one way. |
 //!
-//! The highest generation counts. If it has not ended, the work is in flight. Another's lease has ended once the
+//! The highest generation counts: if it has not ended, the work is in flight. Another owner's lease has ended once the
 //! generation and its beats have been seen unchanged for the length of the lease, on the observer's own clock.
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) enum EndObject {
         retention: Duration,
         result: Bytes,
     },
-    /// The holder gave up, or another took over.
+    /// The holder gave up, or another owner took over.
     Over,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Ask {
     End(u64, EndObject),
 }
 
-/// Its answer.
+/// The object store's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StoreAnswer {
     Listed(Option<Seen>),
@@ -74,13 +74,13 @@ pub(super) enum NextStep<T> {
     Finished(T),
 }
 
-/// Another's generation, watched on one's own clock.
+/// Another owner's generation, watched on one's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Watch {
     seen: Seen,
-    /// The owner of the generation, once known. After a sweep, another may have begun the same number anew.
+    /// The owner of the generation, once known. After a sweep, another owner may have begun the same number anew.
     owner: Option<Owner>,
-    /// When the first answer that showed this came.
+    /// When the generation was first read as `seen`.
     since: Duration,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Asked {
 
 /// The number of listings after which `begin` gives up for now: others begin and end the same key all the time.
 const MAX_ROUNDS: u32 = 16;
-/// When to try again then.
+/// When to try a contended key again.
 const CONTENDED: Duration = Duration::from_secs(1);
 
 /// `begin`, as a sequence of requests, the first of which is [`Ask::List`].
@@ -102,7 +102,7 @@ pub(super) struct Begin {
     owner: Owner,
     lease: Duration,
     rounds: u32,
-    /// For how long the last listing has shown what is watched.
+    /// How long the watched generation has been unchanged.
     unchanged_for: Duration,
 }
 
@@ -153,7 +153,7 @@ impl Begin {
             }
             (Ask::End(taken, _), StoreAnswer::Created) => self.create(taken + 1),
             (Ask::Create(generation, _), StoreAnswer::Created) => self.fresh(*generation),
-            // Another was first, or has removed what was listed.
+            // Another owner was first, or has removed what was listed.
             _ => self.list_again(),
         }
     }
@@ -173,7 +173,7 @@ impl Begin {
             return NextStep::Ask(Ask::ReadEnd(seen.generation));
         }
         self.unchanged_for = match *watch {
-            // It was unchanged from the first answer until this request at least.
+            // The generation was unchanged from the first answer until this request at least.
             Some(watched) if watched.seen == seen => asked.at.saturating_sub(watched.since),
             _ => {
                 *watch = Some(Watch {

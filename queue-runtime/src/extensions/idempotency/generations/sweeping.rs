@@ -29,7 +29,7 @@ const MAX_READ: u64 = 2000;
 /// The object whose modification is the store's current time.
 const NOW: &str = "now";
 
-/// Removes what is no longer needed.
+/// Removes objects that are no longer needed.
 pub(super) async fn sweep(
     objects: &dyn ObjectStore,
     prefix: &Path,
@@ -47,7 +47,7 @@ pub(super) async fn sweep(
     Ok(swept)
 }
 
-/// Removes what is no longer needed this long after the store's current time.
+/// Removes objects that are no longer needed this long after the store's current time.
 pub(super) async fn sweep_at(
     objects: &dyn ObjectStore,
     prefix: &Path,
@@ -74,7 +74,7 @@ pub(super) async fn sweep_at(
         keys.entry(folder).or_default().push((name, object));
     }
     let mut keys: Vec<_> = keys.into_values().collect();
-    // From another key each time, so that all have their turn.
+    // Each sweep begins at another key, so that all keys have their turn.
     let first = (jitter() * keys.len() as f64) as usize;
     let first = first.min(keys.len());
     keys.rotate_left(first);
@@ -86,7 +86,7 @@ pub(super) async fn sweep_at(
         };
         let youngest = key.iter().map(|(_, object)| age(object)).min();
         let keep = match last {
-            // Reading it would be a request for each key at each sweep, so young ones are left alone.
+            // Reading the end would be a request for each key at each sweep, so young ends are left alone.
             Name::End(_) if age(newest) >= Duration::from_secs(60) => {
                 read += 1;
                 if read > MAX_READ {

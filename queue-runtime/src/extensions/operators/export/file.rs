@@ -138,7 +138,7 @@ impl ExportFile {
         match self.file.write_all(lines) {
             Ok(()) => Ok(lines.len() as u64),
             Err(error) => {
-                // What stays is noticed by the next call of `keep`, and cut off by the next `append`.
+                // What stays of the lines is noticed by the next call of `keep`, and cut off by the next `append`.
                 let ours = self.length..=self.length + before + lines.len() as u64;
                 if self.metadata().is_ok_and(|file| ours.contains(&file.len())) {
                     drop(self.file.set_len(self.length));
@@ -273,7 +273,7 @@ impl ExportFile {
         self.file.sync_all().map_err(failed("sync", &self.path))
     }
 
-    /// Returns where the last line begins, which is the end if that is a line end.
+    /// Returns where the last line begins: at the file's end, if that is a line end.
     fn last_line(&mut self, length: u64) -> io::Result<u64> {
         let (mut end, mut block) = (length, vec![0; 64 * 1024]);
         while end > 0 {
@@ -297,7 +297,7 @@ fn is_message(line: &[u8]) -> bool {
 
 /// Makes the name of a file durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
-    // Elsewhere, folders cannot be opened.
+    // Only Unix can open folders.
     if !cfg!(unix) {
         return Ok(());
     }
@@ -312,11 +312,11 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 fn is_same(open: &Metadata, found: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;
 
-    // A path below `/proc` leads to a file that has none any more.
+    // A path below `/proc` leads to a file that has no name any more.
     open.nlink() > 0 && (open.dev(), open.ino()) == (found.dev(), found.ino())
 }
 
-/// Elsewhere, an open file cannot be deleted or moved.
+/// Outside Unix, an open file cannot be deleted or moved.
 #[cfg(not(unix))]
 fn is_same(_: &Metadata, found: &Metadata) -> bool {
     found.is_file()

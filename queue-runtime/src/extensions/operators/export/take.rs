@@ -24,7 +24,7 @@ const AT_ONCE: usize = 32;
 #[must_use = "the messages stay on their queue until `delete`"]
 #[non_exhaustive]
 pub struct Taken {
-    /// The messages. Write the messages to where they are to be kept, and prove that they are there, before
+    /// The messages, to be written to where they are to be kept, and proven to be there, before
     /// [`delete`](Self::delete).
     pub messages: Vec<ExportedMessage>,
     /// The messages that could not be taken. The messages stay on the queue, invisible until the lease ends.
@@ -83,15 +83,15 @@ impl AnyQueue {
     /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. No other consumer receives the
     /// messages within `visibility`.
     ///
-    /// The order of what follows is up to the caller: to write the messages, to prove that they are kept, and then to
-    /// [delete](Taken::delete) them. An [`ExportFile`](super::ExportFile) keeps the messages in a file, and proves that
-    /// they are there. If the move is interrupted, the messages become visible again when `visibility` is over, and a
-    /// copy of each, with the same id, is where it was written. The receive counts as an attempt, unless the messages
-    /// are [handed back](Taken::hand_back).
+    /// The caller is responsible for the order after `take`: to write the messages, to prove that they are kept, and
+    /// then to [delete](Taken::delete) them. An [`ExportFile`](super::ExportFile) keeps the messages in a file, and
+    /// proves that they are there. If the move is interrupted, the messages become visible again when `visibility` is
+    /// over, and a copy of each, with the same id, is where it was written. The receive counts as an attempt, unless
+    /// the messages are [handed back](Taken::hand_back).
     ///
     /// # Errors
-    /// The backend's error, unless a later try succeeds, as the [`StorageRetry`](crate::policy::StorageRetry) of the service allows.
-    /// Messages that were received are visible again, or become so after `visibility`.
+    /// The backend's error, unless a later try succeeds, as the service's [`StorageRetry`](crate::policy::StorageRetry)
+    /// allows. Messages that were received are visible again, or become so after `visibility`.
     ///
     /// # Cancel safety
     /// If the future is dropped, messages may have been received; they become visible again after `visibility`.
@@ -113,7 +113,7 @@ impl AnyQueue {
         for message in &received {
             let now = message.received_at;
             let mut seen = message.clone();
-            // Nobody else had it when it was received.
+            // Nobody else had the message when it was received.
             seen.visible_at = now;
             let copied = match self.exported(seen.into(), now).await {
                 Ok(copied) => copied,
@@ -167,14 +167,14 @@ impl Taken {
 
     /// Deletes the messages from their queue, and releases the keys that they [hold](crate::send::Submit::unique_until_settled).
     ///
-    /// After the deletion, nobody but the caller has the messages. So the caller must have proven before that the
+    /// After the deletion, nobody but the caller has the messages, so the caller must have proven before that the
     /// messages are where they will be read: that all of them are at the place that is named for them, not only in what
-    /// is open here, and survive a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that for a file,
-    /// a commit for a database.
+    /// is open here, and survive a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that a file
+    /// keeps the messages, a commit that a database does.
     ///
     /// A deletion that the storage refuses for now is asked for again, as the
-    /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows since the last message that was deleted,
-    /// until the lease ends.
+    /// service's [`StorageRetry`](crate::policy::StorageRetry) allows since the last message that was deleted, until
+    /// the lease ends.
     ///
     /// # Errors
     /// [`DeleteError`] has the backend's error, and what was deleted. Messages that are not deleted become visible
@@ -185,7 +185,7 @@ impl Taken {
     pub async fn delete(self) -> Result<TakenOff, DeleteError> {
         let progress = Progress::default();
         let deletions = self.held.iter().map(|held| self.take_off(held, &progress));
-        // A local storage commits those together that come at once.
+        // A local storage commits deletions together that come at once.
         let mut deletions = stream::iter(deletions).buffer_unordered(AT_ONCE);
         let (mut so_far, mut unknown, mut failed) = (TakenOff::default(), 0, None);
         while let Some(end) = deletions.next().await {
@@ -224,7 +224,7 @@ impl Taken {
                     progress.done.fetch_add(1, Ordering::Relaxed);
                     return Ok(End::Deleted);
                 }
-                // By a try whose answer was lost.
+                // A try whose answer was lost has deleted the message.
                 Err(error) if unanswered && error.kind() == ErrorKind::MessageNotFound => {
                     return Ok(End::Deleted);
                 }
@@ -264,7 +264,7 @@ impl Taken {
 #[derive(Default)]
 struct Progress {
     done: AtomicU64,
-    /// Whether one has failed for good, so that no other is tried.
+    /// Whether one deletion has failed for good, so that no other is tried.
     is_stopped: AtomicBool,
 }
 

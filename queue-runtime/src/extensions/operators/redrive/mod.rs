@@ -1,9 +1,15 @@
 //! Moving the messages of a poison queue back.
 //!
+//! A redrive finds the messages, by browsing or by receives that lease them, filters them, and checks the destination
+//! that each poison record names. A message's body is rebuilt without the record, with the same id. The message is put
+//! on its queue and deleted from the poison queue, in one step where the storage is atomic. A received message that
+//! stays on the poison queue is handed back. After a kill, run the redrive again: where the storage is not atomic, a
+//! message that was put and not deleted is put again, with the same id.
+//!
 //! | module | does |
 //! |---|---|
-//! | `receiving` | how the messages are found on storage that cannot be browsed |
-//! | `pass` | what happens to each message; how they are found on storage that can be browsed |
+//! | `receiving` | how messages are found on storage that cannot be browsed |
+//! | `pass` | what happens to each message; how messages are found on storage that can be browsed |
 //! | `report` | what has happened |
 
 mod pass;
@@ -102,11 +108,10 @@ impl AnyQueue {
 }
 
 impl Redrive {
-    /// Creates the redrive of the poison queue of `origin`, if that is known.
-    /// Also redrives messages whose records name one of these queues: those of several queues that share a poison queue,
-    /// or of a listener whose [`poison_queue`](crate::ListenerBuilder::poison_queue) is not named after its queue.
+    /// Also redrives messages whose records name one of `queues`: those of several queues that share a poison queue, or
+    /// of a listener whose [`poison_queue`](crate::ListenerBuilder::poison_queue) is not named after its queue.
     ///
-    /// Whoever can put messages on the poison queue can write any record. Do not allow a queue that they must not put
+    /// Whoever can put messages on the poison queue can write any record: do not allow a queue that they must not put
     /// messages on.
     ///
     /// ```
@@ -234,8 +239,8 @@ impl Redrive {
         Ok(self)
     }
 
-    /// Sets the minimum time between two moves, so that their consumers are not overwhelmed: 10 ms
-    /// for at most 100 messages per second. By default messages are moved as fast as the storage allows.
+    /// Sets the minimum time between two moves, so that consumers are not overwhelmed: 10 ms for at most 100 messages
+    /// per second. By default messages are moved as fast as the storage allows.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
@@ -334,8 +339,8 @@ impl Redrive {
     /// nothing.
     ///
     /// An operation that the storage certainly did not carry out is tried again, as the
-    /// [`StorageRetry`](crate::policy::StorageRetry) of the service allows; an operation of unknown outcome is not, because it
-    /// might be carried out twice.
+    /// service's [`StorageRetry`](crate::policy::StorageRetry) allows; an operation of unknown outcome is not, because
+    /// it might be carried out twice.
     ///
     /// # Errors
     /// [`RedriveError`] has the backend's error and what was done before. Messages that were redriven before an error
@@ -343,8 +348,8 @@ impl Redrive {
     /// [`refused`](Redriven::refused).
     ///
     /// # Cancel safety
-    /// Dropping the future stops the redrive. Messages redriven before that are not moved back. On a storage that cannot
-    /// be browsed, the messages that it held are handed back in the background; if the process is killed, they stay
+    /// Dropping the future stops the redrive, and moves no redriven messages back. On a storage that cannot be browsed,
+    /// the messages that the redrive held are handed back in the background; if the process is killed, they stay
     /// invisible for up to a minute, or longer with an [`interval`](Self::interval) of more than 30 seconds.
     pub async fn run(&self) -> Result<Redriven, RedriveError> {
         self.pass(false).await
@@ -368,7 +373,7 @@ impl Redrive {
     }
 }
 
-/// Which messages are redriven. All conditions must hold.
+/// Which messages are redriven: all conditions must hold.
 #[derive(Default)]
 struct Filters {
     ids: Vec<String>,
@@ -397,7 +402,7 @@ impl Filters {
         self.older_than.is_some() || self.younger_than.is_some()
     }
 
-    /// Returns whether a message is redriven. `now` is the storage's time, in which it was moved too.
+    /// Returns whether a message is redriven. `now` and the record's times are the storage's.
     fn admit(&self, event: &Event, record: &PoisonRecord, now: Timestamp) -> bool {
         let id = event.envelope.id.as_str();
         let is_kind = |kinds: &[String]| kinds.iter().any(|kind| *kind == kind_of(event, record));

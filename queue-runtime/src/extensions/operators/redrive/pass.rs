@@ -33,7 +33,7 @@ pub(super) struct Candidate {
     body: Body,
     /// The body as it is stored, unless it is damaged.
     stored: Option<Bytes>,
-    /// When its lease ends, on the monotonic clock, if it was received.
+    /// When the lease of a received message ends, on the monotonic clock.
     pub(super) leased_until: Duration,
 }
 
@@ -49,16 +49,16 @@ struct Put {
     body: Bytes,
     /// `None` if copies are not recognised.
     identity: Option<Identity>,
-    /// Whether the move to the poison queue has left it only a key that it held.
+    /// Whether the move to the poison queue has left the message only a key that it held.
     is_key_proven: bool,
 }
 
 /// What has become of a message that was to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MoveEnd {
-    /// It was moved or deleted, or another has it.
+    /// The message was moved or deleted, or another consumer has it.
     Gone,
-    /// It stays on the poison queue, with the same receipt.
+    /// The message stays on the poison queue, with the same receipt.
     Left,
 }
 
@@ -91,7 +91,7 @@ impl<'r> RedrivePass<'r> {
         }
     }
 
-    /// Returns the move of a message. Reports one that stays on the poison queue.
+    /// Returns the move of a message, or reports that it stays on the poison queue.
     pub(super) fn plan(&mut self, item: Candidate, now: Timestamp) -> Option<Move> {
         match self.put(&item, now) {
             Ok(put) => Some(Move { item, put }),
@@ -169,7 +169,7 @@ impl<'r> RedrivePass<'r> {
     /// Moves several messages, in one step if the storage allows it.
     ///
     /// # Errors
-    /// If not all of them can be accounted for.
+    /// If not all messages can be accounted for.
     pub(super) async fn move_all(&mut self, moves: Vec<Move>) -> Result<(), RedriveError> {
         if self.dry {
             moves.iter().for_each(|one| self.done(one));
@@ -191,15 +191,15 @@ impl<'r> RedrivePass<'r> {
         Ok(())
     }
 
-    /// Moves one message. After an error without [unknown](RedriveError::unknown) messages it is left as after
-    /// [`MoveEnd::Left`].
+    /// Moves one message, which an error without [unknown](RedriveError::unknown) messages leaves as [`MoveEnd::Left`]
+    /// does.
     ///
     /// # Errors
     /// If the pass must stop.
     pub(super) async fn move_one(&mut self, one: &Move) -> Result<MoveEnd, RedriveError> {
         let until = one.item.leased_until;
         if !self.is_atomic() && self.redrive.context.clock.monotonic() >= until {
-            // Another redrive may be moving it.
+            // Another redrive may be moving the message.
             self.counts.unseen += 1;
             return Ok(MoveEnd::Left);
         }
@@ -207,7 +207,7 @@ impl<'r> RedrivePass<'r> {
             return Ok(MoveEnd::Gone);
         };
         match error.kind() {
-            // Without the lease nobody can tell whether the poison queue still has it; its own queue does.
+            // Without the lease nobody can tell whether the poison queue still has the message; its own queue does.
             _ if error.is_lease_gone() && was_put => self.done(one),
             _ if error.is_lease_gone() => self.report(&one.item, &RedriveOutcome::Taken),
             ErrorKind::TooLarge | ErrorKind::InvalidInput | ErrorKind::Unsupported
@@ -225,7 +225,7 @@ impl<'r> RedrivePass<'r> {
             }
             _ => {
                 let mut stopped = self.stopped(error, 1);
-                // It is on its own queue, and may be on the poison queue still.
+                // The message is on its own queue, and may be on the poison queue still.
                 stopped.unknown = stopped.unknown.max(usize::from(was_put));
                 return Err(stopped);
             }
@@ -233,10 +233,10 @@ impl<'r> RedrivePass<'r> {
         Ok(MoveEnd::Gone)
     }
 
-    /// Applies moves together, and tries again until then while they were certainly not carried out.
+    /// Applies moves together, and tries again until `until` while they were certainly not carried out.
     ///
     /// # Errors
-    /// That of the last try, and whether a message was put on its own queue by then.
+    /// The error of the last try, and whether a message was put on its own queue by then.
     async fn apply_all(&mut self, moves: &[Move], until: Duration) -> Result<(), (Error, bool)> {
         let (mut ops, mut in_step, mut was_put) = (Vec::new(), HashSet::new(), false);
         for one in moves {
@@ -258,7 +258,7 @@ impl<'r> RedrivePass<'r> {
                 ops.drain(..failed.index);
             }
             let error = match failed.error {
-                // Whose a key is whose record cannot be read, nobody knows.
+                // Nobody knows whose a key is if its record cannot be read.
                 error if at_key && error.kind() == ErrorKind::Corrupt => {
                     let conflict = Error::new(ErrorKind::Conflict, error.operation());
                     conflict.with_outcome(error.outcome()).with_source(error)
@@ -277,7 +277,7 @@ impl<'r> RedrivePass<'r> {
         self.redrive.context.backend.capabilities().atomicity == Atomicity::Atomic
     }
 
-    /// Returns whether the error is that the poison queue does not exist. Created again, it would be empty.
+    /// Returns whether the error is that the poison queue does not exist: created again, it would be empty.
     fn is_own_queue_gone(&self, error: &Error) -> bool {
         error.is_queue_gone()
             && error
@@ -304,7 +304,6 @@ impl<'r> RedrivePass<'r> {
         Repeats::until(until, &context.storage_retry, &*context.clock)
     }
 
-    /// Waits until the next message may be moved.
     pub(super) async fn wait(&mut self) {
         self.pace.wait(&*self.redrive.context.clock).await;
     }
@@ -374,7 +373,8 @@ fn check_destination(queue: &QueueName) -> Result<(), RedriveOutcome> {
 struct Identity {
     queue: String,
     storage_id: String,
-    /// `None` if the message is inside an event of whoever moved it, and each copy may have been moved by another.
+    /// `None` if the message is inside an event of whoever moved it, and each copy may have been moved by somebody
+    /// else.
     client: Option<ClientId>,
     id: MessageId,
 }
@@ -400,7 +400,7 @@ pub(super) async fn browse(pass: &mut RedrivePass<'_>) -> Result<(), RedriveErro
     let backend = &redrive.context.backend;
     let most = backend.capabilities().max_receive;
     let properties = pass.ask(|| backend.properties(&redrive.queue)).await?;
-    // Redriven messages may fail and come back: their number, and the time, bound the pass.
+    // Redriven messages may fail and come back: the number at the start, and the time, bound the pass.
     let (mut unseen, mut start, mut from) = (properties.approximate_count, None, None);
     while unseen > 0 {
         let page = pass.ask(|| backend.browse(&redrive.queue, from.as_ref(), most));

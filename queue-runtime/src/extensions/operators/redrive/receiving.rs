@@ -25,7 +25,7 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
     let redrive = pass.redrive;
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
     let (most, lease) = receives(redrive);
-    // Redriven messages may fail and come back: their number bounds the pass.
+    // Redriven messages may fail and come back: the number at the start bounds the pass.
     let present = pass.ask(|| backend.properties(queue)).await?;
     let present = present.approximate_count;
     let mut looked_at = HashSet::new();
@@ -43,8 +43,7 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
         }
         let (mut new, mut came_round) = (Vec::new(), false);
         for message in batch {
-            // A message that was handed back may be received again. It is then held, so that it does not hide those
-            // behind it.
+            // A message that was handed back and is received again is held, so that it does not hide those behind it.
             let was_held = held.take_over(&message);
             if looked_at.insert(message.id.clone()) {
                 new.push(message);
@@ -55,7 +54,7 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
         if !new.is_empty() {
             returned.clear();
         } else if came_round {
-            // The leases end faster than the storage returns what is behind these messages.
+            // The leases end faster than the storage returns what is behind the held messages.
             pass.counts.unseen = present - looked_at.len();
             break;
         }
@@ -98,7 +97,7 @@ pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError>
     let peeked = pass.ask(|| backend.peek(queue, most)).await?;
     pass.counts.unseen = properties.approximate_count.saturating_sub(peeked.len());
     for message in peeked {
-        // Nothing is moved, so no receipt is needed. No filter needs the storage's time.
+        // Nothing is moved, so no receipt is needed, and no filter needs the storage's time.
         let (none, damage) = (PopReceipt::new(""), message.damage.as_deref());
         let item = pass.item(message.id, none, message.body, damage);
         let planned = pass.plan(item, message.inserted_at);
@@ -122,7 +121,7 @@ fn receives(redrive: &Redrive) -> (usize, Duration) {
     )
 }
 
-/// Messages that the redrive holds and is not moving. Dropped, it hands them back in the background.
+/// Messages that the redrive holds and is not moving, which are handed back in the background when `Held` is dropped.
 struct Held {
     context: Arc<Context>,
     queue: QueueName,
@@ -138,13 +137,13 @@ impl Held {
         }
     }
 
-    /// Returns whether it was held already.
+    /// Returns whether the message was held already.
     fn take_over(&mut self, message: &ReceivedMessage) -> bool {
         let before = self.messages.insert(message.id.clone(), message.clone());
         before.is_some()
     }
 
-    /// Does nothing unless it is held.
+    /// Does nothing unless the message is held.
     async fn hand_back(
         &mut self,
         pass: &RedrivePass<'_>,

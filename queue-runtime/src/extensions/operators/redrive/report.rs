@@ -184,9 +184,9 @@ pub struct RedriveError {
     pub so_far: Redriven,
     /// The number of messages that may or may not have been moved: those of an operation whose outcome is unknown.
     /// Another redrive moves the remaining messages. On a storage that is not
-    /// [atomic](crate::backend::Atomicity::Atomic), such as Azure, also a message that was put on its own queue and not
-    /// deleted from the poison queue: another redrive that finds the message there puts it on its own queue again, with
-    /// the same id.
+    /// [atomic](crate::backend::Atomicity::Atomic), such as Azure, `unknown` also counts a message that was put on its
+    /// own queue and not deleted from the poison queue: another redrive that finds the message there puts it on its own
+    /// queue again, with the same id.
     pub unknown: usize,
     /// The error of the storage.
     pub error: Error,

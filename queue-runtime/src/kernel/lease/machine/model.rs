@@ -2,7 +2,7 @@
 //! another consumer, and a backend whose requests and answers may be lost, late or delivered twice. A settlement, the
 //! end of the owner and a stop of the process may come at any moment.
 //!
-//! Time is in quarters of a visibility timeout. What is due in between happens at the next of them.
+//! Time is in quarters of a visibility timeout. What is due between two quarters happens at the later one.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::kernel::lease::unanswered::Purpose;
 mod consumer;
 mod tests;
 
-/// A quarter of the visibility timeout. As long as the margin, so that all ends of leases are whole numbers of it.
+/// A quarter of the visibility timeout, as long as the margin, so that all leases end at whole ticks.
 const TICK: Duration = MARGIN;
 const VISIBILITY: u32 = 4;
 /// How long the process is stopped.
@@ -55,13 +55,13 @@ enum Bug {
 struct World {
     scene: Scene,
     now: u32,
-    /// The process is stopped until then.
+    /// Until when the process is stopped.
     stopped_until: u32,
 
     // The backend.
     message: Message,
     visible_at: u32,
-    /// Requests that were given up, with the receipt that we know. Each may still arrive.
+    /// Requests that were given up, with the receipt that we know, and may still arrive.
     late: Vec<Request>,
     /// Whether a settlement was carried out.
     done: bool,
@@ -83,7 +83,7 @@ struct World {
     last_renewal: Option<u32>,
     /// The certain end of the last lease that was confirmed.
     confirmed_end: u32,
-    /// Whether a request has had no answer since then.
+    /// Whether a request has had no answer since the last confirmed lease.
     doubt: bool,
 
     stopped: bool,
@@ -97,7 +97,7 @@ struct World {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Message {
     Ours(Receipt),
-    /// By us, and visible.
+    /// Put back by us, and visible.
     PutBack,
     Theirs,
     Gone,
@@ -107,7 +107,7 @@ enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Receipt {
     Known,
-    /// In the answer to the renewal that was sent.
+    /// The receipt is in a renewal's answer.
     InAnswer,
     Unknown,
 }
@@ -127,7 +127,7 @@ enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Sent {
     request: Request,
-    /// When it is given up, if it is a renewal.
+    /// When the request is given up, if it is a renewal.
     until: Option<u32>,
     /// Set once the request has arrived.
     answer: Option<Answer>,
@@ -150,7 +150,7 @@ enum Report {
     Unknown,
 }
 
-/// The transitions that were taken: from, by and to.
+/// The transitions that were taken: state, event and next state.
 type Taken = BTreeSet<(&'static str, &'static str, &'static str)>;
 
 /// The world after an event, or what is wrong with it.
@@ -341,7 +341,7 @@ impl World {
         self.message == Message::Ours(Receipt::Known) && self.exists()
     }
 
-    /// When the lease of ours really ends.
+    /// When our lease really ends.
     fn true_end(&self) -> u32 {
         let expiry = self.scene.life.map(|life| self.scene.received_at + life);
         self.visible_at.min(expiry.unwrap_or(u32::MAX))
@@ -406,7 +406,7 @@ fn at(tick: u32) -> Duration {
     TICK.saturating_mul(tick)
 }
 
-/// Rounds up.
+/// Returns whole ticks, rounded up.
 fn ticks(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u32::MAX)
 }
@@ -431,7 +431,7 @@ impl Kind {
 /// Goes through every history of a scene. Returns the number of worlds.
 ///
 /// # Errors
-/// What is wrong with a history, one of the shortest that are.
+/// What is wrong with one of the shortest wrong histories.
 fn explore(scene: Scene, taken: &mut Taken) -> Result<usize, String> {
     let mut seen = HashSet::new();
     let mut histories: Vec<(usize, &'static str, u32)> = Vec::new();

@@ -83,8 +83,8 @@ impl Limit {
 }
 
 /// A limit on the bytes of the messages in flight. The size of a body is known only once it is received, so
-/// room for the largest one is acquired first, and what the message does not need is given back. What its data takes when
-/// it is expanded is known then, and room for it is acquired in place of the body's.
+/// room for the largest one is acquired first, and what the message does not need is given back. Once received, a
+/// message whose data is expanded gets room for the data in place of the body's.
 pub(super) struct ByteLimit {
     available: Semaphore,
     most: usize,
@@ -101,8 +101,8 @@ impl ByteLimit {
         }
     }
 
-    /// Waits until there is room for one of the largest messages, and acquires room for up to `messages` of them.
-    /// Returns for how many.
+    /// Waits until there is room for one of the largest messages, acquires room for up to `messages` of them, and
+    /// returns for how many.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -123,8 +123,7 @@ impl ByteLimit {
         }
     }
 
-    /// Waits until there is room for so many bytes, and acquires it; of more than the limit, for the limit. Returns how
-    /// many were acquired.
+    /// Waits for and acquires room for so many bytes, the limit at most, and returns the number of bytes.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -190,15 +189,15 @@ pub(crate) fn is_throttled(error: &Error) -> bool {
 /// Times are on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Throttling {
-    /// From [`LEAST`] to 1.
+    /// The used share, from [`LEAST`] to 1.
     share: f64,
     /// When the share was last changed.
     changed_at: Duration,
-    /// When it was last halved.
+    /// When the share was last halved.
     cut_at: Duration,
     /// When throttling began, while the share is below 1.
     since: Option<Duration>,
-    /// Whether it was reported as persistent.
+    /// Whether the throttling was reported as persistent.
     reported: bool,
 }
 
@@ -209,7 +208,7 @@ pub(crate) enum Throttled {
     Again,
     /// The share was halved.
     Cut,
-    /// It was halved, and there has been throttling for this long. Returned once, until the share is 1 again.
+    /// The share was halved, and there has been throttling for this long. Returned once, until the share is 1 again.
     Persistent(Duration),
 }
 
@@ -361,7 +360,7 @@ mod tests {
             }
         }
         assert_eq!(reports, [60 * SECOND]);
-        // After a calm time it is new.
+        // After a calm time throttling is new.
         throttling.succeeded(1_000 * SECOND);
         let again = (1_001..1_100).map(|second| throttling.throttled(second * SECOND));
         let persistent = |throttled| matches!(throttled, Throttled::Persistent(_));

@@ -19,22 +19,22 @@ use crate::kernel::listener::core::Core;
 use crate::kernel::listener::info::ReceiveErrorKind;
 use crate::kernel::receive::{Fetched, Ready};
 
-/// The right to receive messages. What is not split off is given back when this is dropped.
+/// The right to receive messages. What is not split off is given back when the `Grant` is dropped.
 pub(crate) struct Grant {
     capacity: Arc<Capacity>,
     /// Permits for messages in flight.
     permits: usize,
     /// The bytes acquired for messages, if they are limited.
     bytes: usize,
-    /// The messages for which room was acquired that other listeners share, if they do.
+    /// The messages for which room that other listeners share was acquired.
     shared: usize,
-    /// For blocking handlers.
+    /// Threads for blocking handlers.
     threads: Option<Reserved>,
-    /// Of what is around all handlers, if there is anything, for each message.
+    /// For each message, the readiness of what is around all handlers, if anything.
     ready: Vec<Ready>,
     /// The right to start handlers, if their rate is limited.
     allowance: Option<Allowance>,
-    /// If the message is to be the probe of the circuit breaker.
+    /// The probe of the circuit breaker, if the message is one.
     probe: Option<Probe>,
 }
 
@@ -72,7 +72,7 @@ impl Grant {
             grant.bytes = messages * limit.largest;
             grant.keep(messages);
         }
-        // After what is this listener's own, and before the room that others share.
+        // Readiness comes after what is this listener's own, and before the room that others share.
         let readiness = &capacity.ready;
         if readiness.is_needed() {
             let first = readiness.wait().await;
@@ -110,7 +110,7 @@ impl Grant {
     /// Reserves a thread for each message of a blocking handler, as far as there are threads.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no thread.
     pub(super) fn with_threads(mut self, probe: Option<Probe>) -> io::Result<Self> {
         self.probe = probe;
         if let Some((threads, NeedsThread::EachMessage)) = &self.capacity.threads {
@@ -180,20 +180,20 @@ pub(crate) struct Room {
 }
 
 struct Occupied {
-    /// While the message is unsettled. The listener does not stop before.
+    /// Keeps the listener from stopping while the message is unsettled.
     unsettled: Option<TaskTrackerToken>,
-    /// For a blocking handler, until it runs.
+    /// The thread for a blocking handler, until it runs.
     thread: Option<Reserved>,
     /// Whether the permit is held.
     permit: bool,
     /// The bytes that are held.
     bytes: usize,
     probe: Option<Probe>,
-    /// Among the messages of its key, until its handler has ended.
+    /// The turn among the messages of its key, until its handler has ended.
     turn: Option<KeyTurn>,
-    /// Among the messages of its type that may be handled at a time, until its handler has returned.
+    /// The message's place among those of its type that may be handled at a time, until its handler has returned.
     place: Option<OwnedSemaphorePermit>,
-    /// Of what is around all handlers, until the handler is called.
+    /// The readiness of what is around all handlers, until the handler is called.
     ready: Option<Ready>,
 }
 
@@ -227,8 +227,8 @@ impl Room {
         &self.capacity
     }
 
-    /// Waits until there is room for so many bytes in place of the message's body, or for as many as may be in flight. The
-    /// body's own are given back first: whoever waits holds none, so somebody can always go on.
+    /// Waits until there is room for so many bytes in place of the message's body, or for as many as may be in flight.
+    /// The body's bytes are given back first: whoever waits holds none, so somebody can always go on.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -283,7 +283,7 @@ impl Room {
         self.with(|held| held.ready.take())
     }
 
-    /// Takes the thread that is reserved for a blocking handler.
+    /// Takes the reserved thread of a blocking handler.
     pub(crate) fn take_thread(&self) -> Option<Reserved> {
         self.with(|held| held.thread.take())
     }
@@ -320,8 +320,8 @@ impl Room {
         }
     }
 
-    /// Releases what the message occupies while it waits to be settled together with others, unless too many do. Only what
-    /// this returns is to be kept until it is settled.
+    /// Releases what the message occupies while it waits to be settled together with others, unless too many do. Only
+    /// what `step_aside` returns is to be kept until the settlement.
     pub(crate) fn step_aside(&self) -> Option<OwnedSemaphorePermit> {
         let aside = Arc::clone(&self.capacity.aside);
         let permit = aside.try_acquire_owned().ok()?;

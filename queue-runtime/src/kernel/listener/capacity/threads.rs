@@ -11,16 +11,16 @@ use crate::kernel::panic::catch;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread that runs a job. Tests replace it.
+/// The function that starts a thread for a job; tests replace it.
 pub(crate) type StartThread = Arc<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
-/// A pool that grows to the number of threads reserved at once. Dropping it ends the threads as they become idle.
+/// A pool that grows to the number of threads reserved at once. Dropping the pool ends the threads as they become idle.
 pub(crate) struct HandlerThreads {
     shared: Arc<ThreadPool>,
     start: StartThread,
 }
 
-/// Reserved threads. Dropping this returns them to the pool.
+/// Reserved threads, which a drop returns to the pool.
 pub(crate) struct Reserved {
     shared: Arc<ThreadPool>,
     threads: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Reserved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeedsThread {
     EachMessage,
-    /// Those of some types, which is known only once they are received, or one at a time.
+    /// Messages of some types, which are known only once received, or one message at a time.
     SomeMessages,
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn run(arrival: Arrival) {
     let span = task.run.span.clone();
     let handled = catch_async(pin!(task.handle().instrument(span))).await;
     if handled.is_err() {
-        // Settling it again would only panic again.
+        // Settling the message again would only panic again.
         task.stage = Stage::Finished;
         abandon(&task.run);
     }
@@ -43,9 +43,9 @@ pub(super) struct Arrival(Option<Message>);
     reason = "the large one is the usual one, which gets no allocation"
 )]
 enum Message {
-    /// The task that handles it reads it, so that the messages of a batch are read side by side.
+    /// The message's own task reads it, so that the messages of a batch are read side by side.
     Unread(Fetched, Room, Arc<Handlers>),
-    /// If there are keys, whose turns are taken in the order of the receive.
+    /// Read at once if there are keys, whose turns are taken in the order of the receive.
     Read(Task),
 }
 
@@ -86,7 +86,7 @@ impl Message {
     }
 }
 
-/// A message's task. If the application's runtime drops it, the message is settled in the background: as
+/// A message's task. If the application's runtime drops the task, the message is settled in the background: as
 /// its handler's end asks for, or, if that has not ended, handed back without counting the attempt.
 struct Task {
     run: Arc<HandlerRun>,
@@ -123,7 +123,7 @@ impl Task {
         task
     }
 
-    /// Returns the call that handles the message. If it must not be handled, settles it and returns `None`.
+    /// Returns the call that handles the message or, if it must not be handled, settles it and returns `None`.
     async fn admit(&mut self) -> Option<Call> {
         let run = Arc::get_mut(&mut self.run).expect("nobody shares the run before it is watched");
         let core = run.room.core();
@@ -218,7 +218,7 @@ fn record_time(run: &HandlerRun, started: Duration) {
 pub(super) enum TaskStep<S> {
     /// The handler has ended.
     Ended(HandlerEnd),
-    /// It goes on with this.
+    /// The task goes on with this.
     Next(S),
 }
 
@@ -226,8 +226,8 @@ fn returned(disposition: Disposition) -> TaskStep<Infallible> {
     TaskStep::Ended(HandlerEnd::Returned(disposition))
 }
 
-/// Polls the handler until it ends, is cancelled, or the watchdog takes its message over. Returns what it goes on with, if it
-/// does.
+/// Polls the handler until it ends, is cancelled, or the watchdog takes its message over. Returns what the task goes on
+/// with, if it does.
 pub(super) async fn run_task<T, S>(
     run: &HandlerRun,
     mut handler: BoxFuture<'static, T>,
@@ -257,7 +257,7 @@ pub(super) async fn run_task<T, S>(
             cause = run.cancellation().cancelled() => HandlerEnd::Stopped(cause, HandlerState::Dropped),
         },
     };
-    // Its destructors are the handler's code, too. They end before the message becomes visible to others.
+    // Destructors are the handler's code, too, and end before the message becomes visible to others.
     let begun = run.begin_poll();
     drop_caught(handler);
     begun?;
@@ -280,8 +280,8 @@ fn seat(run: &Arc<HandlerRun>) -> Seat {
     }
 }
 
-/// Returns how the handler ends without being started, if it must not start. Looked at last of all: the
-/// process may have been stopped since the lease was renewed, and a thread takes time to wake.
+/// Returns how the handler ends if it must not start. Asked last of all: the process may have
+/// been stopped since the lease was renewed, and a thread takes time to wake.
 pub(super) fn must_not_start(run: &HandlerRun) -> Option<HandlerEnd> {
     match run.cancellation().cause() {
         Some(cause) => Some(HandlerEnd::Stopped(cause, HandlerState::Dropped)),
@@ -290,7 +290,7 @@ pub(super) fn must_not_start(run: &HandlerRun) -> Option<HandlerEnd> {
     }
 }
 
-/// Runs a function of the handler on the thread that is reserved for it.
+/// Runs a function of the handler on its reserved thread.
 pub(super) async fn run_on_thread(
     run: &Arc<HandlerRun>,
     thread: Reserved,
@@ -303,7 +303,7 @@ pub(super) async fn run_on_thread(
         let called = || call_function(&run, || function(&run));
         let result = run.span.in_scope(called);
         drop(inside);
-        // Run once the thread is given back, so that the next message finds it free.
+        // This runs once the thread is given back, so that the next message finds the thread free.
         move || {
             if done.send(result).is_ok() {
                 return;
@@ -319,7 +319,7 @@ pub(super) async fn run_on_thread(
     returned.expect("the thread sends the result of the call")
 }
 
-/// Calls a function of the handler. It returns `None` if it has not begun its work.
+/// Calls a function of the handler, which returns `None` if it has not begun its work.
 fn call_function(
     run: &HandlerRun,
     function: impl FnOnce() -> Option<Disposition>,

@@ -38,7 +38,7 @@ pub(super) fn finish_in_background(run: &Arc<HandlerRun>) {
     });
 }
 
-/// Leaves a message to its lease, after a panic outside its handler. It is delivered again as after a crash of
+/// Leaves a message to its lease, after a panic outside its handler. The message is delivered again as after a crash of
 /// the process.
 pub(super) fn abandon(run: &HandlerRun) {
     let core = run.core();
@@ -66,7 +66,7 @@ pub(super) fn report(run: &HandlerRun, settled: Result<Settled, SettleErrorKind>
     let outcome = outcome(&settled);
     run.route.measures.settled(outcome);
     observe::record_outcome(&run.span, outcome);
-    // Figures before the event that leads somebody to read them, and all before the listener may stop.
+    // Figures change before the event that leads somebody to read them, and all before the listener may stop.
     let token = run.room.settled();
     core.counters.count(outcome);
     let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
@@ -169,8 +169,8 @@ enum Sign {
 
 /// Records how the handler of a message ended. Returns whether a failed attempt counts.
 ///
-/// It does not while the circuit breaker is open, except that of a probe; and that only unless it is the
-/// last one, which would move the message to the poison queue.
+/// While the circuit breaker is open, only the failed attempt of a probe counts, unless it is the last one, which would
+/// move the message to the poison queue.
 pub(super) fn attempt_counts(
     run: &HandlerRun,
     ended: &HandlerEnd,
@@ -204,12 +204,12 @@ pub(super) fn attempt_counts(
     }
 }
 
-/// Returns what the end of a handler tells, if anything: a message that is rejected or postponed, also by a
-/// classifier, tells of the message only.
+/// Returns the [`Sign`] of a handler's end, if any: that a message is rejected or postponed, also by a classifier,
+/// tells of the message only.
 fn sign(ended: &HandlerEnd, end: &End, transaction: Promise) -> Option<Sign> {
     let returned = matches!(ended, HandlerEnd::Returned(_));
     match (end, transaction) {
-        // What stopped it came after its work was done.
+        // What stopped the handler came after its work was done.
         (_, Promise::Committed) if !returned => None,
         (End::Completed, Promise::RolledBack) => Some(Sign::Bad),
         (End::Completed, _) => Some(Sign::Good),

@@ -21,7 +21,7 @@ use crate::kernel::receive::{
     park_at, put_back_after,
 };
 
-/// Returns the call that handles the message, once it has what it needs for that.
+/// Returns the call that handles the message, once it has what that needs.
 pub(super) async fn prepare(
     room: &Room,
     route: &TypedRoute,
@@ -36,7 +36,7 @@ pub(super) async fn prepare(
     // What is not handled waits for nothing.
     let waits =
         (keyed.is_some() || route.gate.has_limits()) && is_admissible(context, consumer, incoming);
-    // It waits before its attempt begins, unless its key is not known by then.
+    // A message waits before its attempt begins, unless its key is not known by then.
     let waits_early = waits && (keyed.is_none() || room.has_turn());
     let mut own = Ready::default();
     if waits_early {
@@ -56,7 +56,7 @@ pub(super) async fn prepare(
         let after = put_back_after(&incoming.envelope);
         let settling = Settling::new(context, consumer, incoming);
         if marked && has_to_wait && can_wait_outside(settling, after) {
-            // Without its mark: whatever ends the process meanwhile is not its doing.
+            // Put back without its mark: whatever ends the process meanwhile is not the message's doing.
             let reason =
                 Some("the message has to wait for its turn, and is on its last chance".to_owned());
             return Err(Refusal::Ends(End::Postponed { after, reason }));
@@ -83,7 +83,7 @@ pub(super) async fn prepare(
     Ok(with_layers(call, incoming, own, common))
 }
 
-/// Puts around the call what is around the handler of its type, and what is around all.
+/// Puts around the call the layers of its type's handler, and those of all handlers.
 fn with_layers(call: Call, incoming: &Incoming, mut own: Ready, mut common: Ready) -> Call {
     let handled = match call {
         Call::Task(handled) => handled,
@@ -129,7 +129,7 @@ fn take_turn(room: &Room, keyed: &Keyed, incoming: &Incoming) -> Result<(), Caug
     Ok(())
 }
 
-/// Waits for the turn of a message first: it holds nothing then that the messages before it need.
+/// Waits for what a message needs, its turn first: until then it holds nothing that the messages before it need.
 async fn wait(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     await_turn(room, &route.consumer, incoming).await?;
     if route.gate.has_limits() {
@@ -161,7 +161,8 @@ async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Re
     parked.unwrap_or(Err(Refusal::Ends(End::Released)))
 }
 
-/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few have.
+/// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few types
+/// have limits.
 async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     let core = room.core();
     let settling = Settling::new(&core.context, &route.consumer, incoming);
@@ -187,7 +188,7 @@ async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Resu
     Ok(passed.ready)
 }
 
-/// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.
+/// Obtains a message's data. Boxed where it is awaited, because few messages lack data.
 async fn obtain_data(
     room: &Room,
     consumer: &Consumer,
@@ -213,7 +214,8 @@ async fn obtain_data(
     }
 }
 
-/// Waits for room for the data of a message. It does not keep meanwhile what others are ready for, who may have that room.
+/// Waits for room for the data of a message. Meanwhile the message gives up the readiness of layers, for which those
+/// that have the room may wait.
 async fn grow(
     room: &Room,
     consumer: &Consumer,
@@ -235,7 +237,7 @@ async fn grow(
     park(room.capacity().parking(), settling, grown).await
 }
 
-/// Reserves a thread for a message that was received without one. It waits while none can be started.
+/// Reserves a thread for a message that was received without one, which waits while none can be started.
 async fn reserve_thread(
     room: &Room,
     consumer: &Consumer,

@@ -1,4 +1,4 @@
-//! Which handler, with which settings, a message has: the one of its type. And what admitted messages of one type wait for:
+//! Which handler, with which settings, a message has: the one of its type. What admitted messages of one type wait for:
 //! that few enough of them are handled, and the rate of their handlers.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::kernel::receive::{Consumer, ErasedHandler, Readiness, Ready, Serves, 
 
 /// How the messages of one type are handled.
 pub(crate) struct TypedRoute {
-    /// Their settings.
+    /// The messages' settings.
     pub(crate) consumer: Arc<Consumer>,
     /// `None` for messages that no handler takes.
     pub(crate) handler: Option<ErasedHandler>,
@@ -36,11 +36,11 @@ impl TypedRoute {
     }
 }
 
-/// The routes of a listener. There is at least one.
+/// The routes of a listener, at least one.
 pub(crate) struct Routes {
     serves: Serves,
     typed: Vec<Arc<TypedRoute>>,
-    /// What becomes of events of other kinds. Without it, they are undecodable for the handler that there is.
+    /// The route of events of other kinds, which otherwise are undecodable for the handler that there is.
     others: Option<Arc<TypedRoute>>,
 }
 
@@ -96,13 +96,13 @@ pub(crate) struct Gate {
     ready: Readiness,
 }
 
-/// What a message got that passed.
+/// What a message that passed a [`Gate`] got.
 pub(super) struct Passed {
-    /// Its place among the messages of its type that are handled, if their number is limited.
+    /// The message's place among those of its type that are handled, if their number is limited.
     pub(super) place: Option<OwnedSemaphorePermit>,
-    /// Of what is around the handler of its type, or is the handler.
+    /// The readiness of what is around its type's handler, or is the handler.
     pub(super) ready: Ready,
-    /// Of what is around all handlers, if that was to be waited for.
+    /// The readiness of what is around all handlers, if it was to be waited for.
     pub(super) common: Option<Ready>,
 }
 

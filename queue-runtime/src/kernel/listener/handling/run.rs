@@ -38,7 +38,7 @@ pub(super) struct HandlerRun {
     /// The span of handling and settling the message.
     pub(super) span: Span,
     handlers: Arc<Handlers>,
-    /// The entry in the watchdog's list, which is closed once the handler has ended.
+    /// The entry in the watchdog's list, closed once the handler has ended.
     ticket: Ticket,
     progress: AtomicU8,
     /// Counts the polls of the handler.
@@ -46,7 +46,7 @@ pub(super) struct HandlerRun {
     stop: Mutex<Option<Stop>>,
     /// How the handler ended. The first value is kept.
     ended: OnceLock<HandlerEnd>,
-    /// How the message ends, once the application's classifiers of errors have been asked.
+    /// How the message ends, once the application's classifiers were asked.
     pub(super) end_of_message: OnceLock<End>,
     /// Whether the attempt counts if it failed, once that is decided.
     pub(super) counts: OnceLock<bool>,
@@ -54,9 +54,9 @@ pub(super) struct HandlerRun {
     claimed: AtomicBool,
     /// Whether the handler has begun a transaction.
     in_transaction: AtomicBool,
-    /// Whether it is counted as one that is stuck in its transaction.
+    /// Whether the handler is counted as stuck in its transaction.
     holds_file: AtomicBool,
-    /// Until the message is settled, if there is an objective.
+    /// The message for the objective, if there is one, until settled.
     known: Mutex<Option<TimedMessage>>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Stop {
     pub(super) cause: Cause,
     /// When the watchdog first saw the cancellation, on the monotonic clock.
     pub(super) since: Duration,
-    /// The number of polls until then.
+    /// The number of polls until `since`.
     polls: u32,
 }
 
@@ -81,7 +81,7 @@ const REVOKED: u8 = 3;
 /// The watchdog has taken the message over while the handler's code blocks its thread.
 const STUCK: u8 = 4;
 
-/// The watchdog has taken the message over. The task must not settle it.
+/// The watchdog has taken the message over, which the task must not settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TakenOver;
 
@@ -90,9 +90,9 @@ pub(super) struct TakenOver;
 pub(super) enum HandlerEnd {
     Returned(Disposition),
     Panicked(CaughtPanic),
-    /// It was cancelled.
+    /// The handler was cancelled.
     Stopped(Cause, HandlerState),
-    /// Its lease had ended when it was about to start.
+    /// The lease had ended when the handler was about to start.
     NotStarted,
 }
 
@@ -111,11 +111,11 @@ impl HandlerEnd {
 /// The state of a cancelled handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandlerState {
-    /// It was dropped at an `await`.
+    /// The handler was dropped at an `await`.
     Dropped,
-    /// It waits at an `await`, and its runtime does not poll it.
+    /// The handler waits at an `await`, and its runtime does not poll it.
     Unpolled,
-    /// It blocks its thread.
+    /// The handler blocks its thread.
     Blocking,
 }
 
@@ -168,7 +168,7 @@ impl HandlerRun {
         }
     }
 
-    /// Counts it out again, if it was counted.
+    /// Undoes [`count_transaction`](Self::count_transaction), if it counted.
     pub(super) fn uncount_transaction(&self) {
         if self.holds_file.swap(false, Ordering::Relaxed) {
             let stuck = &self.core().counters.stuck_transactions;
@@ -218,7 +218,7 @@ impl HandlerRun {
 
     /// Records that the handler's code has ended.
     pub(super) fn end(&self, ended: HandlerEnd) -> Result<(), TakenOver> {
-        // Kept even if the watchdog has just taken the message: it came in time then.
+        // The end is kept even if the watchdog has just taken the message: it came in time then.
         self.keep_ended(ended);
         self.advance(POLLING, ENDED)
     }
@@ -230,7 +230,7 @@ impl HandlerRun {
         Ok(())
     }
 
-    /// Stores how the handler ended, for the settlement of the message.
+    /// Stores how the handler ended, for the settlement.
     pub(super) fn keep_ended(&self, ended: HandlerEnd) {
         // An error says that somebody was first.
         let _ = self.ended.set(ended);
@@ -240,7 +240,7 @@ impl HandlerRun {
         self.ended.get()
     }
 
-    /// Claims the settlement of a handler that has ended. Only the first caller gets it.
+    /// Claims the settlement of a handler that has ended, for the first caller only.
     pub(super) fn claim(&self) -> bool {
         self.progress.load(Ordering::Acquire) == ENDED && !self.claimed.swap(true, Ordering::AcqRel)
     }
@@ -266,7 +266,8 @@ impl HandlerRun {
         self.progress.load(Ordering::Acquire) == STUCK
     }
 
-    /// Returns the handler's cancellation, if it was cancelled. The first call that sees it records `now`.
+    /// Returns the handler's cancellation, if it was cancelled. The first call that sees the cancellation records
+    /// `now`.
     pub(super) fn told_to_stop(&self, now: Duration) -> Option<Stop> {
         let cause = self.cancellation().cause()?;
         let mut stop = self.stop.hold();
@@ -274,7 +275,7 @@ impl HandlerRun {
         Some(*stop.get_or_insert_with(new))
     }
 
-    /// Returns whether the handler has been polled since `stop`. If so, its grace period starts again at `now`.
+    /// Returns whether the handler has been polled since `stop`, so that its grace period starts again at `now`.
     pub(super) fn polled_since(&self, stop: Stop, now: Duration) -> bool {
         let polled = self.polls.load(Ordering::Relaxed) != stop.polls;
         if polled {
@@ -306,7 +307,7 @@ pub(super) struct Handlers {
     pub(super) routes: Routes,
     /// The running handlers, for the watchdog.
     pub(super) watchlist: Watchlist,
-    /// If there is an objective.
+    /// The ages of messages, if there is an objective.
     pub(super) latency: Option<Arc<Latency>>,
 }
 

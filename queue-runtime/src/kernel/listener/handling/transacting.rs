@@ -23,7 +23,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// How long the file may be waited for beyond the handler timeout, which begins again with the transaction.
 const BEGIN: Duration = Duration::from_secs(30);
 
-/// The pause between two interrupts of a transaction that is to stop: one ends only the statement that runs.
+/// The pause between two interrupts of a transaction that is to stop: an interrupt ends only the statement that runs.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs what is prepared, waits for the turn, and has a thread run the transaction.
@@ -52,7 +52,7 @@ pub(super) async fn run_in_transaction(
         interrupt,
     } = transact;
     let (begun, begins) = oneshot::channel();
-    // Kept by the thread until the transaction has ended, and here until it is no longer interrupted.
+    // The turn is kept by the thread until the transaction has ended, and here until it is no longer interrupted.
     let turn = Arc::new(turn);
     let _turn = Arc::clone(&turn);
     let transaction = run_on_thread(run, thread, move |run| {
@@ -83,13 +83,13 @@ async fn turn(run: &HandlerRun) -> Result<(OwnedSemaphorePermit, Reserved), Hand
         }
         let turn = Arc::clone(&core.context.transacting).acquire_owned();
         let turn = turn.await.expect("the semaphore is never closed");
-        // Only the one that has the turn keeps a thread.
+        // Only the handler that has the turn keeps a thread.
         Ok((turn, thread(run.room.capacity()).await))
     };
     tokio::select! {
         biased;
         cause = run.cancellation().cancelled() => Err(match cause {
-            // It has waited for others, which is not its failure.
+            // The handler has waited for others, which is not its failure.
             Cause::TimedOut => HandlerEnd::NotStarted,
             _ => HandlerEnd::Stopped(cause, HandlerState::Dropped),
         }),
@@ -102,7 +102,7 @@ fn least(run: &HandlerRun) -> Duration {
     run.incoming.settings.visibility / 4
 }
 
-/// Runs the transaction. If too little of the lease is left when it could begin, puts the message back.
+/// Runs the transaction or, if too little of the lease is left when it could begin, puts the message back.
 fn transact_in_time(
     run: &Arc<HandlerRun>,
     function: impl FnOnce(&dyn Fn() -> bool) -> Option<Disposition>,
@@ -127,7 +127,7 @@ fn transact_in_time(
     let returned = function(&may_begin);
     match (returned, run.cancellation().cause()) {
         (Some(completed @ Disposition::Complete(_)), _) => Some(completed),
-        // It was interrupted, or did not begin, for a reason that is not its own.
+        // The transaction was interrupted, or did not begin, for a reason that is not its own.
         (_, Some(Cause::Stopping | Cause::ClaimLost | Cause::LeaseLost)) | (None, Some(_)) => None,
         // What was interrupted may look like a failure of the file.
         (Some(Disposition::Postpone { .. }), Some(Cause::TimedOut)) => {
@@ -142,7 +142,7 @@ fn transact_in_time(
     }
 }
 
-/// Reports a transaction that has run for a while. Does not end.
+/// Reports a transaction that has run for a while. Never returns.
 async fn report_slow(run: &HandlerRun, begins: oneshot::Receiver<()>) {
     if begins.await.is_ok() {
         let core = run.core();
@@ -153,7 +153,7 @@ async fn report_slow(run: &HandlerRun, begins: oneshot::Receiver<()>) {
     pending().await
 }
 
-/// Interrupts a transaction that is to stop, so that the file is free for others. Does not end.
+/// Interrupts a transaction that is to stop, so that the file is free for others. Never returns.
 async fn interrupt_in_time(run: &HandlerRun, interrupt: impl Fn()) {
     run.cancellation().cancelled().await;
     loop {

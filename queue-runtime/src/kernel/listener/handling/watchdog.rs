@@ -1,8 +1,8 @@
-//! The watchdog of a listener. It runs in the background, not on the handlers' runtime, and has authority
+//! The watchdog of a listener, which runs in the background, not on the handlers' runtime, and has authority
 //! over the handler timeout: it cancels handlers, and settles the messages of those that do not react.
 //!
 //! A cancelled handler is polled once more and then dropped by its task, which settles the message. After a
-//! grace period of 1 s the watchdog takes the message over. It distinguishes an overloaded runtime from a
+//! grace period of 1 s the watchdog takes the message over. The watchdog distinguishes an overloaded runtime from a
 //! stuck handler:
 //!
 //! | the handler | meaning | result |
@@ -25,7 +25,7 @@ use crate::kernel::panic::log_caught;
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Watches the running handlers until the listener has stopped. Then ends the idle tasks, and gives up its queue.
+/// Watches the running handlers until the listener has stopped, then ends the idle tasks, and gives up its queue.
 pub(super) async fn run(core: &Core, handlers: &Handlers, end_tasks: impl Fn()) {
     let (clock, watchlist) = (&core.context.clock, &handlers.watchlist);
     let stopping = async {
@@ -54,7 +54,8 @@ pub(super) async fn run(core: &Core, handlers: &Handlers, end_tasks: impl Fn()) 
     }
 }
 
-/// Starts to watch a handler that is about to run, for as long as this. Returns the time, on the monotonic clock.
+/// Starts to watch a handler that is about to run, for up to `timeout`. Returns the present time, on the monotonic
+/// clock.
 pub(super) fn watch(run: &Arc<HandlerRun>, timeout: Duration) -> Duration {
     let core = run.core();
     let now = core.context.clock.monotonic();
@@ -68,7 +69,7 @@ pub(super) fn watch(run: &Arc<HandlerRun>, timeout: Duration) -> Duration {
     };
     schedule(watched, now);
     if core.phase.current() >= ListenerPhase::Aborting {
-        // The others were told so when that phase began.
+        // Other handlers were told when that phase began.
         for watched in run.watchlist().take_all() {
             tell_to_stop(watched, Cause::Stopping);
         }

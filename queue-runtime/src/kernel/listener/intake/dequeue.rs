@@ -18,7 +18,7 @@ use crate::kernel::panic::catch_async;
 use crate::kernel::policy::{Idle, jitter, outage_pause};
 use crate::kernel::receive::fetch;
 
-/// The numbers of consecutive empty and failed receives of one task.
+/// The consecutive empty and failed receives of one task.
 #[derive(Debug, Default)]
 struct Streak {
     empty: usize,
@@ -30,7 +30,7 @@ struct Streak {
     known_empty: Option<usize>,
     /// The number of messages that were announced and not received, while receives are full.
     owed: usize,
-    /// Whether other consumers have received some of what was announced, and may crash.
+    /// Whether other consumers have received some announced messages, and may crash.
     has_others: bool,
 }
 
@@ -45,7 +45,7 @@ impl Streak {
         self.empty
     }
 
-    /// Records a receive that found messages. Returns whether there may be more.
+    /// Records a receive that found messages, and returns whether there may be more.
     ///
     /// If receives have found no more than was announced, and the last had room for more, the queue is as idle as before:
     /// the next look at it can wait.
@@ -84,11 +84,11 @@ impl Streak {
 /// The shortest pause of an idle dequeue task, whatever its policy says.
 const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 
-/// The interval of the times at which long pauses of idle dequeue tasks end. Many idle listeners of a service then share
-/// the wake-ups of threads, which cost more than the receives.
+/// The interval at whose multiples long pauses of idle dequeue tasks end, so that many idle listeners of a service
+/// share the wake-ups of threads, which cost more than the receives.
 const ALIGNMENT: Duration = Duration::from_millis(250);
 
-/// Runs one dequeue task. If it panics, it starts again after a pause.
+/// Runs one dequeue task, which starts again after a pause if it panics.
 pub(super) async fn run(mut presence: Presence) {
     let intake = Arc::clone(&presence.intake);
     let mut streak = Streak::default();
@@ -162,7 +162,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                         .wakeups
                         .found(found.is_full && found.messages != streak.owed);
                     woken = None;
-                    // One that drains the queue waits for nothing.
+                    // A listener that drains the queue waits for nothing.
                     if streak.found(found) || core.phase.drains() {
                         continue;
                     }
@@ -195,7 +195,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         };
         woken = tokio::select! {
             biased;
-            // Paused, it must not take a wake-up from another consumer.
+            // A paused listener must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => None,
             () = pauses::begins(core) => None,
             wakeup = intake.wakeups.wait(1) => Some(wakeup),
@@ -216,9 +216,10 @@ async fn stopped_within(core: &Core, pause: Duration) -> bool {
 /// What a task does that found the queue empty.
 enum Next {
     Sleep(Duration),
-    /// It is not counted as running until messages are announced, or another one than this many is not settled.
+    /// The task is not counted as running until messages are announced, or the number of unsettled messages is not this
+    /// one.
     StandBy(usize),
-    /// It has left and must end.
+    /// The task is no longer counted as running, and must end.
     End,
 }
 
@@ -239,7 +240,7 @@ async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> 
         && streak.empty >= streak.check_depth_at
         && ends()
     {
-        // In this order: what is not settled after that is noticed.
+        // Counted first, so that what is not settled after that is noticed.
         let unsettled = core.counters.unsettled();
         let is_safe = streak.is_known_empty(intake) || standby::is_safe(intake).await;
         if is_safe && presence.stand_by() {
@@ -248,7 +249,7 @@ async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> 
         streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
     }
     let pause = idle_pause(intake, idle);
-    // The leases of others end then, if they do.
+    // The leases of other consumers end within that time, if they do.
     let has_others = std::mem::take(&mut streak.has_others);
     let their_leases = core.counters.visibility().filter(|_| has_others);
     Next::Sleep(their_leases.map_or(pause, |visibility| pause.min(visibility)))
@@ -280,8 +281,8 @@ fn missing(intake: &Intake, error: ReceiveErrorKind) {
     }
 }
 
-/// Stops the listener if it runs until its queue is empty, and that is so. To be called after a receive found
-/// no visible message.
+/// Stops a listener that runs until its queue is empty, if the queue is. To be called after a receive found no visible
+/// message.
 async fn stop_if_empty(core: &Core) {
     // The messages in flight are still on the queue, and their handlers may submit others.
     let may_be_empty = core.phase.drains() && core.counters.in_flight() == 0;
@@ -294,7 +295,7 @@ async fn stop_if_empty(core: &Core) {
 #[derive(Debug, Clone, Copy)]
 struct Found {
     messages: usize,
-    /// Whether they are all that there was room for, so that there may be more.
+    /// Whether the messages filled the room, so that there may be more.
     is_full: bool,
 }
 

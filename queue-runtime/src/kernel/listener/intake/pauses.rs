@@ -1,10 +1,10 @@
 //! The pause of a queue for everybody.
 //!
-//! A mark in the queue's metadata, which somebody else sets and removes.
+//! The pause is a mark in the queue's metadata, which somebody else sets and removes.
 //!
 //! A dequeue task waits [here](lifted) before it acquires anything, while the queue is known to be paused, and has the
 //! metadata read again whenever it is not fresh any more: one read for all tasks of a service. While the queue is not paused,
-//! nothing is read for this that is not read anyway:
+//! nothing is read for the pause that is not read anyway:
 //!
 //! | the metadata is not fresh, and | so it is read |
 //! |---|---|
@@ -37,8 +37,8 @@ enum Step {
     Wait(Duration),
 }
 
-/// Decides by the mark and the age of the metadata, which stays fresh for so long. `expects` is whether messages were
-/// announced.
+/// Decides the step by the mark and the age of the metadata, which stays fresh for `fresh`. `expects` is whether
+/// messages were announced.
 fn next(is_paused: bool, age: Option<Duration>, fresh: Duration, expects: bool) -> Step {
     match age {
         Some(age) if age < fresh && is_paused => Step::Wait(fresh - age),
@@ -92,7 +92,7 @@ pub(super) async fn opened(intake: &Intake, expects: bool) -> queue_core::Result
     let core = &*intake.core;
     open_once(intake).await?;
     if step(core, expects) == Step::Read {
-        // If that fails, what is known holds; and a receive tells why.
+        // If the read fails, what is known holds; a receive tells why.
         let _ = refresh(&core.context, &core.consumer).await;
     }
     Ok(!is_paused(core))

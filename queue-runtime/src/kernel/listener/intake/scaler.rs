@@ -1,5 +1,6 @@
 //! The scaler: starts the dequeue tasks, and asks the scale policy how many there should be: when work turns up after
-//! idleness, and then once in each interval while there is load. Without load it waits for the next message, at no cost.
+//! idleness, and then once in each interval while there is load. Without load the scaler waits for the next message, at
+//! no cost.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::kernel::panic::{catch, catch_async};
 use crate::kernel::policy::{Load, ScaleReason, TaskRange, jitter, outage_pause, spread};
 use crate::kernel::processor::Processor;
 
-/// The shortest and the longest time between two questions, before jitter. In between it is the backend's idle
+/// The shortest and the longest time between two questions to the policy, before jitter: in between, the backend's idle
 /// cap, which grows with the cost of a request.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,7 +36,7 @@ pub(crate) fn scale(intake: &Arc<Intake>, range: TaskRange) {
     start(intake);
 }
 
-/// Has the number of tasks that `wanted` returns run, within the range.
+/// Has as many tasks run as `wanted` returns, within the range.
 fn set_wanted(intake: &Arc<Intake>, wanted: impl FnOnce(TaskCounts) -> usize) {
     let (from, to, missing) = intake.tasks.want(wanted);
     for _ in 0..missing {
@@ -44,13 +45,13 @@ fn set_wanted(intake: &Arc<Intake>, wanted: impl FnOnce(TaskCounts) -> usize) {
     report_scaled(&intake.core, from, to);
 }
 
-/// Runs a task on the application's runtime. The listener does not stop before it ends.
+/// Runs a task on the application's runtime, before whose end the listener does not stop.
 fn spawn(intake: &Intake, task: impl Future<Output = ()> + Send + 'static) {
     let core = &intake.core;
     drop(core.runtime.spawn(core.phase.track(task)));
 }
 
-/// Returns whether there is something to choose.
+/// Returns whether the scale policy has a choice.
 fn has_questions(intake: &Intake) -> bool {
     intake.tasks.counts().range.is_elastic()
 }
@@ -63,7 +64,7 @@ async fn run(intake: Arc<Intake>) {
     }
 }
 
-/// Asks the policy again and again. After a panic, for example of a custom backend, it goes on after a pause.
+/// Asks the scale policy again and again. After a panic, for example of a custom backend, asking goes on after a pause.
 async fn scale_until_stopped(intake: &Arc<Intake>) {
     let core = &intake.core;
     let mut panics = 0;
@@ -98,7 +99,7 @@ async fn ask_under_load(intake: &Arc<Intake>) -> Infallible {
     }
 }
 
-/// Asks the policy once, and scales as it says. Without the depth, for example in an outage, nothing
+/// Asks the scale policy once, and scales as it says. Without the depth, for example in an outage, nothing
 /// changes.
 async fn ask(intake: &Arc<Intake>, reason: ScaleReason, processor: &mut Processor) {
     let core = &intake.core;

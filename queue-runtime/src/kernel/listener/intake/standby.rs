@@ -1,12 +1,12 @@
 //! Standing by.
 //!
-//! While the queue is empty and a notifier announces what is put on it, no task polls. The last dequeue task
+//! While the queue is empty and a notifier announces what is put on it, no task polls: the last dequeue task
 //! [waits](wait).
 //!
-//! Nobody announces a message whose lease ends, so this begins only while the queue has no messages at all. After a
-//! wake-up whose messages were all received here it begins again without another look at the depth: those that this
-//! listener does not settle are noticed. A notification may be lost, and another consumer may crash, so the depth of the
-//! queue is looked at from time to time.
+//! Nobody announces a message whose lease ends, so standing by begins only while the queue has no messages at all.
+//! After a wake-up whose messages were all received here, standing by begins again without another look at the depth:
+//! messages that this listener does not settle are noticed. A notification may be lost, and another consumer may crash,
+//! so the depth of the queue is looked at from time to time.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ pub(super) async fn is_empty(core: &Core) -> bool {
 
 /// Waits until a task must poll: messages were announced, other tasks were started, the notifier or the storage
 /// has failed, there are messages that nobody announced, or another number of the listener's messages is not settled than
-/// `unsettled`, so that their leases will end. Returns the wake-up that ended it, if one did, or `None`
-/// if the task must end.
+/// `unsettled`, so that their leases will end. Returns the wake-up that ended the wait, if one did, or `None` if the
+/// task must end.
 pub(super) async fn wait(presence: &mut Presence, unsettled: usize) -> Option<Option<Wakeup>> {
     let intake = &*presence.intake;
     let woken = tokio::select! {
@@ -58,7 +58,7 @@ pub(super) async fn wait(presence: &mut Presence, unsettled: usize) -> Option<Op
     if presence.rejoin() {
         return Some(woken);
     }
-    // For the tasks that run instead.
+    // Given back for the tasks that run instead.
     let wakeups = &presence.intake.wakeups;
     woken.into_iter().for_each(|woken| wakeups.give_back(woken));
     None
@@ -84,7 +84,7 @@ async fn until_needed(intake: &Intake, unsettled: usize) -> Option<Wakeup> {
         let pause = safety_poll.saturating_sub(now).min(CHECK_EVERY);
         tokio::select! {
             biased;
-            // Paused, it must not take a wake-up from another consumer.
+            // A paused listener must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => {}
             () = begins(core) => {}
             woken = intake.wakeups.wait(1) => return Some(woken),

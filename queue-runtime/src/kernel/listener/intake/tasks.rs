@@ -1,5 +1,5 @@
-//! Which dequeue tasks run: their number follows the wanted one, within the range. And what their receives have found, for
-//! reports and for the scaler.
+//! Which dequeue tasks run, whose number follows the wanted one within the range, and what their receives have found,
+//! for reports and for the scaler.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use crate::kernel::receive::Fetched;
 /// The dequeue tasks of a listener.
 ///
 /// A task ends if more run than are wanted, or if it found the queue empty and more than the minimum run.
-/// In both cases the decision and the count change under one lock, so that no two tasks end for one reason. If the
-/// minimum is zero, the last task does not end but stands by: it is not counted, and does not receive.
+/// The decision and the count change under one lock, so that no two tasks end for one reason. With a minimum of zero,
+/// the last task does not end but stands by: it is not counted, and does not receive.
 #[derive(Debug)]
 pub(super) struct Tasks {
     state: Mutex<TaskCounts>,
@@ -54,12 +54,12 @@ impl Tasks {
         *self.state.hold()
     }
 
-    /// Changes the range. [`want`](Self::want) moves the wanted number into it.
+    /// Changes the range, into which [`want`](Self::want) moves the wanted number.
     pub(super) fn set_range(&self, range: TaskRange) {
         self.state.hold().range = range;
     }
 
-    /// Sets the wanted number within the range, and counts those that are missing as started. Returns the wanted
+    /// Sets the wanted number of tasks within the range, and counts missing tasks as started. Returns the wanted
     /// number before and after, and how many tasks to start.
     pub(super) fn want(&self, tasks: impl FnOnce(TaskCounts) -> usize) -> (usize, usize, usize) {
         let mut state = self.state.hold();
@@ -71,7 +71,7 @@ impl Tasks {
         (before, state.wanted, missing)
     }
 
-    /// Returns whether tasks that find the queue empty may end, the last one excepted.
+    /// Returns whether tasks that find the queue empty may end, except the last.
     pub(super) fn has_spare(&self) -> bool {
         let state = self.state.hold();
         state.active > state.range.least()
@@ -140,7 +140,7 @@ impl Tasks {
         leaves
     }
 
-    /// Counts a task that has ended for another reason.
+    /// Takes a task out of the count that ended without leaving it.
     pub(super) fn ended(&self) {
         self.state.hold().active -= 1;
     }
@@ -169,14 +169,14 @@ enum Found {
 #[derive(Debug)]
 struct Failing {
     since: Timestamp,
-    /// On the monotonic clock.
+    /// When the failures began, on the monotonic clock.
     began: Duration,
     error: ReceiveErrorKind,
 }
 
 impl Receiving {
-    /// Records that the storage answered with so many messages. Returns whether they are the first after a receive that
-    /// found none or no queue.
+    /// Records that the storage answered with so many messages. Returns whether the messages are the first after a
+    /// receive that found none or no queue.
     pub(super) fn succeeded(&self, clock: &dyn Clock, messages: usize) -> bool {
         let found = if messages > 0 {
             Found::Messages
@@ -236,20 +236,20 @@ impl Receiving {
 /// What the dequeue tasks tell the scaler.
 #[derive(Debug, Default)]
 pub(super) struct Workload {
-    /// Whether the scaler has been started, so that it needs to know of what is received.
+    /// Whether the scaler was started, so that it needs to know what is received.
     has_scaler: AtomicBool,
     work: Notify,
     /// Whether messages were received since the policy was last asked.
     received: AtomicBool,
-    /// The longest wait of messages received since then, in milliseconds plus one. Zero for none.
+    /// The longest wait of messages received since the policy was last asked, in milliseconds plus one: zero for none.
     longest_wait: AtomicU64,
-    /// Whether a receive was throttled since then.
+    /// Whether a receive was throttled since the policy was last asked.
     throttled: AtomicBool,
 }
 
 /// What happened since the policy was last asked.
 pub(super) struct Recent {
-    /// The longest wait of the messages received, if there were any.
+    /// The longest wait of the messages received, if any.
     pub(super) longest_wait: Option<Duration>,
     /// Whether a receive was throttled.
     pub(super) throttled: bool,
@@ -261,7 +261,7 @@ impl Workload {
         !self.has_scaler.swap(true, Ordering::Relaxed)
     }
 
-    /// Records messages that were received, and whether that is a reason to ask the policy.
+    /// Records received messages. If `asks`, they are a reason to ask the scale policy.
     pub(super) fn received(&self, messages: &[Fetched], asks: bool) {
         if messages.is_empty() || !self.has_scaler.load(Ordering::Relaxed) {
             return;
@@ -287,7 +287,7 @@ impl Workload {
 
     /// Waits until messages were received since the policy was last asked.
     pub(super) async fn work(&self) {
-        // A notification may be left of those that the policy was asked about.
+        // A notification of messages that the policy was asked about may be left.
         while !self.has_received() {
             self.work.notified().await;
         }

@@ -1,5 +1,5 @@
-//! Receiving messages for an accept, and deciding which of them the caller gets. Those that nobody has seen are handed back
-//! when they are dropped, and the attempt does not count.
+//! Receiving messages for an accept, and deciding which of them the caller gets. Messages that nobody has seen are
+//! handed back when dropped, and the attempt does not count.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -29,7 +29,7 @@ use crate::kernel::settlement::{SettleErrorKind, Settled, Settling, outcome};
 /// the notifier may fail.
 const ANNOUNCED_PAUSE: Duration = Duration::from_secs(10);
 
-/// Decodes a message as `M`. The rest of an accept does not depend on the type.
+/// Decodes a message as `M`. The rest of an accept does not depend on `M`.
 pub(super) type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
 
 /// An accept whose settings are checked.
@@ -56,7 +56,7 @@ impl<M> Accepting<M> {
         let until = context.clock.monotonic().saturating_add(self.wait);
         let mut empty = 0;
         let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
-        // Before the first receive, so that no message is missed between the two.
+        // Subscribed before the first receive, so that no message is missed in between.
         let wakeups = (!self.wait.is_zero()).then(|| context.wakeups(&consumer.queue, self.max));
         let mut woken = None;
         let mut accepted = Unclaimed::default();
@@ -121,8 +121,8 @@ impl<M> Accepting<M> {
         }
     }
 
-    /// Whether each message that will be visible is announced: a notifier is armed, and the queue has none whose lease
-    /// ends, which nobody announces.
+    /// Whether each message that will be visible is announced: a notifier is armed, and the queue has no message whose
+    /// lease ends, which nobody announces.
     async fn all_are_announced(&self, wakeups: &Wakeups) -> bool {
         if !wakeups.is_armed() {
             return false;
@@ -151,8 +151,8 @@ impl<M> Accepting<M> {
         Ok(())
     }
 
-    /// Adds deliveries of the messages, and settles those that cannot be handled. If one cannot be settled either, that is
-    /// an error only if there is nothing to return: it must not keep the others from being handled.
+    /// Adds deliveries of the messages, and settles those that cannot be handled. A message that cannot be settled
+    /// either is an error only if there is nothing to return: it must not keep the others from being handled.
     async fn deliver(
         &self,
         fetched: Vec<Fetched>,
@@ -161,7 +161,7 @@ impl<M> Accepting<M> {
         let (context, consumer) = (&self.context, &self.consumer);
         let is_alone = fetched.len() == 1;
         let delivered = fetched.into_iter().map(|fetched| {
-            // It is large, and moved often.
+            // An `Incoming` is large, and moved often.
             let incoming = Box::new(Incoming::read(context, consumer, fetched));
             self.deliver_one(Undecided::new(context, consumer, incoming))
         });
@@ -300,7 +300,7 @@ impl<M> Unclaimed<M> {
         }
     }
 
-    /// Has the leases renewed from now on for as long as a handler may take.
+    /// From now on, has the leases renewed while a handler may run.
     pub(super) fn keep_leased(&self) {
         self.0.iter().for_each(Delivery::keep_leased);
     }

@@ -13,11 +13,11 @@ use super::{AcceptError, AcceptErrorKind, AcceptMany};
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::delivery::Delivery;
 
-/// The messages of a queue as a [`Stream`], which waits while the queue is empty. From
-/// [`QueueService::messages`](crate::QueueService::messages).
+/// The messages of a queue, from [`QueueService::messages`](crate::QueueService::messages), as a [`Stream`] that waits
+/// while the queue is empty.
 ///
-/// Messages are received when the stream is polled and has none: up to the stream's bound at once, which then wait in
-/// the stream with leases that are renewed as long as the stream exists. Combinators of streams decide how many are
+/// Messages are received when the stream is polled and has none: up to the stream's bound at once, which wait in the
+/// stream with leases that are renewed while the stream exists. Combinators of streams decide how many messages are
 /// handled at a time.
 ///
 /// ```
@@ -60,7 +60,7 @@ use crate::kernel::receive::delivery::Delivery;
 ///
 /// # Cancel safety
 /// When the stream is dropped, messages that wait in it are handed back in the background without counting the attempt,
-/// and so are the messages of a receive that is under way. If the process ends before that, they become visible when
+/// and so are the messages of a receive that is under way. If the process ends first, the messages become visible when
 /// their leases end.
 pub struct Messages<M>(BoxStream<'static, Result<Delivery<M>, AcceptError>>);
 
@@ -69,8 +69,8 @@ const FOREVER: Duration = Duration::MAX;
 
 impl<M: Send + 'static> AcceptMany<M> {
     /// Turns the accept into an endless stream of messages, of which up to the given number are received at once and
-    /// wait in the stream. The stream waits for messages as long as it is polled, whatever [`wait`](Self::wait) says.
-    /// See [`QueueService::messages`](crate::QueueService::messages), which does that with the default settings.
+    /// wait in the stream. The stream waits for messages while it is polled, whatever [`wait`](Self::wait) says.
+    /// The stream with the default settings is [`QueueService::messages`](crate::QueueService::messages).
     #[must_use = "nothing is accepted until the stream is polled"]
     pub fn into_stream(self) -> Messages<M> {
         Messages::of(self.wait(FOREVER).build())
@@ -81,7 +81,7 @@ impl<M: Send + 'static> AcceptMany<M> {
 struct Source<M> {
     accepting: Accepting<M>,
     waiting: Unclaimed<M>,
-    /// In a row.
+    /// Failures in a row.
     failures: usize,
     has_ended: bool,
 }
@@ -116,7 +116,7 @@ impl<M> Source<M> {
         loop {
             while let Some(first) = self.waiting.first() {
                 let is_leased = first.claim().await;
-                // Taken only now: if this is dropped before, it is handed back.
+                // The delivery is taken only now: if this future is dropped before, it is handed back.
                 match self.waiting.take_first() {
                     Some(first) if is_leased => return Ok(first),
                     late => drop(late.map(Unclaimed::from)),

@@ -67,7 +67,7 @@ pub struct Accept<M, Out = Option<Delivery<M>>> {
     wait: Duration,
     storage_retry: StorageRetry,
     idle: Option<Arc<dyn IdlePolicy>>,
-    /// Large, and moved often.
+    /// Boxed, because large and moved often.
     options: Box<Options>,
     serves: Serves,
     decode: Decode<M>,
@@ -157,8 +157,8 @@ impl<M, Out> Accept<M, Out> {
         self
     }
 
-    /// Sets how often and until when a failed receive is tried again while this [waits](Self::wait). The default is the
-    /// service's `StorageRetry`.
+    /// Sets how often and until when a failed receive is tried again while the accept [waits](Self::wait). The default
+    /// is the service's `StorageRetry`.
     pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
         self.storage_retry = policy;
         self
@@ -173,8 +173,8 @@ impl<M, Out> Accept<M, Out> {
 
     consumer_setters!();
 
-    /// Applies the settings of a configuration that an accept has methods for. The settings of this call replace
-    /// earlier settings, and later calls replace these settings.
+    /// Applies the settings of a configuration that an accept has methods for. Settings of later calls replace those of
+    /// earlier calls.
     pub fn config(mut self, config: &ConsumerConfig) -> Self {
         let config = ConsumerConfig {
             visibility_timeout: config.visibility_timeout,
@@ -339,7 +339,7 @@ queue_core::error_around!(kind in AcceptError; |error, f| match (&error.queue, &
         | AcceptErrorKind::Idempotency(error)
         | AcceptErrorKind::Data(error),
     ) => error.fmt(f),
-    // It names the queue.
+    // `KindMismatch` names the queue.
     (_, AcceptErrorKind::KindMismatch(error)) => write!(f, "failed to accept a message: {error}"),
     (queue, kind) => write!(f, "failed to accept from queue `{queue}`: {kind}"),
 };

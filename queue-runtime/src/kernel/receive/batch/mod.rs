@@ -159,7 +159,8 @@ pub fn batch<F>(function: F) -> Batching<F> {
 /// Each message is leased, counted and settled by itself. The result of the function settles all messages, or each
 /// message ([`IntoBatchDisposition`]). If the function fails as a whole, because it returns an error, panics or exceeds
 /// the handler timeout, the failure counts against no message: the two halves of the batch are handled again, side by
-/// side, until a message that fails does so alone. A failure that [postpones](crate::Failure::postpone) postpones all.
+/// side, until a message that fails does so alone. A failure that [postpones](crate::Failure::postpone) postpones all
+/// messages.
 ///
 /// Messages that have had an attempt that failed, or ended without a record as in a crash, are handled alone, and so are those
 /// of types with a threshold of one attempt. One receive that ended without a record does not count as an attempt, because
@@ -252,7 +253,7 @@ impl<F> fmt::Debug for Batching<F> {
     }
 }
 
-/// The outcome of the handler of a batch: what to do with each message. From [`IntoBatchDisposition`].
+/// The outcome of the handler of a batch: what to do with each message, from [`IntoBatchDisposition`].
 #[derive(Debug)]
 pub struct BatchDisposition(Returned);
 
@@ -269,8 +270,8 @@ enum Returned {
 /// A value that a handler of a [batch](crate::batch) can return.
 ///
 /// `()` completes all messages. `Err` is a failure of the batch as a whole. A vector has what becomes of each message,
-/// in their order: each item is what a handler of a single message can return. If the vector has another length than
-/// the batch, the batch has failed as a whole.
+/// in order: each item is what a handler of a single message can return. If the vector has another length than the
+/// batch, the batch has failed as a whole.
 ///
 /// ```
 /// use queue_runtime::{Batch, Disposition, Message};

@@ -19,10 +19,10 @@ use crate::kernel::receive::received::Received;
 use crate::kernel::receive::waiting::Parked;
 use crate::kernel::settings::InvalidSetting;
 
-/// The handler of a listener.
+/// A listener's handler of batches.
 pub(super) struct Batches<M, F>(pub(super) Arc<Collector<M, F>>);
 
-/// Puts messages together.
+/// Puts messages together into batches.
 pub(super) struct Collector<M, F> {
     function: F,
     size: usize,
@@ -33,7 +33,7 @@ pub(super) struct Collector<M, F> {
 /// The batch that is collected.
 struct Open<M> {
     members: Vec<Member<M>>,
-    /// The number of batches before it.
+    /// The number of earlier batches.
     number: u64,
 }
 
@@ -94,7 +94,7 @@ where
         } else {
             self.collect(member, wait, run);
         }
-        // It is dropped without an answer only with its runtime.
+        // The reply is dropped without an answer only with its runtime.
         answer.await.unwrap_or(Ending::NotStarted)
     }
 
@@ -177,7 +177,7 @@ enum Ended {
     Returned(BatchDisposition),
     Panicked(CaughtPanic),
     TimedOut,
-    /// It has not stopped although its time is over: it blocks its thread.
+    /// The call has not stopped although its time is over: it blocks its thread.
     Stuck,
     /// No message is left, or the runtime is gone.
     Abandoned,
@@ -207,7 +207,7 @@ where
             match endings(ended, count) {
                 Some(endings) => {
                     for (member, ending) in members.into_iter().zip(endings) {
-                        // It may have left the batch.
+                        // The message may have left the batch.
                         let _ = member.reply.send(ending);
                     }
                 }
@@ -241,7 +241,7 @@ where
         }
         tokio::select! {
             biased;
-            // It may have come to its end in time.
+            // The call may have come to its end in time.
             ended = &mut task => return self::ended(ended),
             () = self.clock.sleep(GRACE) => {}
         }
@@ -249,12 +249,13 @@ where
         Ended::Stuck
     }
 
-    /// Stops a call that nobody waits for. What its messages keep is kept until it has ended: it may block its thread.
+    /// Stops a call that nobody waits for. What the messages keep is kept until the call has ended, which may block its
+    /// thread.
     fn give_up<T: Send + 'static>(&self, members: &mut [Member<M>], task: JoinHandle<T>) {
         task.abort();
         let kept: Vec<_> = members.iter_mut().map(Member::take_kept).collect();
         self.runtime.spawn(async move {
-            // An error says that it was stopped.
+            // An error says that the call was stopped.
             let _ = task.await;
             drop(kept);
         });
@@ -324,7 +325,7 @@ fn endings(ended: Ended, messages: usize) -> Option<Vec<Ending>> {
     None
 }
 
-/// Returns how long handling a batch of this size may take, if all of it fails again and again until each is alone.
+/// Returns how long handling a batch of this size may take, if it fails again and again until each message is alone.
 pub(crate) fn longest(size: usize, timeout: Duration) -> Duration {
     let calls = size.max(1).ilog2() + 2;
     timeout.saturating_add(2 * GRACE).saturating_mul(calls)

@@ -1,5 +1,5 @@
-//! This consumer: it does what the machine returns, and nothing else. After each event, what must hold of both is
-//! checked.
+//! The model's consumer, which does what the machine returns, and nothing else. After each event, what must hold of
+//! consumer and machine is checked.
 
 use queue_core::{ErrorKind, Operation, Outcome};
 
@@ -266,7 +266,7 @@ impl World {
             let ours = matches!(self.message, Message::Ours(_)) && self.true_end() >= known_end;
             ensure(ours, "the lease ends before its known end")?;
         }
-        // Of no use to us, and not known, is a lease whose receipt we do not have by a stray request.
+        // A lease by a stray request, whose receipt we do not have, is of no use to us, and not known.
         let on_its_way = self.message == Message::Ours(Receipt::InAnswer);
         if matches!(self.message, Message::Ours(_)) && !on_its_way && !self.stray {
             ensure(
