@@ -110,7 +110,7 @@ impl Disposition {
         Self::Complete(Vec::new())
     }
 
-    /// Completes the message and sends `message` to the instance that waits for a reply to it, in one step if the
+    /// Completes the request and sends the reply `message` to the instance that waits for it, in one step if the
     /// backend is atomic.
     ///
     /// The reply's id is derived from that of the request, so that a handler that runs again sends a reply with the
@@ -192,7 +192,7 @@ impl Disposition {
     ///
     /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a retry
     /// would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or not below its
-    /// time to live. Without a completion, `message` is not submitted.
+    /// time to live. Only a completion submits `message`.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }

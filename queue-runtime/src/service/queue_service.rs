@@ -330,7 +330,7 @@ impl QueueService {
     /// queue may have moved to another account.
     ///
     /// # Errors
-    /// [`InvalidName`] if the part after the last `#` or `/` is not a valid queue name.
+    /// [`InvalidName`] if `uri` has no valid queue name after its last `#` or `/`.
     pub fn any_queue_at(&self, uri: &str) -> Result<AnyQueue, InvalidName> {
         self.any_queue(uri.rsplit(['#', '/']).next().unwrap_or(uri))
     }

@@ -101,7 +101,7 @@ impl Payloads {
 type Observer = Box<dyn Fn(&SweepStep<'_>) + Send + Sync>;
 
 impl Sweep {
-    /// Also deletes payloads of these queues, if all of them are empty: the payloads of messages that were deleted
+    /// Also deletes payloads of the named `queues`, if all are empty: the payloads of messages that were deleted
     /// without their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program.
     /// Name the queues among which messages are moved together: a queue and its poison queues.
     ///

@@ -334,8 +334,8 @@ impl fmt::Debug for ListenerHandle {
 pub struct ShutdownReport {
     /// The queue.
     pub queue: QueueName,
-    /// Whether all handlers finished within the grace period, and no task of the listener was dropped before,
-    /// with the application's runtime.
+    /// Whether all handlers finished within the grace period, and no task of the listener was dropped with
+    /// the application's runtime.
     pub graceful: bool,
     /// The number of messages that were handed back without counting the attempt.
     pub released: usize,

@@ -111,8 +111,8 @@ impl Redrive {
     /// Also redrives messages whose records name one of `queues`: those of several queues that share a poison queue, or
     /// of a listener whose [`poison_queue`](crate::ListenerBuilder::poison_queue) is not named after its queue.
     ///
-    /// Whoever can put messages on the poison queue can write any record: do not allow a queue that they must not put
-    /// messages on.
+    /// Whoever can put messages on the poison queue can forge poison records: do not allow a queue that they must not
+    /// put messages on.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
