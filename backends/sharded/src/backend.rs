@@ -74,12 +74,6 @@ impl ShardedBackend {
         self.topology.known().active
     }
 
-    /// The errors of shards that are not received from: the last error of each shard that has not answered since.
-    #[must_use]
-    pub fn failing(&self, queue: &QueueName) -> Vec<Error> {
-        self.rounds.failing(queue)
-    }
-
     /// The account that keeps what is not on a queue, and the first shard of each queue.
     pub(crate) fn first(&self) -> &Arc<dyn Backend> {
         &self.accounts[0]
@@ -206,6 +200,10 @@ impl Backend for ShardedBackend {
 
     fn partition(&self, key: &str) -> u32 {
         shard_of_key(key, self.shards())
+    }
+
+    fn failing(&self, queue: &QueueName) -> Vec<Error> {
+        self.rounds.failing(queue)
     }
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {

@@ -35,8 +35,8 @@
 //! shards have no message.
 //!
 //! A shard that is missing, although messages are put on it, is an error of each operation that needs the shard. The
-//! error names the shard, and [`ShardedBackend::failing`] tells it between receives. A resize to the same number
-//! creates a missing shard; deleting the queue gives it up.
+//! error names the shard, and [`Backend::failing`](queue_core::backend::Backend::failing) tells it between receives. A
+//! resize to the same number creates a missing shard; deleting the queue gives it up.
 //!
 //! | module | contents |
 //! |---|---|

@@ -76,6 +76,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Returns the errors of the parts of a queue that are not received from while others are: their messages wait. Empty,
+    /// the default, for queues that have one part.
+    fn failing(&self, queue: &QueueName) -> Vec<Error> {
+        let _ = queue;
+        Vec::new()
+    }
+
     /// The engine of transactions of the application's own connections to the storage; `None`, the default, if the
     /// storage has no such transactions.
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::contract::Backend;
 
-/// Implements methods of [`Backend`](crate::backend::Backend) by those of another backend:
-/// `forward_backend!(self => self.inner; peek clear);` within an impl.
+/// Implements methods of [`Backend`](crate::backend::Backend) by those of another backend, within an impl:
+/// `forward_backend!(self => self.inner; all but receive apply);` for a layer that changes two methods.
 ///
-/// The methods are listed, so that the lint `clippy::missing_trait_methods` reports a method that is neither listed nor
-/// implemented. The default of a method that is left out would bypass the inner backend's own method.
+/// A layer whose promises each new method could break lists what it forwards, as in
+/// `forward_backend!(self => self.inner; peek clear);`, and has the lint `clippy::missing_trait_methods` report what it
+/// neither forwards nor implements. The default of a method that is left out would bypass the inner backend's own method.
 ///
 /// `#[async_trait]` does not see into a macro, so the methods are what it would make of an `async fn`.
 #[macro_export]
@@ -44,6 +45,11 @@ macro_rules! forward_backend {
             container: &str,
         ) -> $crate::Result<Option<::std::sync::Arc<dyn $crate::payload_store::PayloadStore>>> {
             $inner.payload_store(container)
+        }
+    };
+    (@failing $self:ident, $inner:expr) => {
+        fn failing(&$self, queue: &$crate::QueueName) -> ::std::vec::Vec<$crate::Error> {
+            $inner.failing(queue)
         }
     };
     (@transactions $self:ident, $inner:expr) => {
@@ -134,6 +140,41 @@ macro_rules! forward_backend {
             $inner.$method($($argument),*)
         }
     };
+    (@unless capabilities [capabilities $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless queue_uri [queue_uri $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless partition [partition $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless failing [failing $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless notifier [notifier $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless results [results $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless payload_store [payload_store $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless transactions [transactions $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless create_queue [create_queue $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless delete_queue [delete_queue $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless list_queues [list_queues $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless properties [properties $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless metadata [metadata $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless set_metadata [set_metadata $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless receive [receive $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless peek [peek $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless attachment [attachment $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless browse [browse $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless find [find $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless clear [clear $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless apply [apply $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless $method:ident [$other:ident $($but:ident)*] $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @unless $method [$($but)*] $self, $inner }
+    };
+    (@unless $method:ident [] $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @$method $self, $inner }
+    };
+    (@but $but:tt $self:ident, $inner:expr; $($method:ident)*) => {
+        $($crate::forward_backend! { @unless $method $but $self, $inner })*
+    };
+    ($self:ident => $inner:expr; all but $($but:ident)*) => {
+        $crate::forward_backend! { @but [$($but)*] $self, $inner;
+            capabilities queue_uri partition failing notifier results payload_store transactions create_queue
+            delete_queue list_queues properties metadata set_metadata receive peek attachment browse find clear apply }
+    };
     ($self:ident => $inner:expr; $($method:ident)*) => {
         $($crate::forward_backend! { @$method $self, $inner })*
     };
@@ -142,11 +183,8 @@ macro_rules! forward_backend {
 /// Implements [`Backend`] for a pointer, with all methods of the backend behind it.
 macro_rules! forward_pointer {
     ($pointer:ident) => {
-        #[deny(clippy::missing_trait_methods)]
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
-            forward_backend!(self => (**self);
-                capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-                properties metadata set_metadata receive peek attachment browse find clear apply);
+            forward_backend!(self => (**self); all but);
         }
     };
 }

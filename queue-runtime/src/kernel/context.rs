@@ -8,7 +8,6 @@ use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::{Encoded, Encoder, MessageEncoding};
 use queue_core::{ClientId, EncodeError, Error, QueueName};
-use queue_sharded::ShardedBackend;
 use tokio::sync::Semaphore;
 
 use crate::extensions::packs::Packs;
@@ -55,8 +54,6 @@ pub(crate) struct Context {
     pub(crate) packs: Arc<Packs>,
     /// Held by the handler that is in a transaction.
     pub(crate) transacting: Arc<Semaphore>,
-    /// What spreads queues over shards, if anything does.
-    pub(crate) shards: Option<Arc<ShardedBackend>>,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
     pub(crate) depth_interval: Option<Duration>,
     /// Whether what is submitted is read back, as in tests.
@@ -128,7 +125,6 @@ impl Context {
             payloads: None,
             packs,
             transacting: Arc::new(Semaphore::new(1)),
-            shards: None,
             depth_interval: None,
             reads_back: false,
         }

@@ -405,7 +405,6 @@ impl ServiceBuilder {
             background,
         );
         context.is_limited = limit.is_some();
-        context.shards = shards;
         context.payloads = payloads
             .clone()
             .map(|place| place as Arc<dyn PayloadIdentity>);
@@ -413,7 +412,12 @@ impl ServiceBuilder {
         context.reads_back = self.reads_back;
         context.encoder = context.encoder.with_max_payload(self.max_payload);
         let context = Arc::new(context);
-        Ok(QueueService::new(context, self.reply_lease, payloads))
+        Ok(QueueService::new(
+            context,
+            self.reply_lease,
+            payloads,
+            shards,
+        ))
     }
 }
 

@@ -54,6 +54,8 @@ pub struct QueueService {
     pub(crate) replies: Arc<Replies>,
     /// The payload store, if there is one beside the storage.
     payloads: Option<Arc<PayloadPlace>>,
+    /// What spreads the queues over shards, if anything does.
+    shards: Option<Arc<ShardedBackend>>,
 }
 
 /// What runs on a service, owned by [`QueueService`]s only.
@@ -68,6 +70,7 @@ impl QueueService {
         context: Arc<Context>,
         reply_lease: Duration,
         payloads: Option<Arc<PayloadPlace>>,
+        shards: Option<Arc<ShardedBackend>>,
     ) -> Self {
         let replies = Arc::new(Replies::new(Arc::clone(&context), reply_lease));
         Self {
@@ -75,6 +78,7 @@ impl QueueService {
             running: Arc::default(),
             replies,
             payloads,
+            shards,
         }
     }
 
@@ -367,7 +371,7 @@ impl QueueService {
     /// number.
     #[must_use]
     pub fn shards(&self) -> Option<&ShardedBackend> {
-        self.context.shards.as_deref()
+        self.shards.as_deref()
     }
 
     /// Returns the storage transactions of this service so far. The module [`meter`](crate::meter) says what counts as

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
-use queue_sharded::{ShardedBackend, Shards};
+use queue_sharded::{ShardedBackend, Shards, shard_of};
 
 use super::connect::{ConnectErrorKind, is_there, open};
-use crate::extensions::meter::{Metered, Queues};
+use crate::extensions::meter::{Metered, Whole};
 use crate::extensions::storage_limit::StorageLimit;
 use crate::kernel::observe::Meter;
 use crate::kernel::policy::StorageRetry;
@@ -52,6 +52,8 @@ const SCHEME: &str = "sharded:";
 /// Between the URLs of shards.
 const SEPARATOR: char = '|';
 
+const SHARDS: Whole = |queue| shard_of(queue).map(|(whole, _)| whole);
+
 impl Target {
     pub(super) fn url(url: &str) -> Self {
         Self::One(url.into())
@@ -67,7 +69,7 @@ impl Target {
         let (accounts, number) = match self {
             Self::One(Account(Kind::Url(url))) if url.starts_with(SCHEME) => parse(&url)?,
             Self::One(account) => {
-                let backend = account.open(clock, meter, limit, Queues::Whole).await?;
+                let backend = account.open(clock, meter, limit, None).await?;
                 let shards = None;
                 return Ok(Opened { backend, shards });
             }
@@ -79,7 +81,7 @@ impl Target {
         loop {
             for (account, found) in accounts.iter().zip(&mut found) {
                 if found.is_none() && account.is_there() {
-                    *found = Some(account.open(clock, meter, limit, Queues::Shards).await?);
+                    *found = Some(account.open(clock, meter, limit, Some(SHARDS)).await?);
                 }
             }
             let are_alike = found.iter().all(Option::is_some) || found.iter().all(Option::is_none);
@@ -99,7 +101,7 @@ impl Target {
         for (account, found) in accounts.into_iter().zip(found) {
             opened.push(match found {
                 Some(found) => found,
-                None => account.open(clock, meter, limit, Queues::Shards).await?,
+                None => account.open(clock, meter, limit, Some(SHARDS)).await?,
             });
         }
         let shards = loop {
@@ -130,14 +132,14 @@ impl Account {
         clock: &Arc<dyn Clock>,
         meter: &Arc<Meter>,
         limit: StorageLimit,
-        queues: Queues,
+        whole: Option<Whole>,
     ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
         let backend = match &self.0 {
             Kind::Url(url) => open(url.clone(), Arc::clone(clock)).await?,
             Kind::Backend(backend) => Arc::clone(backend),
         };
         let (limiter, meter) = (limit.limiter(clock), Arc::clone(meter));
-        Ok(Arc::new(Metered::new(backend, limiter, meter, queues)))
+        Ok(Arc::new(Metered::new(backend, limiter, meter, whole)))
     }
 }
 

@@ -19,7 +19,8 @@ use super::fault_injector::FaultInjector;
     reason = "a default method would not reach the wrapped backend's own"
 )]
 impl Backend for FaultInjector {
-    forward_backend!(self => self.inner(); capabilities queue_uri partition notifier results payload_store transactions);
+    forward_backend!(self => self.inner(); capabilities queue_uri partition failing notifier results payload_store
+        transactions);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let call = Call::begin(self, Operation::CreateQueue, Some(queue));

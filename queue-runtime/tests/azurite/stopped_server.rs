@@ -244,15 +244,9 @@ impl Drop for Question<'_> {
     }
 }
 
-#[warn(
-    clippy::missing_trait_methods,
-    reason = "a method that is not forwarded would hide the backend's own"
-)]
 #[async_trait]
 impl Backend for Questions {
-    forward_backend!(self => self.inner;
-        capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-        metadata set_metadata receive peek find attachment browse clear apply);
+    forward_backend!(self => self.inner; all but properties);
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         let mut question = Question::of(&self.state);

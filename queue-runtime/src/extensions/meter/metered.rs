@@ -10,7 +10,6 @@ use queue_core::backend::{
 use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
 use queue_core::{MessageId, QueueName, Result};
-use queue_sharded::shard_of;
 use smallvec::SmallVec;
 
 use crate::extensions::storage_limit::Limiter;
@@ -29,39 +28,32 @@ pub(crate) struct Metered {
     inner: Arc<dyn Backend>,
     limiter: Option<Limiter>,
     meter: Arc<Meter>,
-    queues: Queues,
+    whole: Option<Whole>,
 }
 
-/// What the queues of a backend are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Queues {
-    Whole,
-    /// Shards: what is on a shard is counted for the queue of which it is.
-    Shards,
-}
+/// Returns the queue of which a queue of the storage is a part, for which its transactions are counted. `None` if it is no
+/// part of another.
+pub(crate) type Whole = fn(&QueueName) -> Option<QueueName>;
 
 impl Metered {
     pub(crate) fn new(
         inner: Arc<dyn Backend>,
         limiter: Option<Limiter>,
         meter: Arc<Meter>,
-        queues: Queues,
+        whole: Option<Whole>,
     ) -> Self {
         Self {
             inner,
             limiter,
             meter,
-            queues,
+            whole,
         }
     }
 
     fn counters(&self, queue: &QueueName) -> &QueueCounters {
-        match self.queues {
-            Queues::Whole => self.meter.queue(queue),
-            Queues::Shards => {
-                let whole = shard_of(queue).map(|(whole, _)| whole);
-                self.meter.queue(whole.as_ref().unwrap_or(queue))
-            }
+        match self.whole {
+            None => self.meter.queue(queue),
+            Some(whole) => self.meter.queue(whole(queue).as_ref().unwrap_or(queue)),
         }
     }
 
@@ -164,7 +156,8 @@ type Kinds<'a> = SmallVec<[(&'a QueueCounters, Option<TransactionKind>); 1]>;
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Metered {
-    forward_backend!(self => self.inner; capabilities queue_uri partition notifier results payload_store transactions attachment);
+    forward_backend!(self => self.inner; capabilities queue_uri partition failing notifier results payload_store
+        transactions attachment);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let call = || self.inner.create_queue(queue, metadata);

@@ -191,8 +191,8 @@ fn hold(message: &mut BrowsedMessage, queue: &QueueName) {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for WithPayloads {
-    forward_backend!(self => self.inner; queue_uri partition notifier results payload_store create_queue delete_queue
-        list_queues properties metadata set_metadata peek clear);
+    forward_backend!(self => self.inner; queue_uri partition failing notifier results payload_store create_queue
+        delete_queue list_queues properties metadata set_metadata peek clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

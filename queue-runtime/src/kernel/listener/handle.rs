@@ -273,14 +273,13 @@ impl Listener {
     fn health(&self) -> ListenerHealth {
         let (core, info) = (&self.core, self.info());
         let queue = &core.consumer.queue;
-        let shards = core.context.shards.as_ref();
         ListenerHealth {
             queue: queue.clone(),
             phase: core.phase.current(),
             queue_paused: info.queue_paused,
             last_success: info.last_success,
             failure: info.failure,
-            shards: shards.map_or_else(Vec::new, |shards| shards.failing(queue)),
+            shards: core.context.backend.failing(queue),
             in_flight: info.in_flight,
             parked: info.parked,
             stuck: info.stuck,

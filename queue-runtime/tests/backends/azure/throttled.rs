@@ -69,8 +69,8 @@ macro_rules! stand_still {
         #[async_trait]
         #[warn(clippy::missing_trait_methods, reason = "a default would hide the engine's own")]
         impl Backend for Still {
-            forward_backend!(self => self.0;
-        capabilities queue_uri partition notifier results payload_store transactions attachment);
+            forward_backend!(self => self.0; capabilities queue_uri partition failing notifier results payload_store
+                transactions attachment);
 
             $(async fn $method(&self, $($argument: $type),*) -> $output {
                 let _still = still();

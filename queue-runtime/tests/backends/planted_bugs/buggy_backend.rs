@@ -257,8 +257,8 @@ impl Buggy {
 )]
 #[async_trait]
 impl Backend for Buggy {
-    forward_backend!(self => self.inner;
-        partition notifier results payload_store transactions create_queue set_metadata attachment);
+    forward_backend!(self => self.inner; partition failing notifier results payload_store transactions create_queue
+        set_metadata attachment);
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         match self.bug {

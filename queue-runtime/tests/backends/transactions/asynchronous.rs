@@ -35,8 +35,7 @@ struct Transaction {
 
 #[async_trait::async_trait]
 impl Backend for Store {
-    queue_core::forward_backend!(self => self.0; capabilities queue_uri partition notifier results create_queue delete_queue
-        list_queues properties metadata set_metadata receive peek browse find clear apply);
+    queue_core::forward_backend!(self => self.0; all but transactions);
 
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         let engine = Arc::clone(&self.1);

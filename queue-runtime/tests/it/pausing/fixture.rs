@@ -99,9 +99,7 @@ struct Unheard(Arc<MemoryBackend>, Arc<LocalNotifier>);
 
 #[async_trait]
 impl Backend for Unheard {
-    forward_backend!(self => self.0;
-        capabilities queue_uri partition results payload_store transactions create_queue delete_queue list_queues properties
-        metadata set_metadata receive peek attachment browse clear apply);
+    forward_backend!(self => self.0; all but notifier);
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         let notifier: Arc<LocalNotifier> = Arc::clone(&self.1);

@@ -91,9 +91,7 @@ struct Overwritten(MemoryBackend, AtomicUsize);
 
 #[async_trait]
 impl Backend for Overwritten {
-    forward_backend!(self => self.0;
-        capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
-        properties metadata receive peek attachment browse clear apply);
+    forward_backend!(self => self.0; all but set_metadata);
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
         let left = self.1.load(Ordering::Relaxed);

@@ -68,15 +68,9 @@ fn not_found(error: Error) -> Error {
     }
 }
 
-#[warn(
-    clippy::missing_trait_methods,
-    reason = "a method that is not forwarded would hide the backend's own"
-)]
 #[async_trait]
 impl Backend for Remote {
-    forward_backend!(self => self.inner;
-        queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
-        set_metadata receive peek attachment browse find clear);
+    forward_backend!(self => self.inner; all but capabilities apply);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -122,15 +122,9 @@ impl fmt::Debug for Storage {
     }
 }
 
-#[warn(
-    clippy::missing_trait_methods,
-    reason = "a method that is not forwarded would hide the backend's own"
-)]
 #[async_trait]
 impl Backend for Storage {
-    forward_backend!(self => self.inner;
-        queue_uri partition results payload_store transactions create_queue delete_queue list_queues properties metadata set_metadata
-        peek attachment clear);
+    forward_backend!(self => self.inner; all but capabilities notifier receive browse find apply);
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
         match self.capabilities.browsing {

@@ -11,7 +11,7 @@ use queue_tests::SECOND;
 
 use super::*;
 use crate::backend::MemoryBackend;
-use crate::extensions::meter::{Metered, Queues};
+use crate::extensions::meter::Metered;
 use crate::kernel::observe::Meter;
 
 static QUEUE: QueueName = QueueName::from_static("orders");
@@ -44,7 +44,7 @@ fn around(
     clock: &Arc<dyn Clock>,
 ) -> Arc<dyn Backend> {
     let (meter, limiter) = (Arc::new(Meter::new()), limit.limiter(clock));
-    Arc::new(Metered::new(backend, limiter, meter, Queues::Whole))
+    Arc::new(Metered::new(backend, limiter, meter, None))
 }
 
 fn message() -> NewMessage {
@@ -230,14 +230,8 @@ impl InOrder {
 }
 
 #[async_trait]
-#[warn(
-    clippy::missing_trait_methods,
-    reason = "a default would hide the memory's own"
-)]
 impl Backend for InOrder {
-    forward_backend!(self => self.0;
-        queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
-        set_metadata receive peek attachment browse find clear);
+    forward_backend!(self => self.0; all but capabilities apply);
 
     fn capabilities(&self) -> &queue_core::backend::Capabilities {
         &self.1
