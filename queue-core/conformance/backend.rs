@@ -46,6 +46,7 @@ suite! { $ conformance_tests backend
         a_received_message_is_hidden_until_its_lease_ends
         a_lease_ends_on_time
         a_receive_tells_the_time_of_the_storage
+        a_message_that_is_put_back_is_hidden_for_the_delay
         a_delayed_message_is_hidden_until_then
         each_receive_raises_the_dequeue_count
         peeking_changes_nothing

@@ -199,6 +199,7 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture)
     let early = f.backend.apply(vec![put("early"), op(next())].into()).await;
     let early = early.expect_err("nothing is recorded");
     assert_eq!((early.index, early.error.kind()), (1, ErrorKind::Conflict));
+    assert_eq!(early.found, None);
 
     let ops = vec![op(swap("key", "1")), put("first"), op(next())];
     let done = f.backend.apply(ops.into()).await.expect("applied");
@@ -214,6 +215,7 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture)
         .await
         .expect_err("another value");
     assert_eq!((late.index, late.error.kind()), (2, ErrorKind::Conflict));
+    assert_eq!(late.found.as_deref(), Some(&b"2"[..]));
     let (queue, message) = (f.store.queue("missing"), NewMessage::new("lost"));
     let failed = vec![
         op(swap("key", "3").in_place_of("2")),

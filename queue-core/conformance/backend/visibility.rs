@@ -71,6 +71,24 @@ pub(super) async fn a_receive_tells_the_time_of_the_storage(f: Fixture) {
     assert!(between(first.received_at, second.received_at) >= f.lease);
 }
 
+pub(super) async fn a_message_that_is_put_back_is_hidden_for_the_delay(f: Fixture) {
+    f.put("later").await;
+    let held = f.receive_one().await;
+    let (id, receipt, delay) = (&held.id, &held.receipt, 2 * f.lease);
+    let place = PutBackPlace::After(delay);
+    let put_back = f.backend.put_back(&f.queue, id, receipt, place, None).await;
+    let put_back = put_back.expect("put back");
+    assert!(between(held.received_at, put_back.visible_at) >= delay);
+    let hidden = ReceivedMessage {
+        visible_at: put_back.visible_at,
+        ..held.clone()
+    };
+    if f.is_hidden(&hidden).await {
+        f.advance(delay).await;
+        assert_eq!(f.receive_one().await.id, held.id);
+    }
+}
+
 pub(super) async fn a_delayed_message_is_hidden_until_then(f: Fixture) {
     let delayed = NewMessage::new("later").with_delay(f.lease);
     let put = f.put_message(delayed).await;

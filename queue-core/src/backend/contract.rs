@@ -217,7 +217,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn clear(&self, queue: &QueueName) -> Result<()>;
 
     /// Carries out operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee for several
-    /// operations. A [swap](Op::Swap) and the put before it are always one atomic step. Each operation is described at
+    /// operations. A [swap](Op::Swap) and the put directly before it are always one atomic step. Each operation is described at
     /// the method of [`BackendExt`] with its name. An empty list has no effect.
     ///
     /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as

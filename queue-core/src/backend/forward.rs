@@ -183,6 +183,8 @@ macro_rules! forward_backend {
 /// Implements [`Backend`] for a pointer, with all methods of the backend behind it.
 macro_rules! forward_pointer {
     ($pointer:ident) => {
+        // Fails if a method is missing in the list behind `all but`.
+        #[deny(clippy::missing_trait_methods)]
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
             forward_backend!(self => (**self); all but);
         }

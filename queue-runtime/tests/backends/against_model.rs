@@ -264,7 +264,7 @@ fn swap([expected, value]: &[Option<&'static str>; 2], retention: Duration) -> S
     }
 }
 
-/// An update for less than this is a put-back, as part of an `apply`.
+/// An update for less than this is a put-back, as part of an `apply`: in place if the time is zero.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn op(call: &Call, handles: &[Handle]) -> Op {
@@ -274,7 +274,10 @@ fn op(call: &Call, handles: &[Handle]) -> Op {
             queue,
             id: handles[at].id.clone(),
             receipt: handles[at].receipt.clone(),
-            place: PutBackPlace::After(visibility),
+            place: match visibility {
+                Duration::ZERO => PutBackPlace::Kept,
+                delay => PutBackPlace::After(delay),
+            },
             body: body.map(Into::into),
         },
         Call::Update(queue, at, visibility, body) => Op::Renew {

@@ -290,7 +290,12 @@ impl Sabotaged {
         };
         match self.bug {
             Bug::RecordsFirst => {
-                self.inner.apply(Ops::from([swap])).await?;
+                let swapped = self.inner.apply(Ops::from([swap])).await;
+                swapped.map_err(|mut failed| {
+                    // That of the swap, which the caller has behind the put.
+                    failed.index = 1;
+                    failed
+                })?;
                 std::process::abort()
             }
             Bug::PutsFirst => {

@@ -30,6 +30,7 @@ planted! {
         nothing_is_lost_and_nothing_held_twice;
     LosesPuts => many_come_in_the_order_of_the_puts;
     DropsDelay => a_delayed_message_is_hidden_until_then;
+    PutsBackAtOnce => a_message_that_is_put_back_is_hidden_for_the_delay;
     DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires
         an_update_beyond_the_expiry_is_refused_or_ends_there;
     UpdateForgetsBody => an_update_replaces_or_keeps_the_body;

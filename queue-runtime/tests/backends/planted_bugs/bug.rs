@@ -11,6 +11,7 @@ pub(super) enum Bug {
     ReceivesTwice,
     LosesPuts,
     DropsDelay,
+    PutsBackAtOnce,
     DropsTimeToLive,
     UpdateForgetsBody,
     PeekLeases,

@@ -489,6 +489,10 @@ impl Backend for Buggy {
                 *place = PutBackPlace::After(place.delay());
                 return self.inner.apply(ops).await;
             }
+            ([Op::PutBack { place, .. }], Bug::PutsBackAtOnce) => {
+                *place = PutBackPlace::After(Duration::ZERO);
+                return self.inner.apply(ops).await;
+            }
             (
                 [
                     Op::PutBack {

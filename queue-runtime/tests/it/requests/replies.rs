@@ -323,8 +323,14 @@ async fn a_storage_that_fails_for_a_while_delays_replies() {
     let (service, faults) = testing::service_with_faults().await;
     let listener = answering(&service);
     ask(&service, 1).await.expect("a reply");
-    for operation in [Operation::Receive, Operation::Apply, Operation::SetMetadata] {
-        faults.fail_next(3, operation, Fault::AnswerLost);
+    for (operation, times) in [
+        (Operation::Receive, 3),
+        (Operation::Apply, 3),
+        // It was carried out, as its repeat finds.
+        (Operation::Delete, 1),
+        (Operation::SetMetadata, 3),
+    ] {
+        faults.fail_next(times, operation, Fault::AnswerLost);
         if operation == Operation::SetMetadata {
             // Four heartbeats fall due, of which the last succeeds.
             sleep(LEASE + Duration::from_secs(1)).await;
@@ -334,7 +340,7 @@ async fn a_storage_that_fails_for_a_while_delays_replies() {
         assert_eq!(reply.number, 4, "{operation:?}");
         // The reply may come before the last fault: an answer that is lost was carried out.
         sleep(LEASE).await;
-        assert_eq!(faults.injected(operation), 3, "{operation:?}");
+        assert_eq!(faults.injected(operation), times, "{operation:?}");
     }
     stop(listener).await;
 }
@@ -407,15 +413,13 @@ async fn a_deletion_that_is_never_answered_does_not_stop_later_replies() {
     for fault in [Fault::Stalled, Fault::AnswerStalled] {
         let (service, faults) = testing::service_with_faults().await;
         let listener = answering(&service);
-        // The first `apply` is that of the handler, which stores the reply. The second deletes the reply.
-        let none = Fault::Delayed(Duration::ZERO);
-        faults.fail_next(1, Operation::Apply, none);
-        faults.fail_next(1, Operation::Apply, fault.clone());
+        // The handler's completion stores the reply in one `apply`; only the reply is deleted alone.
+        faults.fail_next(1, Operation::Delete, fault.clone());
         for number in 1..=3 {
             let reply = ask(&service, number).await.expect("a reply");
             assert_eq!(reply.number, 2 * number, "{fault:?}");
         }
-        assert!(faults.history().contains(&(Operation::Apply, fault)));
+        assert!(faults.history().contains(&(Operation::Delete, fault)));
         // If it was not carried out, the reply came again.
         sleep(Duration::from_secs(1)).await;
         let queue = reply_queues(&service).await.remove(0);
