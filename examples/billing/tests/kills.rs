@@ -48,7 +48,7 @@ fn a_run_that_misses_its_objective_fails_with_the_figures() {
 
 #[cfg(feature = "azure")]
 #[test]
-#[ignore = "needs Azurite; `cargo xtask test` runs it"]
+#[ignore = "needs Azurite; `cargo xtask test --all` runs it"]
 fn every_invoice_is_exact_on_azurite_when_processes_are_killed() {
     // One for each run, so that its queues are new.
     let accounts = ["first", "second", "third"];

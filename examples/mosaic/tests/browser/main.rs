@@ -42,7 +42,7 @@ fn installed() -> PathBuf {
     let this = std::env::current_exe().expect("this program has a path");
     let mut folders = this.ancestors().map(|folder| folder.join("browser"));
     let found = folders.find(|folder| folder.join("node_modules/playwright-core").is_dir());
-    found.expect("playwright-core is not installed: `cargo xtask test` installs it")
+    found.expect("playwright-core is not installed: `cargo xtask test --all` installs it")
 }
 
 /// The browser that `CHROMIUM` names, or one in the path.

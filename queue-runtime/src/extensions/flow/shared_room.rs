@@ -1,6 +1,6 @@
 //! Room for messages in flight that several listeners share.
 //!
-//! Each listener is a lane with a weight. Room that no other lane waits for goes to whoever asks. If several lanes
+//! Each listener is a lane with a weight. Room that no other lane waits for goes to any that asks. If several lanes
 //! wait, each message that a lane gets room for moves its *pass* by the inverse of its weight, and the lane with the
 //! lowest pass is next (stride scheduling). A lane that was idle has no claim to the room that it did not use: when it
 //! begins to wait, its pass is raised to that of the lane that was served last.

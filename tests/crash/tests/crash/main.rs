@@ -1,7 +1,7 @@
 //! Processes that are killed, stopped and cancelled, and what becomes of their messages.
 //!
-//! The tests mostly wait for each other's processes and for the disk, so that `cargo xtask test` runs several at once,
-//! and so that this runs only when named.
+//! The tests mostly wait for each other's processes and for the disk, so that `cargo xtask test --all` runs several at
+//! once, and so that this runs only when named.
 
 mod accounts;
 mod adoptions;
