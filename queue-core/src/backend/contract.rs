@@ -14,7 +14,7 @@ use super::ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, PutIf
 use super::queues::{BrowsedMessage, Created, Metadata, Page, PageMark, QueueProperties};
 use super::transactions::Transactions;
 use crate::envelope::MessageId;
-use crate::error::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::idempotency::ResultStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
@@ -218,7 +218,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Carries out operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee for several
     /// operations. A [swap](Op::Swap) and the put directly before it are always one atomic step. Each operation is described at
-    /// the method of [`BackendExt`] with its name. An empty list has no effect.
+    /// the method of [`BackendExt`] with its name. An empty list has no effect. Each operation has one outcome of its own
+    /// kind: a service takes any other answer for an [unreadable](ApplyError::unreadable) one, after which each operation
+    /// may have been carried out.
     ///
     /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
     /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The error's index is that of the
@@ -451,12 +453,8 @@ fn into_lease(outcome: OpOutcome) -> Result<Lease, OpOutcome> {
 
 /// The error of an answer that is not that of the operation, which may have been carried out.
 fn another_answer(operation: Operation, queue: &QueueName, outcomes: &[OpOutcome]) -> Error {
-    let detail = format!("the storage answered with the outcomes {outcomes:?}");
-    Error::new(ErrorKind::Corrupt, operation)
-        .with_queue(queue)
-        .with_detail(detail)
-        .with_retry(RetryAdvice::Temporary)
-        .with_outcome(Outcome::Unknown)
+    let failed = ApplyError::unreadable(operation, format_args!("the outcomes {outcomes:?}"));
+    failed.error.with_queue(queue)
 }
 
 /// Reads all pages of a queue. A message that moves from one page to a later one is returned as it was on the last.

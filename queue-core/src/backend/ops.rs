@@ -1,12 +1,13 @@
 //! The operations of an `apply`, and the values that are recorded with them.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::messages::{ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, StorageId};
-use crate::error::{Error, Operation};
+use crate::error::{Error, ErrorKind, Operation, Outcome, RetryAdvice};
 use crate::idempotency::WorkKey;
 use crate::name::QueueName;
 
@@ -191,6 +192,7 @@ pub struct ApplyError {
     /// The value that is recorded in place of the expected one, if the operation is a [swap](Op::Swap) that failed with
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). `None` if no value is recorded.
     pub found: Option<Bytes>,
+    unreadable: bool,
 }
 
 crate::error_around!(
@@ -337,6 +339,7 @@ impl ApplyError {
             index,
             error,
             found: None,
+            unreadable: false,
         }
     }
 
@@ -354,6 +357,26 @@ impl ApplyError {
         completed.append(&mut self.completed);
         self.completed = completed;
         self
+    }
+
+    /// Creates the failure of all operations: the storage has answered something else than what was asked, as `answer`
+    /// describes, and any of the operations may have been carried out.
+    #[must_use]
+    pub fn unreadable(operation: Operation, answer: impl fmt::Display) -> Self {
+        let error = Error::new(ErrorKind::Corrupt, operation)
+            .with_detail(format!("the storage answered with {answer}"))
+            .with_retry(RetryAdvice::Temporary)
+            .with_outcome(Outcome::Unknown);
+        Self {
+            unreadable: true,
+            ..Self::nothing_done(0, error)
+        }
+    }
+
+    /// Whether the failure is [of all operations](Self::unreadable), not only of the one at the index.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.unreadable
     }
 
     /// Sets the value that a swap has [found](Self::found).

@@ -18,6 +18,7 @@ mod errors;
 mod expiry;
 mod export;
 mod follow_ups;
+mod foreign_answers;
 mod foreign_records;
 mod handlers;
 mod health;

@@ -9,7 +9,7 @@ use queue_core::backend::{
 };
 use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
-use queue_core::{MessageId, QueueName, Result};
+use queue_core::{MessageId, Operation, QueueName, Result};
 use smallvec::SmallVec;
 
 use crate::extensions::storage_limit::Limiter;
@@ -57,8 +57,8 @@ impl Metered {
         }
     }
 
-    fn kinds(&self, ops: &[Op]) -> Kinds<'_> {
-        let counted = |op: &Op| (self.counters(op.queue()), kind(op, ops.len() == 1));
+    fn asked(&self, ops: &[Op]) -> AskedOps<'_> {
+        let counted = |op: &Op| (self.counters(op.queue()), Asked::of(op, ops.len() == 1));
         match ops {
             [op] => SmallVec::from([counted(op)]),
             ops => ops.iter().map(counted).collect(),
@@ -135,20 +135,48 @@ fn pages(items: usize, page: usize) -> usize {
     items.div_ceil(page).max(1)
 }
 
-/// Returns the kind of transaction that an operation is, the only one or not. What is recorded beside other operations is no
-/// transaction of its own.
-fn kind(op: &Op, is_only: bool) -> Option<TransactionKind> {
-    match op {
-        Op::Put { .. } => Some(TransactionKind::Put),
-        Op::Renew { .. } | Op::PutBack { .. } => Some(TransactionKind::Update),
-        Op::Delete { .. } | Op::DeleteItems { .. } => Some(TransactionKind::Delete),
-        Op::Swap { .. } if is_only => Some(TransactionKind::Put),
-        _ => None,
+/// What an operation asks of the storage.
+#[derive(Clone, Copy)]
+enum Asked {
+    Put,
+    Update,
+    Delete,
+    Swap { is_only: bool },
+}
+
+impl Asked {
+    fn of(op: &Op, is_only: bool) -> Self {
+        match op {
+            Op::Put { .. } => Self::Put,
+            Op::Renew { .. } | Op::PutBack { .. } => Self::Update,
+            Op::Delete { .. } | Op::DeleteItems { .. } => Self::Delete,
+            _ => Self::Swap { is_only },
+        }
+    }
+
+    /// The kind of transaction. What is recorded beside other operations is no transaction of its own.
+    fn kind(self) -> Option<TransactionKind> {
+        match self {
+            Self::Put | Self::Swap { is_only: true } => Some(TransactionKind::Put),
+            Self::Update => Some(TransactionKind::Update),
+            Self::Delete => Some(TransactionKind::Delete),
+            Self::Swap { is_only: false } => None,
+        }
+    }
+
+    fn is_answered_by(self, outcome: &OpOutcome) -> bool {
+        matches!(
+            (self, outcome),
+            (Self::Put, OpOutcome::Put(_))
+                | (Self::Update, OpOutcome::Updated(_))
+                | (Self::Delete, OpOutcome::Deleted)
+                | (Self::Swap { .. }, OpOutcome::Swapped)
+        )
     }
 }
 
-/// The counters of the queue of each operation, and the kind of transaction that it is.
-type Kinds<'a> = SmallVec<[(&'a QueueCounters, Option<TransactionKind>); 1]>;
+/// The counters of the queue of each operation, and what the operation asks.
+type AskedOps<'a> = SmallVec<[(&'a QueueCounters, Asked); 1]>;
 
 #[async_trait]
 #[warn(
@@ -252,18 +280,25 @@ impl Backend for Metered {
         's: 'f,
         Self: 'f,
     {
-        let kinds = self.kinds(&ops);
+        let asked = self.asked(&ops);
         match &self.limiter {
-            None => Box::pin(self.counted(kinds, self.inner.apply(ops))),
-            Some(limiter) => Box::pin(self.counted(kinds, limiter.apply(&*self.inner, ops))),
+            None => Box::pin(self.counted(asked, self.inner.apply(ops))),
+            Some(limiter) => Box::pin(self.counted(asked, limiter.apply(&*self.inner, ops))),
         }
     }
 }
 
 impl Metered {
-    async fn counted<'a>(&'a self, ops: Kinds<'a>, answer: impl Future<Output = Answer>) -> Answer {
+    async fn counted<'a>(
+        &'a self,
+        ops: AskedOps<'a>,
+        answer: impl Future<Output = Answer>,
+    ) -> Answer {
         let tried = Applying { by: self, ops };
-        let answer = answer.await;
+        let mut answer = answer.await;
+        if !tried.is_answered_by(&answer) {
+            answer = Err(tried.unreadable(answer));
+        }
         tried.answered(&answer);
         answer
     }
@@ -272,10 +307,53 @@ impl Metered {
 /// Operations under way, which count when this is dropped: all, unless they were answered, because all may have been sent.
 struct Applying<'a> {
     by: &'a Metered,
-    ops: Kinds<'a>,
+    ops: AskedOps<'a>,
 }
 
 impl Applying<'_> {
+    /// Whether this is an answer to these operations, which hardly anything above this layer asks once more.
+    fn is_answered_by(&self, answer: &Answer) -> bool {
+        let (outcomes, is_whole) = match answer {
+            Ok(outcomes) => (&outcomes[..], outcomes.len() == self.ops.len()),
+            Err(failed) => {
+                let before = failed.completed.len();
+                let is_whole = before <= failed.index && failed.index < self.ops.len();
+                (&failed.completed[..], is_whole)
+            }
+        };
+        let mut pairs = self.ops.iter().zip(outcomes);
+        is_whole && pairs.all(|((_, asked), outcome)| asked.is_answered_by(outcome))
+    }
+
+    #[cold]
+    fn unreadable(&self, answer: Answer) -> ApplyError {
+        let (asked, operation) = (self.ops.len(), self.operation());
+        match answer {
+            Ok(outcomes) => {
+                let answer = format_args!("the outcomes {outcomes:?} to {asked} operations");
+                ApplyError::unreadable(operation, answer)
+            }
+            Err(failed) => {
+                let (index, completed) = (failed.index, &failed.completed);
+                let answer = format_args!(
+                    "a failure of operation {index}, and the outcomes {completed:?}, to {asked} operations"
+                );
+                let mut unreadable = ApplyError::unreadable(operation, answer);
+                unreadable.error = unreadable.error.with_source(failed);
+                unreadable
+            }
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        match self.ops[..] {
+            [(_, Asked::Put | Asked::Swap { .. })] => Operation::Put,
+            [(_, Asked::Update)] => Operation::Update,
+            [(_, Asked::Delete)] => Operation::Delete,
+            _ => Operation::Apply,
+        }
+    }
+
     /// Leaves the operations that were tried, up to the one that failed.
     fn answered(mut self, answer: &Answer) {
         let (tried, outcomes) = match answer {
@@ -284,6 +362,8 @@ impl Applying<'_> {
                 self.by.meter.failed(&failed.error);
                 let tried = if failed.error.is_unsent() {
                     failed.completed.len()
+                } else if failed.is_unreadable() {
+                    self.ops.len()
                 } else {
                     failed.index.saturating_add(1)
                 };
@@ -301,9 +381,9 @@ impl Applying<'_> {
 
 impl Drop for Applying<'_> {
     fn drop(&mut self) {
-        for (counters, kind) in &self.ops {
-            if let Some(kind) = kind {
-                counters.add(*kind, 1);
+        for (counters, asked) in &self.ops {
+            if let Some(kind) = asked.kind() {
+                counters.add(kind, 1);
             }
         }
     }

@@ -299,7 +299,9 @@ async fn attempt(
         Err(failed) if failed.completed.len() > settled_at => Ok(()),
         Err(failed) => Err(Interrupted {
             done: failed.completed.len(),
-            at_settlement: is_atomic(context) || failed.index >= settled_at,
+            at_settlement: is_atomic(context)
+                || failed.index >= settled_at
+                || failed.is_unreadable(),
             at_release: failed.index > settled_at,
             error: failed.error,
         }),
