@@ -8,6 +8,7 @@ use queue_runtime::QueueService;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::{Clock, SystemClock};
 use queue_runtime::policy::StorageLimit;
+use queue_runtime::sharded::Shards;
 use queue_tests::azure_stub::AzureStub;
 
 use crate::report::{Figures, Table, in_turn};
@@ -46,8 +47,16 @@ async fn on_sqlite(folder: &Path, side: &str, messages: u32, tasks: u32) -> Outc
     let url = |name: &str| Synchronous::Full.url(&folder.join(name));
     let names = ["0.db", "1.db", "2.db", "3.db"];
     let service = match side {
-        FILES => QueueService::sharded(names.map(url), 4).connect().await?,
-        FILE => QueueService::sharded([url("0.db")], 4).connect().await?,
+        FILES => {
+            QueueService::sharded(names.map(url), Shards::new(4))
+                .connect()
+                .await?
+        }
+        FILE => {
+            QueueService::sharded([url("0.db")], Shards::new(4))
+                .connect()
+                .await?
+        }
         _ => QueueService::connect(&url("0.db")).await?,
     };
     let submit = ours::submit(&service, messages, tasks).await?;
@@ -78,7 +87,8 @@ async fn measure_throttled(options: &Options) -> Outcome<Table> {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
             let queues = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
             let stub = AzureStub::start("bench", queues, clock, Some(ALLOWED))?;
-            let service = QueueService::sharded([stub.connection_string().as_str()], shards);
+            let service =
+                QueueService::sharded([stub.connection_string().as_str()], Shards::new(shards));
             let service = service.storage_limit(LIMIT).connect().await?;
             let started = Instant::now();
             tokio::try_join!(

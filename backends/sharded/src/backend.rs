@@ -7,7 +7,7 @@ use queue_core::backend::{
     ApplyError, Atomicity, AttachmentPart, Attachments, Backend, BackendExt as _, BodyForm,
     BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Created, Metadata, NewMessage, Op,
     OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, PutReceipt, QueueProperties,
-    ReceivedMessage, StaleReceipts, StorageId, Transactions, check_ops,
+    ReceivedMessage, Sharded, StaleReceipts, StorageId, Transactions, check_ops,
 };
 use queue_core::clock::Clock;
 use queue_core::idempotency::ResultStore;
@@ -66,12 +66,6 @@ impl ShardedBackend {
             patience,
             transactions: transactions.map(Arc::new),
         }
-    }
-
-    /// The number of shards that messages are put on, as far as this program knows.
-    #[must_use]
-    pub fn shards(&self) -> u32 {
-        self.topology.known().active
     }
 
     /// The account that keeps what is not on a queue, and the first shard of each queue.
@@ -198,12 +192,8 @@ impl Backend for ShardedBackend {
         self.first().queue_uri(queue)
     }
 
-    fn partition(&self, key: &str) -> u32 {
-        shard_of_key(key, self.shards())
-    }
-
-    fn failing(&self, queue: &QueueName) -> Vec<Error> {
-        self.rounds.failing(queue)
+    fn sharded(&self) -> Option<&dyn Sharded> {
+        Some(self)
     }
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {

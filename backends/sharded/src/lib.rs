@@ -8,7 +8,7 @@
 //! # use queue_core::clock::Clock;
 //! # use queue_sharded::Shards;
 //! # async fn connect(accounts: Vec<Arc<dyn Backend>>, clock: Arc<dyn Clock>) -> queue_core::Result<()> {
-//! let backend = Shards::new(accounts, 4, clock).connect().await?;
+//! let backend = Shards::new(4).open(accounts, clock).await?;
 //! let orders = QueueName::from_static("orders");
 //! backend.create_queue(&orders, &Metadata::new()).await?; // creates orders-s0 to orders-s3
 //! backend.put(&orders, NewMessage::new("one")).await?;
@@ -35,7 +35,7 @@
 //! shards have no message.
 //!
 //! A shard that is missing, although messages are put on it, is an error of each operation that needs the shard. The
-//! error names the shard, and [`Backend::failing`](queue_core::backend::Backend::failing) tells it between receives. A
+//! error names the shard, and [`Sharded::failing`](queue_core::backend::Sharded::failing) tells it between receives. A
 //! resize to the same number creates a missing shard; deleting the queue gives it up.
 //!
 //! | module | contents |
@@ -64,4 +64,5 @@ mod transactions;
 
 pub use backend::ShardedBackend;
 pub use placement::{MAX_SHARDS, shard_of};
-pub use shards::{Resized, RetiredShard, Shards};
+pub use queue_core::backend::{Resized, RetiredShard};
+pub use shards::Shards;

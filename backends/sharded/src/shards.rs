@@ -3,39 +3,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use queue_core::backend::{Backend, BackendExt as _};
+use queue_core::backend::{Backend, BackendExt as _, Resized, RetiredShard, Sharded, Sharding};
 use queue_core::clock::Clock;
 use queue_core::lock::Lock;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use crate::backend::{Shard, ShardedBackend};
 use crate::descriptor::Descriptor;
-use crate::placement::MAX_SHARDS;
+use crate::placement::{MAX_SHARDS, shard_of, shard_of_key};
 use crate::topology::{NAME, TRUSTED, Topology};
 
 /// Connects a [`ShardedBackend`].
 ///
 /// All programs name the same accounts in the same order; a program may name more accounts after them, which a
-/// [resize](ShardedBackend::resize) uses.
-#[derive(Debug)]
+/// [resize](Sharded::resize) uses.
+#[derive(Debug, Clone)]
 #[must_use = "shards do nothing until they are connected"]
 pub struct Shards {
-    accounts: Vec<Arc<dyn Backend>>,
     number: u32,
-    clock: Arc<dyn Clock>,
     name: QueueName,
     patience: Option<Duration>,
 }
 
 impl Shards {
-    /// Spreads each queue over so many shards in total, on these accounts in turn. The number of shards is that of the
-    /// first program that connects: later, only a [resize](ShardedBackend::resize) changes it.
-    pub fn new(accounts: Vec<Arc<dyn Backend>>, number: u32, clock: Arc<dyn Clock>) -> Self {
+    /// Spreads each queue over so many shards in total, on the accounts in turn. The number of shards is that of the
+    /// first program that connects: later, only a [resize](Sharded::resize) changes it.
+    pub fn new(number: u32) -> Self {
         Self {
-            accounts,
             number,
-            clock,
             name: NAME,
             patience: None,
         }
@@ -54,29 +51,21 @@ impl Shards {
         self
     }
 
-    /// Checks the record of the shards before missing accounts are created. `accounts` are in the order in which
-    /// programs name them, `None` for an account that does not exist yet, such as a file.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`] if an account is missing that has shards or records which shards there are, and if
-    /// the shards are on other accounts; the storage's errors.
-    pub async fn check(accounts: &[Option<Arc<dyn Backend>>]) -> Result<()> {
-        let found: Vec<_> = accounts.iter().map(Option::as_ref).collect();
-        Topology::check(&found, &NAME).await.map(drop)
-    }
-
     /// Connects the shards: reads the recorded number of shards, or records it if no program has done so before.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] without an account, for a number outside 1 to [`MAX_SHARDS`](crate::MAX_SHARDS), and
     /// if the shards are on other accounts, which the error names; the errors of the first account's storage.
-    pub async fn connect(self) -> Result<ShardedBackend> {
+    pub async fn open(
+        self,
+        accounts: Vec<Arc<dyn Backend>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<ShardedBackend> {
         check_number(self.number)?;
-        if self.accounts.is_empty() {
+        if accounts.is_empty() {
             let error = Error::new(ErrorKind::InvalidInput, Operation::Open);
             return Err(error.with_detail("shards need an account").unsent());
         }
-        let (accounts, clock) = (self.accounts, self.clock);
         let opened = Topology::open(&accounts, self.name, self.number, Arc::clone(&clock));
         let topology = opened.await?;
         Ok(ShardedBackend::new(
@@ -88,58 +77,48 @@ impl Shards {
     }
 }
 
+#[async_trait]
+impl Sharding for Shards {
+    fn whole(&self, queue: &QueueName) -> Option<QueueName> {
+        shard_of(queue).map(|(whole, _)| whole)
+    }
+
+    async fn check(&self, accounts: &[Option<Arc<dyn Backend>>]) -> Result<()> {
+        let found: Vec<_> = accounts.iter().map(Option::as_ref).collect();
+        Topology::check(&found, &self.name).await.map(drop)
+    }
+
+    async fn connect(
+        &self,
+        accounts: Vec<Arc<dyn Backend>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>> {
+        let opened = self.clone().open(accounts, clock).await?;
+        Ok(Arc::new(opened))
+    }
+}
+
 /// The pause between two looks at shards that are no longer in use.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// For how long the lock of a resize is held without a renewal.
 const HELD_FOR: Duration = Duration::from_secs(30);
 
-/// A change of the number of shards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Resized {
-    /// The number of shards before.
-    pub before: u32,
-    /// The number of shards that messages are put on now.
-    pub shards: u32,
-    /// The version of the record of the shards, which all programs read within a minute.
-    pub epoch: u64,
-    /// The number of shards that have only what was put on them before. Retired shards are received from as long as
-    /// they exist.
-    pub retired: u32,
-}
+#[async_trait]
+impl Sharded for ShardedBackend {
+    fn shards(&self) -> u32 {
+        self.topology.known().active
+    }
 
-/// A shard of a queue that messages are no longer put on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RetiredShard {
-    /// The logical queue that the shard belongs to.
-    pub queue: QueueName,
-    /// The name of the shard's own queue.
-    pub name: QueueName,
-    /// The URI of the account that has the shard.
-    pub account: String,
-    /// The approximate number of messages on the shard, invisible messages included, at the last look.
-    pub messages: usize,
-    /// Whether the shard was empty at each look for longer than any program may put messages on it, so that the shard
-    /// can be deleted.
-    pub is_drained: bool,
-}
+    fn shard_of_key(&self, key: &str) -> u32 {
+        shard_of_key(key, self.shards())
+    }
 
-impl ShardedBackend {
-    /// Changes the number of shards, of all queues, while programs use them. Shards that are no longer in use stay, and are
-    /// received from: [`retired`](Self::retired) tells when they can be deleted.
-    ///
-    /// A resize to the same number creates missing shards. A resize that fails half way can be called again.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a number outside 1 to [`MAX_SHARDS`]; [`ErrorKind::Conflict`] while another
-    /// program resizes; the storage's errors.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before it completes, the number may have been changed, and another program can resize
-    /// only half a minute later.
-    pub async fn resize(&self, shards: u32) -> Result<Resized> {
+    fn failing(&self, queue: &QueueName) -> Vec<Error> {
+        self.rounds.failing(queue)
+    }
+
+    async fn resize(&self, shards: u32) -> Result<Resized> {
         check_number(shards)?;
         let queue = self.topology.queue();
         let mut lock = Lock::take(self.first(), queue, &self.clock, HELD_FOR).await?;
@@ -150,42 +129,7 @@ impl ShardedBackend {
         resized
     }
 
-    async fn resize_locked(&self, shards: u32, lock: &mut Lock) -> Result<Resized> {
-        let current = self.topology.read_now().await?;
-        let accounts = self.topology.accounts().to_vec();
-        let next = current.resized(accounts, shards);
-        self.create_missing(&next, lock).await?;
-        lock.renew().await?;
-        self.topology.write(next.clone()).await?;
-        // Queues that were created meanwhile have the shards of before.
-        self.create_missing(&next, lock).await?;
-        Ok(Resized {
-            before: current.active,
-            shards: next.active,
-            epoch: next.epoch,
-            retired: next.all() - next.active,
-        })
-    }
-
-    async fn create_missing(&self, descriptor: &Descriptor, lock: &mut Lock) -> Result<()> {
-        for queue in self.list_queues("").await? {
-            lock.renew().await?;
-            self.create_active(descriptor, &queue).await?;
-        }
-        Ok(())
-    }
-
-    /// Watches the shards that are no longer in use, for a little longer than programs may still put messages on them,
-    /// which is two minutes. Returns at once if no shard is retired.
-    ///
-    /// Nobody but you deletes retired shards: `is_drained` says which can be deleted.
-    ///
-    /// # Errors
-    /// The storage's errors.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub async fn retired(&self) -> Result<Vec<RetiredShard>> {
+    async fn retired(&self) -> Result<Vec<RetiredShard>> {
         let until = self.clock.monotonic().saturating_add(TRUSTED + 2 * LOOK);
         let mut shards = self.look_at_retired().await?;
         while !shards.is_empty() && self.clock.monotonic() < until {
@@ -198,6 +142,30 @@ impl ShardedBackend {
             shards = now;
         }
         Ok(shards)
+    }
+}
+
+impl ShardedBackend {
+    async fn resize_locked(&self, shards: u32, lock: &mut Lock) -> Result<Resized> {
+        let current = self.topology.read_now().await?;
+        let accounts = self.topology.accounts().to_vec();
+        let next = current.resized(accounts, shards);
+        self.create_missing(&next, lock).await?;
+        lock.renew().await?;
+        self.topology.write(next.clone()).await?;
+        // Queues that were created meanwhile have the shards of before.
+        self.create_missing(&next, lock).await?;
+        let mut resized = Resized::new(current.active, next.active, next.epoch);
+        resized.retired = next.all() - next.active;
+        Ok(resized)
+    }
+
+    async fn create_missing(&self, descriptor: &Descriptor, lock: &mut Lock) -> Result<()> {
+        for queue in self.list_queues("").await? {
+            lock.renew().await?;
+            self.create_active(descriptor, &queue).await?;
+        }
+        Ok(())
     }
 
     async fn look_at_retired(&self) -> Result<Vec<RetiredShard>> {
@@ -224,13 +192,10 @@ impl ShardedBackend {
             Err(error) if error.is_queue_gone() => return Ok(None),
             Err(error) => return Err(error.of_shard(queue, number)),
         };
-        Ok(Some(RetiredShard {
-            queue: queue.clone(),
-            account: account.account(),
-            name,
-            messages,
-            is_drained: messages == 0,
-        }))
+        let mut retired = RetiredShard::new(queue.clone(), name, account.account());
+        retired.messages = messages;
+        retired.is_drained = messages == 0;
+        Ok(Some(retired))
     }
 }
 

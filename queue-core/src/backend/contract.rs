@@ -12,6 +12,7 @@ use super::messages::{
 };
 use super::ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, PutIf, Swap};
 use super::queues::{BrowsedMessage, Created, Metadata, Page, PageMark, QueueProperties};
+use super::sharded::Sharded;
 use super::transactions::Transactions;
 use crate::envelope::MessageId;
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -47,13 +48,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// same for every client of the storage.
     fn queue_uri(&self, queue: &QueueName) -> String;
 
-    /// Returns the part of each queue on which messages with this [partition key](NewMessage::partition_key) are put now, in
-    /// which they can be put together. The default is 0, for queues that have one part.
-    fn partition(&self, key: &str) -> u32 {
-        let _ = key;
-        0
-    }
-
     /// Returns the notifier that all services on this storage share, as far as the backend has one. The services
     /// publish to the notifier what they put. The default is `None`.
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
@@ -76,11 +70,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the errors of the parts of a queue that are not received from while others are: their messages wait. Empty,
-    /// the default, for queues that have one part.
-    fn failing(&self, queue: &QueueName) -> Vec<Error> {
-        let _ = queue;
-        Vec::new()
+    /// The shards over which the backend spreads its queues; `None`, the default, if it has none.
+    fn sharded(&self) -> Option<&dyn Sharded> {
+        None
     }
 
     /// The engine of transactions of the application's own connections to the storage; `None`, the default, if the

@@ -24,11 +24,6 @@ macro_rules! forward_backend {
             $inner.queue_uri(queue)
         }
     };
-    (@partition $self:ident, $inner:expr) => {
-        fn partition(&$self, key: &str) -> u32 {
-            $inner.partition(key)
-        }
-    };
     (@notifier $self:ident, $inner:expr) => {
         fn notifier(&$self) -> Option<::std::sync::Arc<dyn $crate::notify::Notifier>> {
             $inner.notifier()
@@ -47,9 +42,9 @@ macro_rules! forward_backend {
             $inner.payload_store(container)
         }
     };
-    (@failing $self:ident, $inner:expr) => {
-        fn failing(&$self, queue: &$crate::QueueName) -> ::std::vec::Vec<$crate::Error> {
-            $inner.failing(queue)
+    (@sharded $self:ident, $inner:expr) => {
+        fn sharded(&$self) -> Option<&dyn $crate::backend::Sharded> {
+            $inner.sharded()
         }
     };
     (@transactions $self:ident, $inner:expr) => {
@@ -142,8 +137,7 @@ macro_rules! forward_backend {
     };
     (@unless capabilities [capabilities $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless queue_uri [queue_uri $($but:ident)*] $self:ident, $inner:expr) => {};
-    (@unless partition [partition $($but:ident)*] $self:ident, $inner:expr) => {};
-    (@unless failing [failing $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless sharded [sharded $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless notifier [notifier $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless results [results $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless payload_store [payload_store $($but:ident)*] $self:ident, $inner:expr) => {};
@@ -172,7 +166,7 @@ macro_rules! forward_backend {
     };
     ($self:ident => $inner:expr; all but $($but:ident)*) => {
         $crate::forward_backend! { @but [$($but)*] $self, $inner;
-            capabilities queue_uri partition failing notifier results payload_store transactions create_queue
+            capabilities queue_uri sharded notifier results payload_store transactions create_queue
             delete_queue list_queues properties metadata set_metadata receive peek attachment browse find clear apply }
     };
     ($self:ident => $inner:expr; $($method:ident)*) => {

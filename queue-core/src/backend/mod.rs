@@ -23,6 +23,7 @@ mod messages;
 mod ops;
 mod placed;
 mod queues;
+mod sharded;
 mod transactions;
 
 pub use capabilities::{
@@ -40,6 +41,7 @@ pub use queues::{
     BrowsedMessage, Created, InvalidMetadata, MessageState, Metadata, Page, PageMark,
     QueueProperties, QueueTotals,
 };
+pub use sharded::{Resized, RetiredShard, Sharded, Sharding};
 pub use transactions::{
     Completion, Finish, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
 };

@@ -20,8 +20,9 @@ pub use queue_core::backend::{
     BrowsedMessage, Browsing, Capabilities, Completion, ConditionalPuts, Created, Finish,
     InvalidMetadata, ItemSet, Lease, MAX_ITEMS, MessageState, Metadata, NewMessage, Op, OpOutcome,
     OpOutcomes, Ops, PackItem, Page, PageMark, PeekedMessage, PopReceipt, PutBackPlace, PutIf,
-    PutReceipt, QueueProperties, QueueTotals, RECORD_RETENTION, ReceivedMessage, StaleReceipts,
-    StorageId, StorageTransaction, Swap, TimeToLive, Token, Transactions, Writes, steps,
+    PutReceipt, QueueProperties, QueueTotals, RECORD_RETENTION, ReceivedMessage, Resized,
+    RetiredShard, Sharded, Sharding, StaleReceipts, StorageId, StorageTransaction, Swap,
+    TimeToLive, Token, Transactions, Writes, steps,
 };
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_clock::SystemClock;
-use queue_core::backend::{Attachments, Backend};
+use queue_core::backend::{Attachments, Backend, Sharding};
 use queue_core::clock::Clock;
 use queue_core::encoder::MessageEncoding;
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
 use queue_core::{ClientId, Error, ErrorKind, Operation};
 
-use super::connect::{ConnectError, ConnectErrorKind};
+use super::connect::{ConnectError, ConnectErrorKind, target};
 use super::queue_service::QueueService;
-use super::target::{Account, Opened, Target};
+use super::target::{Account, Target};
+use crate::extensions::meter::Metered;
 use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
 use crate::extensions::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::extensions::storage_limit::StorageLimit;
@@ -39,7 +40,8 @@ use crate::kernel::settings::{InvalidSetting, reads_are_cheap};
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `connect`"]
 pub struct ServiceBuilder {
-    target: Target,
+    /// An invalid URL is reported when the service connects.
+    target: Result<Target, ConnectErrorKind>,
     client_id: Option<String>,
     clock: Option<Arc<dyn Clock>>,
     encoding: MessageEncoding,
@@ -110,7 +112,7 @@ impl QueueService {
     /// The Azure URLs require the feature `azure`. [`backend::register`](crate::backend::register) adds a scheme. Pass a URL that contains a secret in `QUEUE_URL` rather
     /// than on a command line.
     pub fn builder(url: &str) -> ServiceBuilder {
-        ServiceBuilder::new(Target::url(url))
+        ServiceBuilder::new(target(url))
     }
 
     /// Returns a builder of a service on this backend: a custom [`Backend`], or one with settings that a URL does
@@ -119,18 +121,18 @@ impl QueueService {
     /// The service uses the backend as it is. A backend that has a clock needs the same clock as the service, so pass
     /// it to [`clock`](ServiceBuilder::clock) too.
     pub fn with_backend(backend: Arc<dyn Backend>) -> ServiceBuilder {
-        ServiceBuilder::new(Target::One(backend.into()))
+        ServiceBuilder::new(Ok(Target::One(backend.into())))
     }
 
-    /// Returns a builder of a service whose queues are each spread over `shards` queues in total, on these storages in
-    /// turn: for more requests a second than one queue or one account carries. Nothing but the connecting changes for
+    /// Returns a builder of a service whose queues are each spread over several queues, the shards, on these storages: for more requests a second than one queue or one account carries. Nothing but the connecting changes for
     /// the program. [Shards](crate::sharded) tells what does not hold across shards.
     ///
     /// The number of shards is that of the first program that connects; afterwards only
-    /// [`resize`](crate::sharded::ShardedBackend::resize) changes it. All programs name the same storages in the same
+    /// [`resize`](crate::backend::Sharded::resize) changes it. All programs name the same storages in the same
     /// order.
     ///
     /// ```
+    /// use queue_runtime::sharded::Shards;
     /// use queue_runtime::{Message, QueueService, Received};
     /// # use serde::{Deserialize, Serialize};
     /// #
@@ -142,7 +144,8 @@ impl QueueService {
     /// #
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let service = QueueService::sharded(["memory:west", "memory:east"], 4).connect().await?;
+    /// let accounts = ["memory:west", "memory:east"];
+    /// let service = QueueService::sharded(accounts, Shards::new(4)).connect().await?;
     /// service.submit_all((0..100).map(|number| Order { number })).await?;
     /// let listener = service.listener(ship).until_empty().start()?;
     /// assert_eq!(listener.drained().await.info.completed, 100);
@@ -154,17 +157,17 @@ impl QueueService {
     /// ```
     pub fn sharded<A: Into<Account>>(
         accounts: impl IntoIterator<Item = A>,
-        shards: u32,
+        sharding: impl Sharding,
     ) -> ServiceBuilder {
-        ServiceBuilder::new(Target::Shards {
+        ServiceBuilder::new(Ok(Target::Shards {
             accounts: accounts.into_iter().map(Into::into).collect(),
-            number: shards,
-        })
+            sharding: Arc::new(sharding),
+        }))
     }
 }
 
 impl ServiceBuilder {
-    fn new(target: Target) -> Self {
+    fn new(target: Result<Target, ConnectErrorKind>) -> Self {
         Self {
             target,
             client_id: None,
@@ -376,10 +379,11 @@ impl ServiceBuilder {
         let client_id = ClientId::new(self.client_id.unwrap_or_else(default_client))?;
         let meter = Arc::new(Meter::new());
         let (limit, retry) = (self.storage_limit, &self.storage_retry);
-        let Opened {
-            mut backend,
-            shards,
-        } = self.target.open(&clock, &meter, limit, retry).await?;
+        let layer = |backend, sharding: Option<&_>| -> Arc<dyn Backend> {
+            let (limiter, meter) = (limit.limiter(&clock), Arc::clone(&meter));
+            Arc::new(Metered::new(backend, limiter, meter, sharding.cloned()))
+        };
+        let mut backend = self.target?.open(&clock, retry, &layer).await?;
         let background = (self.background)();
         let background = background.map_err(ConnectErrorKind::Background)?;
         let costs_little = reads_are_cheap(backend.capabilities());
@@ -412,12 +416,7 @@ impl ServiceBuilder {
         context.reads_back = self.reads_back;
         context.encoder = context.encoder.with_max_payload(self.max_payload);
         let context = Arc::new(context);
-        Ok(QueueService::new(
-            context,
-            self.reply_lease,
-            payloads,
-            shards,
-        ))
+        Ok(QueueService::new(context, self.reply_lease, payloads))
     }
 }
 

@@ -9,7 +9,9 @@ use queue_core::clock::{BoxFuture, Clock};
 use queue_core::internal::has_stray_ends;
 use queue_core::{Error, ErrorKind, InvalidId, Operation};
 
+use super::target::{Account, Target};
 use crate::backend::MemoryBackend;
+use crate::kernel::policy::StorageRetry;
 use crate::kernel::settings::InvalidSetting;
 
 /// Opens the storage of a URL whose scheme a program has registered.
@@ -38,8 +40,13 @@ static SCHEMES: LazyLock<RwLock<HashMap<String, Arc<Open>>>> = LazyLock::new(RwL
 /// [`ErrorKind::Unsupported`] if this program was built without the engine's feature; otherwise why the storage could not
 /// be opened.
 pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, Error> {
-    let opened = open(url.to_owned(), Arc::new(SystemClock::new())).await;
-    opened.map_err(|kind| {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let opened = async {
+        let target = target(url)?;
+        let retry = StorageRetry::default();
+        target.open(&clock, &retry, &|backend, _| backend).await
+    };
+    opened.await.map_err(|kind| {
         let (kind, detail) = match kind {
             ConnectErrorKind::Storage(error) => return error,
             ConnectErrorKind::MissingFeature { url, feature } => (
@@ -94,7 +101,18 @@ fn registered(scheme: &str) -> Option<Arc<Open>> {
     schemes.get(scheme).map(Arc::clone)
 }
 
-pub(crate) async fn open(
+/// Returns what a URL names: a storage, or several over which queues are spread.
+pub(super) fn target(url: &str) -> Result<Target, ConnectErrorKind> {
+    match url.split_once(':') {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sharded") => {
+            let (accounts, sharding) = sharded::parse(url, rest)?;
+            Ok(Target::Shards { accounts, sharding })
+        }
+        _ => Ok(Target::One(url.into())),
+    }
+}
+
+pub(super) async fn open(
     url: String,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
@@ -120,7 +138,7 @@ pub(crate) async fn open(
 }
 
 /// Whether opening this URL creates nothing: opening creates a file that does not exist.
-pub(crate) fn is_there(url: &str) -> bool {
+pub(super) fn is_there(url: &str) -> bool {
     let is_sqlite = url.split_once(':').is_some_and(|(scheme, _)| {
         scheme.eq_ignore_ascii_case("sqlite") && registered("sqlite").is_none()
     });
@@ -218,6 +236,31 @@ mod azure {
             url: shown(url),
             feature: "azure",
         })
+    }
+}
+
+mod sharded {
+    use super::*;
+    use queue_core::backend::Sharding;
+    use queue_sharded::Shards;
+
+    /// Reads the `NUMBER|URL|URL…` of a URL of shards.
+    pub(super) fn parse(
+        url: &str,
+        rest: &str,
+    ) -> Result<(Vec<Account>, Arc<dyn Sharding>), ConnectErrorKind> {
+        let mut parts = rest.split('|').map(str::trim);
+        let number = parts.next().and_then(|number| number.parse().ok());
+        let number: u32 = number
+            .ok_or_else(|| refused(url, "it has no number of shards, as in `sharded:4|URL|URL`"))?;
+        let accounts: Vec<Account> = parts.map(Into::into).collect();
+        if accounts.is_empty() {
+            return Err(refused(
+                url,
+                "it names no account, as in `sharded:4|URL|URL`",
+            ));
+        }
+        Ok((accounts, Arc::new(Shards::new(number))))
     }
 }
 

@@ -2,10 +2,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, StorageTransaction, Transactions};
+use queue_core::backend::{Backend, Sharded, StorageTransaction, Transactions};
 use queue_core::idempotency::ResultStore;
 use queue_core::{ClientId, InvalidName, Message, QueueName, Timestamp};
-use queue_sharded::ShardedBackend;
 
 use super::queue::{AnyQueue, Queue};
 use crate::extensions::meter::MeterReading;
@@ -54,8 +53,6 @@ pub struct QueueService {
     pub(crate) replies: Arc<Replies>,
     /// The payload store, if there is one beside the storage.
     payloads: Option<Arc<PayloadPlace>>,
-    /// What spreads the queues over shards, if anything does.
-    shards: Option<Arc<ShardedBackend>>,
 }
 
 /// What runs on a service, owned by [`QueueService`]s only.
@@ -70,7 +67,6 @@ impl QueueService {
         context: Arc<Context>,
         reply_lease: Duration,
         payloads: Option<Arc<PayloadPlace>>,
-        shards: Option<Arc<ShardedBackend>>,
     ) -> Self {
         let replies = Arc::new(Replies::new(Arc::clone(&context), reply_lease));
         Self {
@@ -78,7 +74,6 @@ impl QueueService {
             running: Arc::default(),
             replies,
             payloads,
-            shards,
         }
     }
 
@@ -370,8 +365,8 @@ impl QueueService {
     /// Returns the shards over which the queues are spread, if the service was [built](Self::sharded) so: to change their
     /// number.
     #[must_use]
-    pub fn shards(&self) -> Option<&ShardedBackend> {
-        self.shards.as_deref()
+    pub fn shards(&self) -> Option<&dyn Sharded> {
+        self.context.backend.sharded()
     }
 
     /// Returns the storage transactions of this service so far. The module [`meter`](crate::meter) says what counts as

@@ -3,14 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use queue_core::backend::Backend;
+use queue_core::backend::{Backend, Sharding};
 use queue_core::clock::Clock;
-use queue_sharded::{ShardedBackend, Shards, shard_of};
 
 use super::connect::{ConnectErrorKind, is_there, open};
-use crate::extensions::meter::{Metered, Whole};
-use crate::extensions::storage_limit::StorageLimit;
-use crate::kernel::observe::Meter;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::repeat::Repeats;
 
@@ -37,43 +33,27 @@ enum Kind {
 /// The storage that a service was told to use.
 pub(super) enum Target {
     One(Account),
-    Shards { accounts: Vec<Account>, number: u32 },
+    Shards {
+        accounts: Vec<Account>,
+        sharding: Arc<dyn Sharding>,
+    },
 }
 
-/// An opened storage, whose requests are limited and counted.
-pub(super) struct Opened {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) shards: Option<Arc<ShardedBackend>>,
-}
-
-/// What a URL of shards begins with.
-const SCHEME: &str = "sharded:";
-
-/// Between the URLs of shards.
-const SEPARATOR: char = '|';
-
-const SHARDS: Whole = |queue| shard_of(queue).map(|(whole, _)| whole);
+/// Puts a layer over a storage, which may have shards of queues.
+pub(super) type Layer<'a> =
+    dyn Fn(Arc<dyn Backend>, Option<&Arc<dyn Sharding>>) -> Arc<dyn Backend> + Send + Sync + 'a;
 
 impl Target {
-    pub(super) fn url(url: &str) -> Self {
-        Self::One(url.into())
-    }
-
+    /// Opens each storage, and puts the layer over it.
     pub(super) async fn open(
         self,
         clock: &Arc<dyn Clock>,
-        meter: &Arc<Meter>,
-        limit: StorageLimit,
         retry: &StorageRetry,
-    ) -> Result<Opened, ConnectErrorKind> {
-        let (accounts, number) = match self {
-            Self::One(Account(Kind::Url(url))) if url.starts_with(SCHEME) => parse(&url)?,
-            Self::One(account) => {
-                let backend = account.open(clock, meter, limit, None).await?;
-                let shards = None;
-                return Ok(Opened { backend, shards });
-            }
-            Self::Shards { accounts, number } => (accounts, number),
+        layer: &Layer<'_>,
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
+        let (accounts, sharding) = match self {
+            Self::One(account) => return Ok(layer(account.open(clock).await?, None)),
+            Self::Shards { accounts, sharding } => (accounts, sharding),
         };
         let mut repeats = Repeats::by(retry, &**clock);
         // Opens existing storages first, so that a program that is refused creates nothing.
@@ -81,14 +61,14 @@ impl Target {
         loop {
             for (account, found) in accounts.iter().zip(&mut found) {
                 if found.is_none() && account.is_there() {
-                    *found = Some(account.open(clock, meter, limit, Some(SHARDS)).await?);
+                    *found = Some(layer(account.open(clock).await?, Some(&sharding)));
                 }
             }
             let are_alike = found.iter().all(Option::is_some) || found.iter().all(Option::is_none);
             if are_alike {
                 break;
             }
-            let Err(error) = Shards::check(&found).await else {
+            let Err(error) = sharding.check(&found).await else {
                 break;
             };
             let mut missing = accounts.iter().zip(&found).filter(|(_, one)| one.is_none());
@@ -101,20 +81,15 @@ impl Target {
         for (account, found) in accounts.into_iter().zip(found) {
             opened.push(match found {
                 Some(found) => found,
-                None => account.open(clock, meter, limit, Some(SHARDS)).await?,
+                None => layer(account.open(clock).await?, Some(&sharding)),
             });
         }
-        let shards = loop {
-            let shards = Shards::new(opened.clone(), number, Arc::clone(clock));
-            match shards.connect().await {
-                Ok(shards) => break Arc::new(shards),
+        loop {
+            match sharding.connect(opened.clone(), Arc::clone(clock)).await {
+                Ok(sharded) => return Ok(sharded),
                 Err(error) => repeats.pause(error).await?,
             }
-        };
-        Ok(Opened {
-            backend: Arc::<ShardedBackend>::clone(&shards),
-            shards: Some(shards),
-        })
+        }
     }
 }
 
@@ -127,37 +102,12 @@ impl Account {
         }
     }
 
-    async fn open(
-        &self,
-        clock: &Arc<dyn Clock>,
-        meter: &Arc<Meter>,
-        limit: StorageLimit,
-        whole: Option<Whole>,
-    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
-        let backend = match &self.0 {
-            Kind::Url(url) => open(url.clone(), Arc::clone(clock)).await?,
-            Kind::Backend(backend) => Arc::clone(backend),
-        };
-        let (limiter, meter) = (limit.limiter(clock), Arc::clone(meter));
-        Ok(Arc::new(Metered::new(backend, limiter, meter, whole)))
+    async fn open(&self, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
+        match &self.0 {
+            Kind::Url(url) => open(url.clone(), Arc::clone(clock)).await,
+            Kind::Backend(backend) => Ok(Arc::clone(backend)),
+        }
     }
-}
-
-/// Returns the accounts and the number of shards of `sharded:NUMBER|URL|URL…`.
-fn parse(url: &str) -> Result<(Vec<Account>, u32), ConnectErrorKind> {
-    let refused = |problem: &str| ConnectErrorKind::Url {
-        url: format!("{SCHEME}…"),
-        problem: problem.to_owned(),
-    };
-    let mut parts = url[SCHEME.len()..].split(SEPARATOR);
-    let number = parts.next().and_then(|number| number.trim().parse().ok());
-    let number =
-        number.ok_or_else(|| refused("it has no number of shards, as in `sharded:4|URL|URL`"))?;
-    let accounts: Vec<Account> = parts.map(|url| url.trim().into()).collect();
-    if accounts.is_empty() {
-        return Err(refused("it names no account, as in `sharded:4|URL|URL`"));
-    }
-    Ok((accounts, number))
 }
 
 impl From<&str> for Account {
@@ -192,11 +142,11 @@ impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(account) => account.fmt(f),
-            Self::Shards { accounts, number } => {
+            Self::Shards { accounts, sharding } => {
                 let mut shown = f.debug_struct("Shards");
                 shown
                     .field("accounts", accounts)
-                    .field("number", number)
+                    .field("sharding", sharding)
                     .finish()
             }
         }

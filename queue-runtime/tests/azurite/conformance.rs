@@ -129,9 +129,9 @@ impl AzuriteStore {
         }
         let accounts = vec![account, self.account(SECOND_ACCOUNT).await];
         let name = self.queue("shards");
-        let shards = Shards::new(accounts, 4, Arc::new(SystemClock::new()));
-        let shards = shards.name(name).patience(DEADLINE);
-        Arc::new(shards.connect().await.expect("connects"))
+        let shards = Shards::new(4).name(name).patience(DEADLINE);
+        let opened = shards.open(accounts, Arc::new(SystemClock::new()));
+        Arc::new(opened.await.expect("connects"))
     }
 }
 

@@ -88,7 +88,7 @@ impl ShardedStore {
                 }
             }
         }
-        let shards = Shards::new(accounts, 4, clock).connect().await;
+        let shards = Shards::new(4).open(accounts, clock).await;
         (Arc::new(shards.expect("connects")), files)
     }
 }

@@ -17,8 +17,13 @@ use crate::support::{accepted, count};
 
 type Answer = Result<OpOutcomes, ApplyError>;
 
-/// Answers to this many operations, whatever they are.
-const OF_NOTHING: [(&str, fn(usize) -> Answer); 3] = [
+/// Makes an answer to this many operations, whatever they are.
+type OfNothing = fn(usize) -> Answer;
+
+/// Makes an answer of the right one.
+type OfAll = fn(OpOutcomes) -> Answer;
+
+const OF_NOTHING: [(&str, OfNothing); 3] = [
     ("no outcome", |_| Ok(OpOutcomes::new())),
     ("outcomes of others", |ops| {
         Ok(vec![OpOutcome::Swapped; ops].into())
@@ -28,8 +33,7 @@ const OF_NOTHING: [(&str, fn(usize) -> Answer); 3] = [
     }),
 ];
 
-/// What becomes of the right answer.
-const OF_ALL: [(&str, fn(OpOutcomes) -> Answer); 5] = [
+const OF_ALL: [(&str, OfAll); 5] = [
     ("all but the last", |mut right| {
         right.pop();
         Ok(right)
@@ -60,8 +64,8 @@ fn throttled() -> Error {
 /// What a [`Misanswering`] storage does with operations.
 #[derive(Debug, Clone, Copy)]
 enum Does {
-    Nothing(fn(usize) -> Answer),
-    All(fn(OpOutcomes) -> Answer),
+    Nothing(OfNothing),
+    All(OfAll),
 }
 
 #[derive(Debug)]

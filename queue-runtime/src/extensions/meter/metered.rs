@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, Backend, BrowsedMessage, Browsing, Created, Metadata, Op, OpOutcome, OpOutcomes,
-    Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage,
+    Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, Sharding,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
@@ -28,33 +28,29 @@ pub(crate) struct Metered {
     inner: Arc<dyn Backend>,
     limiter: Option<Limiter>,
     meter: Arc<Meter>,
-    whole: Option<Whole>,
+    /// What has spread queues over shards: the transactions of a shard count for its queue.
+    sharding: Option<Arc<dyn Sharding>>,
 }
-
-/// Returns the queue of which a queue of the storage is a part, for which its transactions are counted. `None` if it is no
-/// part of another.
-pub(crate) type Whole = fn(&QueueName) -> Option<QueueName>;
 
 impl Metered {
     pub(crate) fn new(
         inner: Arc<dyn Backend>,
         limiter: Option<Limiter>,
         meter: Arc<Meter>,
-        whole: Option<Whole>,
+        sharding: Option<Arc<dyn Sharding>>,
     ) -> Self {
         Self {
             inner,
             limiter,
             meter,
-            whole,
+            sharding,
         }
     }
 
     fn counters(&self, queue: &QueueName) -> &QueueCounters {
-        match self.whole {
-            None => self.meter.queue(queue),
-            Some(whole) => self.meter.queue(whole(queue).as_ref().unwrap_or(queue)),
-        }
+        let whole = self.sharding.as_ref();
+        let whole = whole.and_then(|sharding| sharding.whole(queue));
+        self.meter.queue(whole.as_ref().unwrap_or(queue))
     }
 
     fn asked(&self, ops: &[Op]) -> AskedOps<'_> {
@@ -184,7 +180,7 @@ type AskedOps<'a> = SmallVec<[(&'a QueueCounters, Asked); 1]>;
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Metered {
-    forward_backend!(self => self.inner; capabilities queue_uri partition failing notifier results payload_store
+    forward_backend!(self => self.inner; capabilities queue_uri sharded notifier results payload_store
         transactions attachment);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

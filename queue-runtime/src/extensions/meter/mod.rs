@@ -22,4 +22,4 @@ mod metered;
 
 pub use crate::kernel::observe::transactions::{MeterReading, TransactionCounts, TransactionKind};
 
-pub(crate) use metered::{Metered, Whole};
+pub(crate) use metered::Metered;

@@ -100,7 +100,7 @@ pub(super) fn position_of_item(ops: &[Op]) -> Option<usize> {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Packs {
-    forward_backend!(self => self.storage; capabilities queue_uri partition failing notifier results payload_store
+    forward_backend!(self => self.storage; capabilities queue_uri sharded notifier results payload_store
         transactions create_queue delete_queue list_queues properties metadata set_metadata find clear);
 
     async fn receive(

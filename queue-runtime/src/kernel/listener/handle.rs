@@ -273,13 +273,14 @@ impl Listener {
     fn health(&self) -> ListenerHealth {
         let (core, info) = (&self.core, self.info());
         let queue = &core.consumer.queue;
+        let sharded = core.context.backend.sharded();
         ListenerHealth {
             queue: queue.clone(),
             phase: core.phase.current(),
             queue_paused: info.queue_paused,
             last_success: info.last_success,
             failure: info.failure,
-            shards: core.context.backend.failing(queue),
+            shards: sharded.map_or_else(Vec::new, |sharded| sharded.failing(queue)),
             in_flight: info.in_flight,
             parked: info.parked,
             stuck: info.stuck,

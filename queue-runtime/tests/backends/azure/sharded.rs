@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::backend::Backend;
 use queue_runtime::clock::Clock;
+use queue_runtime::sharded::Shards;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{QueueName, QueueService, Received};
 use queue_tests::SECOND;
@@ -21,7 +22,12 @@ async fn connect(stubs: &[AzureStub], shards: u32, clock: &Arc<dyn Clock>) -> Qu
     for stub in stubs {
         accounts.push(Arc::new(open(stub, clock).await));
     }
-    throttled::connect(QueueService::sharded(accounts, shards), clock, LIMIT).await
+    throttled::connect(
+        QueueService::sharded(accounts, Shards::new(shards)),
+        clock,
+        LIMIT,
+    )
+    .await
 }
 
 /// Submits orders by many tasks and handles them, below the limit of each shard. Returns how long that took.

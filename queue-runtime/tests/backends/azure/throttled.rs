@@ -69,7 +69,7 @@ macro_rules! stand_still {
         #[async_trait]
         #[warn(clippy::missing_trait_methods, reason = "a default would hide the engine's own")]
         impl Backend for Still {
-            forward_backend!(self => self.0; capabilities queue_uri partition failing notifier results payload_store
+            forward_backend!(self => self.0; capabilities queue_uri sharded notifier results payload_store
                 transactions attachment);
 
             $(async fn $method(&self, $($argument: $type),*) -> $output {

@@ -257,7 +257,7 @@ impl Buggy {
 )]
 #[async_trait]
 impl Backend for Buggy {
-    forward_backend!(self => self.inner; partition failing notifier results payload_store transactions create_queue
+    forward_backend!(self => self.inner; sharded notifier results payload_store transactions create_queue
         set_metadata attachment);
 
     fn queue_uri(&self, queue: &QueueName) -> String {

@@ -68,8 +68,8 @@ async fn connect(
     let file = Arc::new(builder.open().await.expect("open"));
     let mut client: Arc<dyn Backend> = Arc::<SqliteBackend>::clone(&file);
     if let Some(number) = shards {
-        let shards = Shards::new(vec![client], number, Arc::new(clock.clone()));
-        client = Arc::new(shards.connect().await.expect("connects"));
+        let opened = Shards::new(number).open(vec![client], Arc::new(clock.clone()));
+        client = Arc::new(opened.await.expect("connects"));
     }
     (file, client)
 }

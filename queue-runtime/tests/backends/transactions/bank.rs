@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, SqliteBackend};
 use queue_runtime::clock::{Clock, ManualClock, SystemClock};
+use queue_runtime::sharded::Shards;
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 use queue_runtime::testing::FaultInjector;
 use queue_runtime::{Delivery, Message, QueueService};
@@ -69,7 +70,7 @@ impl Bank {
         let time: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let (folder, faults) = open(&time, SECONDS).await;
         let file: Arc<dyn Backend> = Arc::new(faults.clone());
-        let service = QueueService::sharded([file], number).clock(time);
+        let service = QueueService::sharded([file], Shards::new(number)).clock(time);
         let service = service.connect().await.expect("connects");
         Self::of(folder, ManualClock::new(), faults, service).await
     }

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use queue_runtime::send::SubmitErrorKind;
+use queue_runtime::sharded::Shards;
 use queue_runtime::{ErrorKind, Failure, FollowUp, QueueService, Received, blocking};
 
 use crate::transactions::bank::{Bank, Deposit, GUARD, add, begin, notice};
@@ -60,7 +61,9 @@ async fn a_transaction_sees_which_shards_there_are_when_it_puts() {
     // A program that has not heard of the change yet.
     let file: std::sync::Arc<dyn queue_runtime::backend::Backend> =
         std::sync::Arc::new(bank.faults.clone());
-    let other = QueueService::sharded([file], 8).connect().await;
+    let other = QueueService::sharded([file], Shards::new(8))
+        .connect()
+        .await;
     let other = other.expect("connects");
     let resized = bank.service.shards().expect("shards").resize(1).await;
     assert_eq!(resized.expect("resized").retired, 7);
@@ -120,7 +123,7 @@ async fn what_shards_cannot_do_is_refused() {
     // On two files there is no transaction of both.
     let urls = ["one.db", "two.db"]
         .map(|name| format!("sqlite:{}", bank.folder.path().join(name).display()));
-    let service = QueueService::sharded(urls, 2)
+    let service = QueueService::sharded(urls, Shards::new(2))
         .connect()
         .await
         .expect("connects");

@@ -80,7 +80,7 @@ impl Mortal {
 
 #[async_trait]
 impl Backend for Mortal {
-    forward_backend!(self => self.inner; queue_uri partition failing notifier);
+    forward_backend!(self => self.inner; queue_uri sharded notifier);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

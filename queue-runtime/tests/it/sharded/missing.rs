@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use queue_runtime::backend::{Backend, BackendExt as _, Metadata, NewMessage, Op, ReceivedMessage};
+use queue_runtime::backend::{
+    Backend, BackendExt as _, Metadata, NewMessage, Op, ReceivedMessage, Sharded as _,
+};
 use queue_runtime::error::RetryAdvice;
 use queue_runtime::policy::StorageRetry;
 use queue_runtime::service::ConnectErrorKind;
@@ -21,8 +23,8 @@ async fn backend(world: &World) -> ShardedBackend {
         let account: Arc<dyn Backend> = Arc::new(account.clone());
         account
     });
-    let shards = Shards::new(accounts.collect(), 4, Arc::new(TokioClock::new()));
-    shards.connect().await.expect("connects")
+    let opened = Shards::new(4).open(accounts.collect(), Arc::new(TokioClock::new()));
+    opened.await.expect("connects")
 }
 
 /// Deletes a shard of the queue `orders`, which has four on two accounts.
@@ -63,7 +65,7 @@ async fn each_operation_names_the_shard() {
         moved: false,
     };
     let key = (0..).map(|key: u32| key.to_string());
-    let key = key.into_iter().find(|key| backend.partition(key) == 1);
+    let key = key.into_iter().find(|key| backend.shard_of_key(key) == 1);
     let mut keyed = NewMessage::new("keyed");
     keyed.partition_key = key.map(Into::into);
     for (operation, failed) in [

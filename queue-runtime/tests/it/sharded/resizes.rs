@@ -8,6 +8,7 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::error::Operation;
 use queue_runtime::recurring::Missed;
+use queue_runtime::sharded::Shards;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{ErrorKind, QueueName, QueueService, Received};
 use tokio::time::sleep;
@@ -30,7 +31,7 @@ impl Program {
         let accounts = ways
             .iter()
             .map(|way| Arc::new(way.clone()) as Arc<dyn Backend>);
-        let service = QueueService::sharded(accounts, 4)
+        let service = QueueService::sharded(accounts, Shards::new(4))
             .clock(Arc::new(TokioClock::new()))
             .on_current_runtime();
         let service = service.connect().await.expect("connects");
@@ -418,7 +419,7 @@ async fn each_tick_is_submitted_once_while_the_number_of_shards_changes() {
     let clock = TokioClock::new();
     let backend: Arc<dyn Backend> = memory(&clock);
     let connect = || {
-        let service = QueueService::sharded([Arc::clone(&backend)], 4);
+        let service = QueueService::sharded([Arc::clone(&backend)], Shards::new(4));
         let service = service.clock(Arc::new(clock.clone()));
         service.on_current_runtime().connect()
     };

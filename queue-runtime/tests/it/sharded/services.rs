@@ -10,6 +10,7 @@ use queue_runtime::meter::TransactionKind;
 use queue_runtime::policy::StorageRetry;
 use queue_runtime::receive::{AcceptError, AcceptErrorKind};
 use queue_runtime::service::{ConnectError, ConnectErrorKind};
+use queue_runtime::sharded::Shards;
 use queue_runtime::testing::{Fault, TokioClock};
 use queue_runtime::{Disposition, ErrorKind, Message, QueueService, Received, RetryPolicy};
 use serde::{Deserialize, Serialize};
@@ -312,7 +313,7 @@ async fn a_storage_that_is_slow_at_the_start_is_asked_again() {
     let connect = async |policy| {
         let accounts = world.accounts.clone().into_iter();
         let accounts = accounts.map(|account| Arc::new(account) as Arc<dyn Backend>);
-        let service = QueueService::sharded(accounts, 4)
+        let service = QueueService::sharded(accounts, Shards::new(4))
             .clock(Arc::new(TokioClock::new()))
             .storage_retry(policy)
             .on_current_runtime();

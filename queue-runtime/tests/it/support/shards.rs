@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::policy::StorageRetry;
-use queue_runtime::sharded::shard_of;
+use queue_runtime::sharded::{Shards, shard_of};
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::{Message, QueueName, QueueService, Received};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ impl World {
             let account: Arc<dyn Backend> = Arc::new(account.clone());
             account
         });
-        let service = QueueService::sharded(accounts, shards)
+        let service = QueueService::sharded(accounts, Shards::new(shards))
             .clock(Arc::new(TokioClock::new()))
             .storage_retry(StorageRetry::never())
             .on_current_runtime();
