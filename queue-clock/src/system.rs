@@ -18,7 +18,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// | Linux, Android | `CLOCK_BOOTTIME` |
 /// | macOS, iOS | `CLOCK_MONOTONIC`, which counts sleep there |
 /// | Windows | the performance counter ([`Instant`](std::time::Instant)), which counts sleep |
-/// | others | [`Instant`](std::time::Instant), which may stand still |
+/// | others | [`Instant`](std::time::Instant), which may not count sleep |
 ///
 /// On Linux and Android, the system's clock also knows the boot clock that all processes of the machine share. Sleeps
 /// use Tokio's timer, which stands still during a suspension. Sleeps look at the clock at least every five seconds, so

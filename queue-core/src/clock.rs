@@ -34,7 +34,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time since an arbitrary origin. The monotonic clock never goes backwards; leases are timed by it.
     fn monotonic(&self) -> Duration;
 
-    /// The time since the machine was started, on a clock that all its processes share. `None`, the default, if there
+    /// The time since the machine was started, on a clock that all its processes share; `None`, the default, if there
     /// is no boot clock.
     ///
     /// Processes that share a store, such as a file, compute the same store time from the boot clock, whatever their
@@ -58,7 +58,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A reading of a machine's boot clock. Two readings are comparable if they are of the same boot.
+/// A reading of a machine's boot clock. Two boot times are comparable if they are of the same boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BootTime {
     /// The id of the boot: a number that identifies one start of one machine.

@@ -116,11 +116,12 @@ impl Disposition {
     /// The reply's id is derived from that of the request, so that a handler that runs again sends a reply with the
     /// same id; an instance that waits takes the first reply. If nobody waits, because the message was submitted
     /// without a request for a reply, or the instance that waited is gone, no reply is sent. Only the handler of the
-    /// message itself can reply to the message, not the handlers of its follow-ups.
+    /// message itself can reply to it, not those of its follow-ups.
     ///
-    /// An instance that waits also learns if the message is completed without a reply, or moved to the poison queue.
+    /// An instance that waits for a reply also learns if the message is completed without one, or moved to the poison
+    /// queue.
     ///
-    /// With a result store, a request for work that was done before has the recorded reply.
+    /// With a result store, a request for work that was done before gets the recorded reply.
     ///
     /// ```
     /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};
@@ -190,9 +191,9 @@ impl Disposition {
     /// Submits `message` together with the completion, to its type's queue; [`FollowUp::with_queue`] chooses another
     /// queue.
     ///
-    /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a retry
-    /// would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or not below its
-    /// time to live. Only a completion submits `message`.
+    /// If the follow-up can never be stored, because it cannot be encoded, is too large, or its delay is over the
+    /// backend's limit or not below its time to live, the message that caused it is moved to the poison queue: a retry
+    /// would fail again. Only a completion submits `message`.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }

@@ -57,7 +57,7 @@ impl Encoded {
     }
 
     /// Checks that the type reads its payload as what it has written: that a message which is decoded and encoded again has
-    /// the same payload. Meant for tests, because each message is encoded twice.
+    /// the same payload. The check is meant for tests, because it encodes each message twice.
     ///
     /// # Errors
     /// [`EncodeError`] names the first field that is read as another value, or tells why nothing is read.

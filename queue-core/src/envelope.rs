@@ -49,20 +49,20 @@ pub struct Envelope {
     /// The idempotency key, if the type declares one.
     #[serde(skip)]
     pub subject: Option<String>,
-    /// The URI of the queue that the message was submitted to, without query or user information. For
-    /// information only: a message stays readable when its queue moves.
+    /// The URI of the queue that the message was submitted to, without query or user information; only informative,
+    /// because a message stays readable when its queue moves.
     pub queue_uri: Option<String>,
     /// The payload's media type.
     pub content_type: Option<Cow<'static, str>>,
-    /// The queue that a reply goes to, if the sender waits for one. Written by the sender: check the name with
-    /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything there.
+    /// The queue that a reply goes to, if the sender waits for one. The sender writes the name: check it with
+    /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything on the queue.
     pub reply_to: Option<String>,
     /// The message id of the request that this message is a reply to.
     pub correlation: Option<String>,
     /// The W3C trace context.
     pub trace: Option<TraceContext>,
-    /// The unique key that the message holds until it is settled, as JSON. Written by the sender, and therefore valid
-    /// only if the storage has a record of this message under the key.
+    /// The unique key that the message holds until it is settled, as JSON. The sender writes the unique key, which is
+    /// therefore valid only if the storage has a record of this message under the key.
     #[serde(skip)]
     pub unique_key: Option<String>,
     /// The attempts so far.
@@ -94,8 +94,8 @@ pub struct AttemptRecord {
     pub forgiven: usize,
     /// The error of the last failure.
     pub last_error: Option<String>,
-    /// Whether this is the extra attempt that a message gets if earlier attempts ended without a record, as when a
-    /// process is killed.
+    /// Whether the current attempt is the extra one that a message gets if earlier attempts ended without a record, as
+    /// when a process is killed.
     pub last_chance: bool,
     /// When a consumer first found the message's version too new.
     pub newer_since: Option<Timestamp>,
@@ -103,7 +103,7 @@ pub struct AttemptRecord {
     pub not_before: Option<Timestamp>,
     /// The last checkpoint that a handler wrote, as JSON.
     pub progress: Option<String>,
-    /// Attempts before a redrive that kept the counts. Unrecorded attempts count, but the message gets at least one
+    /// Attempts before a redrive that kept the counts, unrecorded attempts included; the message gets at least one
     /// further attempt.
     pub earlier: usize,
 }
@@ -142,8 +142,8 @@ pub enum PoisonReason {
     Undecodable,
     /// The version of the payload is too new, and no program that supports that version received the message in time.
     NewerVersion,
-    /// No handler of a router takes the kind of the message, and no program with such a handler received the message in
-    /// time.
+    /// No handler of a router accepts the kind of the message, and no program with such a handler received the message
+    /// in time.
     UnhandledKind,
     /// The message would have expired before the next attempt.
     Expiring,

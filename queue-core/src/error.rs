@@ -14,9 +14,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The failure of a storage operation.
 ///
 /// Branch on [`kind`](Error::kind). [`retry`](Error::retry) tells whether a retry can succeed, and
-/// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The text is a
-/// sentence, and the cause is in `source()`. No error contains a key, a signature or a pop receipt. `{:?}` writes the
-/// text and its causes, as `?` in `main` does; `{:#?}` writes the fields. Clones share the cause.
+/// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The text
+/// is a sentence, and the cause is in `source()`. No error contains a key, a signature or a pop receipt. `{:?}` writes
+/// the text and its causes, as `?` in `main` does; `{:#?}` writes the fields. Clones share the cause.
 ///
 /// ```
 /// use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
@@ -307,8 +307,8 @@ impl Error {
         self.inner.unsent
     }
 
-    /// Whether what is stored is certainly damaged, so that no retry reads it. An invalid reply, which may be another's, and
-    /// data that may have been cut or replaced on its way prove no damage: they are
+    /// Whether what is stored is certainly damaged, so that no retry reads it. An invalid reply, which may be another
+    /// server's, and data that may have been cut or replaced on its way prove no damage: they are
     /// [temporary](RetryAdvice::Temporary).
     #[must_use]
     pub fn is_damage(&self) -> bool {

@@ -25,12 +25,12 @@
 //! golden::assert("tests/golden/order-v1.json", &Order { item: "tea".to_owned() });
 //! ```
 //!
-//! The first run, with `QUEUE_GOLDEN=write` in the environment, writes the file. Once the golden file is committed, the
-//! test fails if the file no longer decodes to the value, or the value no longer encodes to the file.
+//! The first run of the test, with `QUEUE_GOLDEN=write` in the environment, writes the golden file. Once the golden
+//! file is committed, the test fails if it no longer decodes to the value, or the value no longer encodes to it.
 //!
-//! An intended change requires a new `version` with a golden file of its own. Keep the old file, and check
-//! with [`assert_decodes`] that it decodes to the upgraded value. Fill every field of the value: an empty
-//! list says nothing about its items.
+//! An intended change of the wire format requires a new `version` with a golden file of its own. Keep the old golden
+//! file, and check with [`assert_decodes`] that it decodes to the upgraded value. Fill every field of a golden value:
+//! an empty list says nothing about its items.
 
 use std::error::Error as StdError;
 use std::fmt::{Debug, Write as _};
@@ -66,8 +66,8 @@ const MAX_DIFFERENCES: usize = 40;
 /// `wire = "lines"` therefore begins with an empty line, and has no line feed at its end.
 ///
 /// # Panics
-/// If the type reads another value than it writes, if the file is missing, or if a check fails. The message lists the
-/// differences and says what to do.
+/// If the type reads another value than it writes, if the file is missing, or if a check fails. The panic's message
+/// lists the differences and says what to do.
 #[track_caller]
 pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M) {
     let path = in_package(path.as_ref());

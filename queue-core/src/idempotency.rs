@@ -116,8 +116,8 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 /// A store of the results of work, so that work that is requested several times is done once.
 ///
 /// A worker [begins](Self::begin) the work of a key, renews its claim while it works, and [finishes](Self::finish) it
-/// with a result. Whoever begins a key that is in flight learns so; later, until the result's retention is over, they
-/// get the result.
+/// with a result. Whoever begins a key that is in flight learns so, and later, until the result's retention is over,
+/// gets the result.
 ///
 /// ```text
 ///                 begin            finish
@@ -137,7 +137,7 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 ///   another owner takes the work over, a claim whose lease has ended can be finished and renewed.
 ///
 /// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the worker
-/// that has taken over. Only one of the two workers can record its result.
+/// that has taken over, but only one of the two can record its result.
 ///
 /// # Repeated calls
 /// Every operation may be repeated after an error, whatever its [outcome](crate::Outcome): `begin` by the same
@@ -160,7 +160,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// If the store is not available. After an error nothing is known about the key, and the work must not be done.
     async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome>;
 
-    /// Renews a claim: the lease of the claim begins anew.
+    /// Renews a claim: its lease begins anew.
     ///
     /// # Errors
     /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
@@ -194,11 +194,12 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     async fn sweep(&self) -> Result<Swept>;
 
     /// Returns the records of a scope, or of all scopes, without their values: the first page, or the one at `from`.
-    /// Changes nothing. A page holds up to `max` records, and never more than
-    /// [`MAX_RECORDS`]; it may hold fewer, or none, and yet not be the last one.
+    /// Changes nothing. A page holds up to `max` records, at most [`MAX_RECORDS`]; it may hold fewer, or none, without
+    /// being the last.
     ///
     /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one
-    /// page. A record that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide the others.
+    /// page. A record that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide other
+    /// records.
     ///
     /// A list may contain the storage's own records, such as those of schedules, beside the application's. The default
     /// implementation is for stores that cannot list.
@@ -338,7 +339,7 @@ pub enum ClaimOutcome {
     Fresh(Claim),
     /// Another consumer has begun the work and has not finished it.
     InFlight {
-        /// When to ask again: the lease of the other claim ends then, if it is not renewed.
+        /// The time until the lease of the other claim ends, if not renewed, after which to ask again.
         remaining: Duration,
     },
     /// The work is done, with this result.

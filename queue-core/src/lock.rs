@@ -113,7 +113,7 @@ impl Lock {
     /// Releases the lock.
     ///
     /// # Errors
-    /// The storage's errors. The lock is free when its time is over.
+    /// The storage's errors, after which the lock is free when its time is over.
     pub async fn release(self) -> Result<()> {
         let free = PutBackPlace::After(Duration::ZERO);
         self.store

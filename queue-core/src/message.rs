@@ -16,7 +16,7 @@ pub(crate) use error::without_values;
 pub use error::{DecodeError, DecodeErrorKind, EncodeError, EncodeErrorKind, JsonError};
 pub use json::MAX_JSON_DEPTH;
 
-/// A typed queue message. Implemented by `#[derive(Message)]`.
+/// A typed queue message, implemented by `#[derive(Message)]`.
 ///
 /// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the payload as JSON with
 /// serde. A value that no reader of JSON reads, such as NaN, is refused, and the error names its field. Implement the
@@ -108,8 +108,8 @@ pub trait KeyedMessage: Message {}
 
 /// The wire identity of a message type and the settings of its queue.
 ///
-/// Constructed in a `const`, so that invalid names and numbers do not compile. Timeouts and thresholds
-/// that are not set come from the queue's metadata or the defaults.
+/// A message type is constructed in a `const`, so that invalid names and numbers do not compile. Timeouts and
+/// thresholds that are not set come from the queue's metadata or the defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -157,8 +157,8 @@ pub enum Wire {
     /// Text for programs that know no events, each part on a line of its own: the URI of the queue, the client id and
     /// the request id, then the fields of the struct, in order. A type in lines also accepts events, with JSON.
     ///
-    /// A value cannot contain what separates lines. The payload of a type that implements [`Message`] by hand is the
-    /// lines of its fields.
+    /// A value cannot contain a line feed or a carriage return. The payload of a type that implements [`Message`] by
+    /// hand is the lines of its fields.
     Lines,
 }
 
@@ -281,7 +281,7 @@ impl MessageType {
         self
     }
 
-    /// Sets how long a received message stays invisible to others.
+    /// Sets how long a received message stays invisible to other consumers.
     #[must_use]
     pub const fn with_visibility_timeout(mut self, timeout: Duration) -> Self {
         self.visibility_timeout = Some(timeout);
@@ -376,7 +376,7 @@ impl MessageType {
         self.wire
     }
 
-    /// How long a received message stays invisible to others.
+    /// How long a received message stays invisible to other consumers.
     #[must_use]
     pub const fn visibility_timeout(&self) -> Option<Duration> {
         self.visibility_timeout
@@ -409,7 +409,7 @@ impl MessageType {
         self.key_scope
     }
 
-    /// Whether payloads of 4 KiB and more are compressed that need not be.
+    /// Whether payloads of 4 KiB and more are compressed even if they fit uncompressed.
     #[must_use]
     pub const fn compresses(&self) -> bool {
         self.compresses

@@ -1,6 +1,6 @@
 //! Announcing messages to waiting consumers, which therefore need not poll to find them soon.
 //!
-//! Notifications are hints. A notification may be lost, duplicated, late, or forged: consumers receive from the storage
+//! Notifications are hints, which may be lost, duplicated, late, or forged: consumers receive from the storage
 //! to learn what is there, poll at long intervals all the same, and limit what false notifications cost.
 
 mod local;
@@ -37,9 +37,9 @@ pub struct Notification<'a> {
     pub queue: &'a QueueName,
     /// The number of messages.
     pub messages: usize,
-    /// The size of the messages' bodies, in bytes. Zero if the sender does not know the size.
+    /// The size of the messages' bodies, in bytes; zero if the sender does not know the size.
     pub bytes: u64,
-    /// How long after the notification the messages become visible. The delay is a duration because the clocks of
+    /// How long after the notification the messages become visible: a duration, because the clocks of
     /// publisher, storage and subscriber may differ.
     pub visible_in: Duration,
 }
@@ -96,7 +96,7 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
 
 /// A consumer that waits for messages.
 pub trait Subscriber: Send + Sync + 'static {
-    /// Handles a notification. Must not block.
+    /// Handles a notification, without blocking.
     ///
     /// Returns the number of messages that the consumers woken by the notification can receive at once: zero if no
     /// consumer was waiting. A notifier may leave out further subscribers of this process once all messages have a
@@ -109,8 +109,8 @@ pub trait Subscription: Send + Sync + 'static {
     /// Returns whether all puts of all programs that use the storage are announced to this subscriber now, except
     /// for single losses.
     ///
-    /// Only while the subscription is armed may a consumer stop polling for a while; it must look once for messages
-    /// that were put before.
+    /// Only while the subscription is armed may a consumer stop polling for a while, after one look for messages that
+    /// were put before the arming.
     fn is_armed(&self) -> bool;
 }
 

@@ -15,9 +15,8 @@ use crate::error::Result;
 /// Objects are created whole, and never changed. An object that was created is there for every later call of any
 /// client.
 ///
-/// Names have up to 512 bytes: lower-case and upper-case ASCII letters, digits, `-`, `_` and `.`, in segments that `/`
-/// separates and that are neither empty, `.` nor `..`. No name is the folder of another name: with `a/b` there is no
-/// `a`.
+/// Names have up to 512 bytes: ASCII letters, digits, `-`, `_` and `.`, in segments that `/` separates and that are
+/// neither empty, `.` nor `..`. No name is the folder of another name: with `a/b` there is no `a`.
 ///
 /// # Errors
 /// An [`Error`](crate::Error) with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
@@ -33,10 +32,10 @@ use crate::error::Result;
 /// An operation whose future was dropped may still be carried out.
 #[async_trait]
 pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
-    /// Creates the place for objects, such as the container, if the place does not exist. `prepare` is called before
-    /// the first payload is stored, unless the place has been seen before: a place that is gone then is an error of
-    /// every operation. A store without a place to create does nothing, and a store around another store calls
-    /// `prepare` of that store.
+    /// Creates the place for objects, such as the container, if it does not exist. `prepare` is called before
+    /// the first payload is stored, unless the place has been seen before: if a place that was seen is gone, every
+    /// operation fails. A store without a place to create does nothing, and a store around another store calls
+    /// its `prepare`.
     async fn prepare(&self) -> Result<()>;
 
     /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a
@@ -51,12 +50,12 @@ pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
     async fn delete(&self, name: &str) -> Result<()>;
 
     /// Lists objects whose names begin with `prefix`, which is empty or ends with `/`: the first page, or the one at
-    /// `from`. An object that is there all the while is on exactly one page, whatever is created and deleted meanwhile.
-    /// A page may be empty although another page follows.
+    /// `from`. An object that exists during the whole listing is on exactly one page, whatever is created and deleted
+    /// meanwhile. A page may be empty although another page follows.
     async fn list(&self, prefix: &str, from: Option<&str>) -> Result<ObjectPage>;
 
-    /// Lists what is left of interrupted creations, which [`list`](Self::list) does not show and `delete` takes by the
-    /// same names: the temporary files of a folder. Nothing by default.
+    /// Lists what interrupted creations have left, such as temporary files of a folder, which [`list`](Self::list) does
+    /// not show and `delete` removes by the same names; by default nothing.
     async fn list_partial(&self) -> Result<Vec<StoredObject>> {
         Ok(Vec::new())
     }

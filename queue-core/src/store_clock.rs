@@ -47,7 +47,7 @@ pub struct Anchor {
 /// A moment on the boot clock, or on this process's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// The boot. `None` on the monotonic clock, because its moments mean nothing to another process.
+    /// The id of the boot; `None` on the monotonic clock, because its moments mean nothing to another process.
     pub boot: Option<u128>,
     /// The time since the clock's origin, in microseconds.
     pub elapsed: i64,

@@ -27,7 +27,7 @@ pub mod receive {
     pub use crate::kernel::receive::*;
 }
 
-/// When to poll again, to handle a message again, to repeat a storage operation, and how often to ask the storage.
+/// Policies of polling, of retries of messages and of storage operations, and the limit of requests to the storage.
 pub mod policy {
     pub use crate::extensions::storage_limit::StorageLimit;
     pub use crate::kernel::policy::*;

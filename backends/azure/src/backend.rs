@@ -33,7 +33,7 @@ use super::{reply, xml};
 
 /// Queues in an Azure Storage account.
 ///
-/// Bodies must be text that XML can carry; `QueueService` of `queue-runtime` encodes its own as
+/// Bodies must be text that XML can carry; `QueueService` of `queue-runtime` encodes its own bodies as
 /// Base64. Durations are rounded up to whole seconds. A time to live is capped at 68 years.
 ///
 /// ```

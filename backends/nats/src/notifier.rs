@@ -22,10 +22,10 @@ use tokio::task::JoinSet;
 ///
 /// Each account and queue has a subject, `queue.wakeup.ACCOUNT.QUEUE`, with other characters than letters and digits
 /// of the account as `_` and two hexadecimal digits. A notification is a JSON object with the number of messages, their
-/// bytes, and `visible_in_ms`. Everybody who may publish on the subject may wake consumers, and do nothing else.
+/// bytes, and `visible_in_ms`. Everybody who may publish on a queue's subject may wake consumers, and do nothing else.
 ///
-/// While the server is unreachable, consumers poll, and what is announced is merged or lost. The connection is
-/// established again in the background; after that, all consumers look for messages once.
+/// While the NATS server is unreachable, consumers poll, and announcements are merged or lost. A lost connection is
+/// established again in the background, after which all consumers look for messages once.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -102,7 +102,7 @@ impl NatsNotifier {
     /// Requires a Tokio runtime, on which the connection then runs.
     ///
     /// # Errors
-    /// [`NatsError`] if the URL is invalid, or there is no such server, or it refuses the connection.
+    /// [`NatsError`] if the URL is invalid, or there is no such server, or the server refuses the connection.
     pub async fn connect(url: &str) -> Result<Self, NatsError> {
         let shared = Arc::new(Shared::default());
         let state = Arc::downgrade(&shared);

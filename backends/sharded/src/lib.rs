@@ -19,15 +19,15 @@
 //! A message's key, the `#[message(key)]` fields of its type, decides on which shard it is put; messages without a key
 //! are put on the shards in turn. What does not hold across shards:
 //!
-//! - **Order.** Each shard hands out its messages as its storage does.
-//! - **One step.** Several operations are atomic only if all shards are on one storage. With several storages, the
-//!   operations on one of the storages are one step, and the others follow in order.
+//! - **Order.** Each shard by itself hands out messages in its storage's order.
+//! - **One step.** Several operations are atomic only if all shards are on one storage. With several storages,
+//!   operations in a row on one storage are one step, and the steps follow in order.
 //! - **Names.** A queue `orders` is the queues `orders-s0`, `orders-s1` and so on, so its name can have four or five characters
 //!   less.
 //! - **Records.** Metadata, results, unique keys and schedules are kept on the first storage. While the first storage
-//!   cannot be reached, messages are put and received, for two minutes.
-//! - **Transactions** of the application's own, unique keys and attachments of messages only if all shards are on one storage
-//!   that has them. The statement by which other drivers put messages is not for shards.
+//!   cannot be reached, messages are put and received for two minutes.
+//! - **Transactions** of the application's own, unique keys and attachments of messages need all shards on one storage
+//!   that has them. With shards, other drivers cannot put messages by a statement.
 //!
 //! A queue is empty if all its shards have said so. A shard that is throttled, cannot be reached, or has not answered
 //! for half the visibility timeout (at least 10 s) holds up no other shard: it is left out until a growing pause of up
@@ -35,8 +35,8 @@
 //! shards have no message.
 //!
 //! A shard that is missing, although messages are put on it, is an error of each operation that needs the shard. The
-//! error names the shard, and [`Sharded::failing`](queue_core::backend::Sharded::failing) tells it between receives. A
-//! resize to the same number creates a missing shard; deleting the queue gives it up.
+//! error of a missing shard names it, and [`Sharded::failing`](queue_core::backend::Sharded::failing) returns the error
+//! between receives. A resize to the same number creates a missing shard; deleting the queue gives the shard up.
 //!
 //! | module | contents |
 //! |---|---|
@@ -44,9 +44,9 @@
 //! | `backend` | the backend: which shard an operation is about, and what all accounts can do |
 //! | `queues` | queues as wholes: create, delete, clear; count, peek, find, browse |
 //! | `apply` | several operations on any shards |
-//! | `receive`, `round` | asking the shards in turn, and what slow and failing ones are spared |
+//! | `receive`, `round` | asking the shards in turn, and leaving out slow and failing shards |
 //! | `transactions` | what the application's transactions put and complete, if all shards are on one storage |
-//! | `topology`, `descriptor` | which shards there are, and for how long a program believes that |
+//! | `topology`, `descriptor` | which shards there are, and for how long a program trusts what it has read |
 //! | `placement` | which shard a message is put on; the names of shards, the ids of their messages, and errors that name the shard |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

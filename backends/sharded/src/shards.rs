@@ -45,7 +45,7 @@ impl Shards {
     }
 
     /// Sets how long a receive waits for each shard that it has asked. The default is 200 ms if other shards have
-    /// messages, and half of the visibility timeout, but at least 10 s, if they have not.
+    /// messages, and half of the visibility timeout, but at least 10 s, if the other shards have none.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self

@@ -82,12 +82,12 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// # Several processes
 /// Any number of processes on one machine may use the file, but not over a network file system, and by one path only:
 /// with a second hard link or as a mount of the file alone, it is refused. A
-/// receive from an empty queue takes no lock. An operation that waits for the lock longer than the busy
+/// receive from an empty queue takes no lock. An operation that waits for the write lock longer than the busy
 /// timeout fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout).
 ///
 /// # Cancel safety
 /// As for every [`Backend`], an operation whose future was dropped may still be executed. A receive is
-/// not started if its future was dropped before.
+/// not started after its future was dropped.
 ///
 /// When the backend is dropped, its threads finish the pending operations and close the file in the
 /// background; [`close`](Self::close) waits for that.

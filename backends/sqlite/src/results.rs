@@ -160,7 +160,7 @@ impl ResultStore for SqliteResults {
             .await
     }
 
-    /// The records of [transactions](crate::SqliteTransactions) are refused: each proves a commit.
+    /// Refuses the records of [transactions](crate::SqliteTransactions), each of which proves a commit.
     async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
         if key.scope() == TRANSACTIONS {
             return Err(Error::new(ErrorKind::InvalidInput, Operation::Results)

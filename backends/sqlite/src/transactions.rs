@@ -302,7 +302,7 @@ impl StorageTransaction<SqliteTransactions> for &rusqlite::Transaction<'_> {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; otherwise if the file cannot be opened, was
+/// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; other errors if the file cannot be opened, was
 /// replaced, or got a second hard link.
 pub fn connect(backend: &dyn Backend) -> queue_core::Result<Connection> {
     engine(backend)?.connect()
@@ -311,8 +311,8 @@ pub fn connect(backend: &dyn Backend) -> queue_core::Result<Connection> {
 /// Checks that messages can be put and completed in transactions of a connection.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; otherwise what a transaction with messages would get
-/// for the connection: that it is to another file, for example.
+/// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; otherwise the error of a transaction with
+/// messages on the connection, such as that of a connection to another file.
 pub fn check(backend: &dyn Backend, connection: &mut Connection) -> queue_core::Result<()> {
     let engine = engine(backend)?;
     let checked = connection
@@ -323,7 +323,7 @@ pub fn check(backend: &dyn Backend, connection: &mut Connection) -> queue_core::
 }
 
 /// Tells the transaction that was begun from all that follow it on its connection: by a row that no other transaction
-/// sees. SQLite ends a transaction by itself after some errors, and what is written after that, in a savepoint for
+/// sees. SQLite ends a transaction by itself after some errors, and what is written after that end, in a savepoint for
 /// example, is another transaction.
 #[derive(Debug)]
 pub struct Mark(Token);

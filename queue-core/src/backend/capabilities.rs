@@ -14,7 +14,7 @@ use crate::name::QueueName;
 pub struct Capabilities {
     /// The largest body of a new message, in bytes.
     pub max_body: usize,
-    /// The largest body of a message that is [moved](super::NewMessage::moved), in bytes. At least `max_body`.
+    /// The largest body, in bytes, of a message that is [moved](super::NewMessage::moved): at least `max_body`.
     pub max_moved_body: usize,
     /// The largest metadata of a queue: the total length of names and values, in bytes.
     pub max_metadata: usize,
@@ -46,8 +46,8 @@ pub struct Capabilities {
     pub attachments: Attachments,
     /// The most operations on messages in one [`apply`](super::Backend::apply), and also the most [swaps](Op::Swap).
     pub max_apply: usize,
-    /// The maximum total size of the bodies in one [`apply`](super::Backend::apply), in bytes, not counting the largest
-    /// one.
+    /// The maximum total size, in bytes, of the bodies in one [`apply`](super::Backend::apply) without the largest
+    /// body.
     pub max_apply_bytes: usize,
 }
 
@@ -57,7 +57,7 @@ pub struct Capabilities {
 pub enum BodyForm {
     /// A body may contain any bytes.
     Bytes,
-    /// Text that XML can carry. Bodies that XML cannot carry must be encoded as Base64.
+    /// A body contains text that XML can carry. Bodies that XML cannot carry must be encoded as Base64.
     Text,
 }
 
@@ -102,7 +102,7 @@ pub enum StaleReceipts {
 pub enum Places {
     /// [`PutBackPlace::Kept`](super::PutBackPlace::Kept) keeps the place of a message.
     Kept,
-    /// A message that is handed back is received after all messages that are visible then.
+    /// A message that is handed back is received after all messages that are already visible.
     Lost,
 }
 
@@ -382,7 +382,7 @@ impl Limits<'_> {
 /// Checks the operations of an [`apply`](super::Backend::apply), each also with `check`.
 ///
 /// # Errors
-/// [`ApplyError`] with the index of the first operation that is refused, and nothing done.
+/// [`ApplyError`] with the index of the first refused operation; no operation is carried out.
 pub fn check_ops(
     capabilities: &Capabilities,
     ops: &[Op],

@@ -35,7 +35,8 @@ use crate::wire::{Body, StoredPayload};
 /// - A backend never retries: the caller knows what may be repeated, and until when.
 /// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
 /// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`], or
-///   [`ErrorKind::TooLarge`] for a body. The error of an argument says what is allowed, and nothing happened.
+///   [`ErrorKind::TooLarge`] for a body. The error of an argument says what is allowed, and proves that nothing
+///   happened.
 ///
 /// # Cancel safety
 /// Dropping a future leaves the outcome unknown: the operation may still be carried out.
@@ -60,8 +61,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns a payload store that lies beside the queues, in a container of this name. Makes no request. `None`, the
-    /// default, if no containers lie beside the queues.
+    /// Returns, without a request, a payload store that lies beside the queues, in a container of this name; `None`,
+    /// the default, if no containers lie beside the queues.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for the name; [`ErrorKind::Unsupported`] if it is not known where containers are.
@@ -168,8 +169,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns up to `max` messages of a queue, visible or not, without changing anything: the first page, or the one at
     /// `from`. Expired messages are left out.
     ///
-    /// A message that nobody touches between the pages is on exactly one page. A message that is received, updated or
-    /// put between the pages is on one page, on two, or on none. A page is empty only if it is the last page.
+    /// A message that nobody touches between the pages is on exactly one page; one that is received, updated or put
+    /// meanwhile is on one, two or none. Only the last page may be empty.
     ///
     /// The default is for backends that cannot browse, as [`Capabilities::browsing`] says.
     ///
@@ -188,8 +189,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// their ids, nor is a message that the storage finds damaged.
     ///
     /// The time of a search may grow with the number of messages in the queue, but a search delays no other operation
-    /// by more than some milliseconds. A message that nobody touches during the search is found. A message that is
-    /// received, updated or put during the search may be left out, and its receipt may be stale when the answer comes.
+    /// by more than some milliseconds. A message that nobody touches during the search is found; one that is received,
+    /// updated or put meanwhile may be left out, and its receipt may be stale when the answer comes.
     ///
     /// The default [browses](Self::browse) the whole queue.
     ///
@@ -215,22 +216,22 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// may have been carried out.
     ///
     /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
-    /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The error's index is that of the
-    /// first operation over the limit. [`Capabilities::fitting`] tells how many operations are accepted.
+    /// [`ErrorKind::InvalidInput`] with the index of the first operation over the limit, so that other operations never
+    /// wait for long. [`Capabilities::fitting`] tells how many operations are accepted.
     ///
-    /// An operation that the backend does not support is refused as [`ErrorKind::Unsupported`] before any is carried out:
-    /// [`check_ops`](super::check_ops) does so, and checks the other limits.
+    /// An operation that the backend does not support is refused as [`ErrorKind::Unsupported`] before any operation is
+    /// carried out: [`check_ops`](super::check_ops) refuses it, and checks the other limits.
     ///
     /// # Errors
-    /// [`ApplyError`] holds the operation that failed and the outcomes of those before it; its error names what was
-    /// asked for, as [`Op::operation`] tells it, or the single operation that failed.
+    /// [`ApplyError`] holds the index of the failed operation and the outcomes of the operations before it; its error
+    /// names the call, as [`Op::operation`] does, or the single operation that failed.
     async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError>;
 }
 
 /// Convenience methods for every [`Backend`].
 ///
 /// # Cancel safety
-/// Dropping a future leaves the outcome unknown: the operation may still be carried out.
+/// As for [`Backend`], dropping a future leaves the outcome unknown.
 pub trait BackendExt: Backend {
     /// The storage in [notifications](crate::notify::Notification::account): what the URIs of all its queues have in
     /// common.
@@ -334,9 +335,8 @@ pub trait BackendExt: Backend {
     /// # Errors
     /// [`ErrorKind::MessageNotFound`] if the message was deleted or has expired;
     /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale
-    /// ([`Capabilities::stale_receipts`] says whether the two are distinct);
-    /// [`ErrorKind::TooLarge`]; [`ErrorKind::InvalidInput`] for `visibility` over the
-    /// larger of `max_visibility` and `max_delay`.
+    /// ([`Capabilities::stale_receipts`] says whether the two errors are distinct); [`ErrorKind::TooLarge`];
+    /// [`ErrorKind::InvalidInput`] for `visibility` over the larger of `max_visibility` and `max_delay`.
     fn renew(
         &self,
         queue: &QueueName,
@@ -355,9 +355,9 @@ pub trait BackendExt: Backend {
         self.one(queue, renewal, into_lease)
     }
 
-    /// Ends the lease of a message that its holder does not keep, so that it becomes visible at this
-    /// [place](PutBackPlace); replaces the body if one is given; otherwise like [`renew`](Self::renew). A message that
-    /// nobody has handled goes back to [its place](PutBackPlace::Kept).
+    /// Ends the lease of a message that its holder does not keep, so that the message becomes visible at this
+    /// [place](PutBackPlace), and replaces the body if one is given. Apart from that, a put-back is like
+    /// [`renew`](Self::renew). A message that nobody has handled goes back to [its place](PutBackPlace::Kept).
     ///
     /// # Errors
     /// The errors of [`renew`](Self::renew).
@@ -404,11 +404,11 @@ pub trait BackendExt: Backend {
         })
     }
 
-    /// Carries out one operation on this queue, of whose outcome `read` takes the answer.
+    /// Carries out one operation on this queue; `read` takes the answer from the operation's outcome.
     ///
     /// # Errors
-    /// The error of the operation; [`ErrorKind::Corrupt`] with an unknown outcome if the storage has answered something
-    /// else.
+    /// The error of the operation; [`ErrorKind::Corrupt`] with an unknown outcome if the storage answered with other
+    /// outcomes.
     fn one<T: Send>(
         &self,
         queue: &QueueName,

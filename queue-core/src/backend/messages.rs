@@ -119,8 +119,7 @@ pub struct ReceivedMessage {
     pub visible_at: Timestamp,
     /// The length of the lease, from the receive on, if shorter than requested.
     pub leased_for: Option<Duration>,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if no damage was
-    /// found.
+    /// The damage that the storage has found in the body, which must then not be decoded, or `None`.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -140,8 +139,7 @@ pub struct PeekedMessage {
     pub inserted_at: Timestamp,
     /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if no damage was
-    /// found.
+    /// The damage that the storage has found in the body, which must then not be decoded, or `None`.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,

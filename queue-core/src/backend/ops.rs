@@ -62,8 +62,8 @@ pub enum Op {
         moved: bool,
     },
     /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with its last item. Later
-    /// receives tell the deleted items as [`deleted_items`](super::ReceivedMessage::deleted_items). The receipt stays
-    /// valid.
+    /// receives tell the deleted items as [`deleted_items`](super::ReceivedMessage::deleted_items). The message's
+    /// receipt stays valid.
     ///
     /// Fails with [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if one of the items was deleted before,
     /// whatever the receipt, and with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend that is not
@@ -81,7 +81,7 @@ pub enum Op {
         of: u32,
     },
     /// Record a value in place of the expected one. Fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if
-    /// another value or none is recorded, which is then [found](ApplyError::found), and with
+    /// another value, which is then in [`found`](ApplyError::found), or none is recorded, and with
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
     /// [`conditional_puts`](super::Capabilities::conditional_puts). A value that
     /// [ends with its message](Swap::ends_with_message) ends with the last message that is put before the swap.
@@ -96,7 +96,7 @@ pub enum Op {
     },
 }
 
-/// The operations of one [`apply`](super::Backend::apply). A single operation stands inline, without an allocation.
+/// The operations of one [`apply`](super::Backend::apply). A single operation is stored inline, without an allocation.
 pub type Ops = SmallVec<[Op; 1]>;
 
 /// The outcomes of the [operations](Ops) of one [`apply`](super::Backend::apply), in their order.
@@ -105,10 +105,10 @@ pub type OpOutcomes = SmallVec<[OpOutcome; 1]>;
 /// Where a [put-back](Op::PutBack) leaves a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutBackPlace {
-    /// Visible at once, where its insertion placed the message: before all messages that were put after it. Where
-    /// [places are lost](super::Places::Lost), the message comes after all visible messages.
+    /// The message is visible at once, where its insertion placed it: before all messages that were put later. Where
+    /// [places are lost](super::Places::Lost), a message that is put back comes after all visible messages.
     Kept,
-    /// Visible after this time, and then after all messages that became visible earlier.
+    /// The message is visible after this time, behind all messages that became visible earlier.
     After(Duration),
 }
 
@@ -160,12 +160,12 @@ pub struct Swap {
     pub expected: Option<Bytes>,
     /// The new value.
     pub value: Bytes,
-    /// How long the new value is kept, in the storage's time; with zero, nothing is recorded afterwards.
+    /// How long the new value is kept, in the storage's time; with zero, nothing is recorded after the swap.
     pub retention: Duration,
     /// Whether the new value counts as none as soon as the message is gone that is put with it: by the same
-    /// [`put_if`](super::BackendExt::put_if), or by the last put before it in an [`apply`](super::Op::Swap). A message
-    /// is gone when it is deleted or expires, or its queue is cleared or deleted. A swap that expects the value still
-    /// replaces it.
+    /// [`put_if`](super::BackendExt::put_if), or by the last put before the swap in an [`apply`](super::Op::Swap). A
+    /// message is gone when it is deleted or expires, or its queue is cleared or deleted. A swap that expects the value
+    /// still replaces it.
     pub ends_with_message: bool,
 }
 
@@ -174,7 +174,7 @@ pub struct Swap {
 pub enum PutIf {
     /// The value was recorded and the message, if there was one, was put.
     Swapped(Option<PutReceipt>),
-    /// The recorded value, if there is one, is not the expected one. Nothing was changed.
+    /// The recorded value, if there is one, is not the expected one, and nothing was changed.
     Differs(Option<Bytes>),
 }
 
@@ -182,15 +182,15 @@ pub enum PutIf {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ApplyError {
-    /// The outcomes of the operations before the failed operation. Empty if the backend is
-    /// [`Atomic`](super::Atomicity::Atomic), because then nothing happened.
+    /// The outcomes of the operations before the failed operation; none if the backend is
+    /// [`Atomic`](super::Atomicity::Atomic), because nothing happened.
     pub completed: Vec<OpOutcome>,
     /// The index of the operation that failed.
     pub index: usize,
     /// The error of the failed operation.
     pub error: Error,
     /// The value that is recorded in place of the expected one, if the operation is a [swap](Op::Swap) that failed with
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). `None` if no value is recorded.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict); `None` if no value is recorded.
     pub found: Option<Bytes>,
     unreadable: bool,
 }
@@ -216,7 +216,7 @@ impl Op {
         }
     }
 
-    /// The received message of the operation, if it is one on a received message: its queue, id and receipt.
+    /// The queue, id and receipt of the received message that the operation is on, if it is on one.
     #[must_use]
     pub fn received(&self) -> Option<(&QueueName, &StorageId, &PopReceipt)> {
         match self {
@@ -236,7 +236,7 @@ impl Op {
         }
     }
 
-    /// What [`received`](Self::received) returns, to be changed.
+    /// What [`received`](Self::received) returns, as mutable references.
     pub fn received_mut(&mut self) -> Option<(&mut QueueName, &mut StorageId, &mut PopReceipt)> {
         match self {
             Self::Renew {
@@ -255,8 +255,8 @@ impl Op {
         }
     }
 
-    /// What the error of an [`apply`](super::Backend::apply) of these operations says has failed: a single operation and
-    /// a conditional put by their own names.
+    /// The operation that the error of an [`apply`](super::Backend::apply) of these operations names: `Apply`, unless
+    /// there is only one operation or conditional put.
     #[must_use]
     pub fn operation(ops: &[Self]) -> Operation {
         match ops {
@@ -343,13 +343,13 @@ impl ApplyError {
         }
     }
 
-    /// Creates the failure of the operation at `index`, after which nothing was done.
+    /// Creates the failure of the operation at `index`, with no operation carried out.
     #[must_use]
     pub fn nothing_done(index: usize, error: Error) -> Self {
         Self::new(index, [], error)
     }
 
-    /// Adds operations that were carried out before, from whose first the index counts then.
+    /// Adds the outcomes of earlier operations, from the first of which the index then counts.
     #[must_use]
     pub fn after(mut self, before: impl IntoIterator<Item = OpOutcome>) -> Self {
         let mut completed: Vec<_> = before.into_iter().collect();

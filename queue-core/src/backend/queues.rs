@@ -14,8 +14,8 @@ const TEXT: &AsciiSet = &CONTROLS.add(b'%');
 
 /// A queue's metadata: names and values, by the rules of Azure Queue Storage.
 ///
-/// Names are ASCII identifiers. Names of metadata are case-insensitive and stored in lower case. Values are visible
-/// ASCII characters and spaces between them.
+/// Names are ASCII identifiers, case-insensitive and stored in lower case. Values are visible ASCII characters and
+/// spaces between them.
 ///
 /// ```
 /// use queue_core::backend::Metadata;
@@ -163,17 +163,17 @@ pub struct QueueProperties {
     pub metadata: Metadata,
     /// The approximate number of messages, including invisible ones; never below the actual number.
     pub approximate_count: usize,
-    /// How many messages have come and gone. `None` if the storage does not count them, as on Azure.
+    /// How many messages have come and gone; `None` if the storage does not count them, as on Azure.
     pub totals: Option<QueueTotals>,
 }
 
-/// The numbers of messages that were ever put on a queue, and that are gone from the queue. The difference between two
-/// readings is the number of messages between the readings.
+/// The numbers of messages that were ever put on a queue, and that are gone from it. The difference between two
+/// readings is the number of messages between them.
 ///
 /// Neither total decreases as long as the queue exists, whether the queue is cleared or the storage is opened again;
-/// but the totals of a queue that is spread over shards decrease by what was on a shard that a resize removes. What is
-/// undone, as by a transaction that is rolled back, is not counted. A move to another queue is a deletion from the
-/// first queue and a put on the second queue.
+/// but the totals of a queue that is spread over shards decrease by what was on a shard that a resize removes. Writes
+/// that are undone, as by a transaction that is rolled back, are not counted. A move to another queue is a deletion
+/// from the first queue and a put on the second queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct QueueTotals {
@@ -218,7 +218,7 @@ pub struct BrowsedMessage {
     /// The message's storage id.
     pub id: StorageId,
     /// The current pop receipt, which can delete and update the message until the next receive or update. The receipt
-    /// works even while a consumer holds the message; the consumer then loses the message.
+    /// works even while a consumer holds the message, which the consumer then loses.
     pub receipt: PopReceipt,
     /// The body.
     pub body: Bytes,
@@ -232,10 +232,9 @@ pub struct BrowsedMessage {
     pub visible_at: Timestamp,
     /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// Whether the message can be received, and why not.
+    /// Whether the message can be received, or why not.
     pub state: MessageState,
-    /// The damage that the storage has found in the body, which must then not be decoded. `None` if no damage was
-    /// found.
+    /// The damage that the storage has found in the body, which must then not be decoded, or `None`.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -262,7 +261,7 @@ pub struct Page {
     pub messages: Vec<BrowsedMessage>,
     /// The storage's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` on the last page.
+    /// Where the next page starts; `None` on the last page.
     pub next: Option<PageMark>,
 }
 

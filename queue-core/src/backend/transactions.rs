@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::idempotency::{Claim, WorkKey};
 use crate::name::QueueName;
 
-/// The minimum time for which a storage keeps the record of a committed completion, in its own time.
+/// The minimum time for which a storage keeps the record of a committed completion, in the storage's time.
 pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a storage engine offers for transactions of the application's own connection to the storage, from
@@ -28,8 +28,8 @@ pub trait Transactions: Any + fmt::Debug + Send + Sync {
     /// Waits for the transaction that is open now to end. Returns whether a completion with this token was committed;
     /// without a token, `false`.
     ///
-    /// Once the transaction has ended, the answer is final: it stays the same after a crash. After
-    /// [`RECORD_RETENTION`], the answer may be `false` for a transaction that was committed.
+    /// Once the transaction has ended, the answer is final, also after a crash. After [`RECORD_RETENTION`], the answer
+    /// may be `false` for a transaction that was committed.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the transaction stays open for too long.
@@ -144,13 +144,13 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     /// What a method returns that writes in the transaction: `T`, or a future of it.
     type Output<T: Send + 'static>;
 
-    /// Writes within this transaction: puts the messages, and then completes a received one. Creates the queues of the
-    /// messages that are missing, except for reply queues. Passes the result to [`Writes::written`], with a receipt for
+    /// Writes within this transaction: puts the messages, and then completes a received one. Creates missing queues of
+    /// the messages, except for reply queues. Passes the result to [`Writes::written`], with a receipt for
     /// each message, and writes again if `written` continues.
     ///
     /// # Errors
     /// Errors are passed to [`Writes::written`]. After an error nothing was written, and the transaction can go on,
-    /// unless the storage itself has rolled the transaction back.
+    /// unless the storage itself has rolled it back.
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the transaction is not open, is of another
     /// database, or its connection is configured so that the storage would lose guarantees; also for a message outside
     /// [`Capabilities`](super::Capabilities). [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the
@@ -169,12 +169,12 @@ pub trait StorageTransaction<E: Transactions>: Sized {
 
 /// The writes of the framework within a [`StorageTransaction`].
 pub trait Writes: Sized + Send + 'static {
-    /// What the caller gets in the end.
+    /// What the caller of the write gets.
     type Output: Send + 'static;
 
     /// The queue whose metadata has to be read within the transaction, and passed to [`directed`](Self::directed),
-    /// before anything else is asked. Only engines that [read directories](Transactions::reads_directories) get writes
-    /// with a directory.
+    /// before any other method is called. Only engines that [read directories](Transactions::reads_directories) get
+    /// writes with a directory.
     fn directory(&self) -> Option<&QueueName> {
         None
     }
@@ -188,7 +188,7 @@ pub trait Writes: Sized + Send + 'static {
     }
 
     /// Returns the queues that are created together with this queue if it is missing, itself included; if any of these
-    /// queues is there, none is created.
+    /// queues exists, none is created.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -202,7 +202,7 @@ pub trait Writes: Sized + Send + 'static {
     /// The message to complete after the puts.
     fn completion(&self) -> Option<Completion<'_>>;
 
-    /// Takes the result of one try. The write continues with what is to be tried next, in the same transaction.
+    /// Takes the result of one try, and returns the output, or the writes to try next in the same transaction.
     fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<Self::Output, Self>;
 }
 
@@ -212,9 +212,9 @@ pub trait Writes: Sized + Send + 'static {
 pub struct Completion<'a> {
     /// The queue of the message to complete.
     pub queue: &'a QueueName,
-    /// The message.
+    /// The message's storage id.
     pub id: &'a StorageId,
-    /// The last known receipt.
+    /// The message's last known receipt.
     pub receipt: PopReceipt,
     /// The dequeue count of the receive. While the dequeue count is unchanged, nobody else has received the message, so
     /// a newer receipt stems from an update of this consumer whose answer has not arrived.
@@ -244,7 +244,7 @@ pub struct PackItem {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Finish {
-    /// The key.
+    /// The key of the work.
     pub key: WorkKey,
     /// The claim under which the work was done.
     pub claim: Claim,

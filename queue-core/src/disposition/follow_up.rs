@@ -9,8 +9,8 @@ use crate::name::{InvalidName, QueueName};
 
 /// A message to submit together with the completion of the message that caused it.
 ///
-/// A follow-up inherits client id, request id and trace context. The id of a follow-up is derived from the parent's id,
-/// its kind, its key (or its position) and its queue, so that a repeated attempt submits the same ids.
+/// A follow-up inherits its parent's client id, request id and trace context. The id of a follow-up is derived from its
+/// parent's id and its own kind, key (or position) and queue, so that a repeated attempt submits the same ids.
 ///
 /// ```
 /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};
@@ -59,7 +59,8 @@ impl FollowUp {
         }
     }
 
-    /// Creates a reply to the message, for the instance that waits for one: see [`Disposition::reply`](super::Disposition::reply).
+    /// Creates the reply `message`, for the instance that waits for one: see
+    /// [`Disposition::reply`](super::Disposition::reply).
     #[must_use]
     pub fn reply<M: Message>(message: &M) -> Self {
         Self {
@@ -116,7 +117,7 @@ impl FollowUp {
         &self.message_type
     }
 
-    /// The queue that the follow-up is put on. `None` for a [reply](Self::reply).
+    /// The queue that the follow-up is put on; `None` for a [reply](Self::reply).
     #[must_use]
     pub fn queue(&self) -> Option<&QueueName> {
         self.queue.as_ref()

@@ -137,13 +137,13 @@ impl Encoder {
         self.max_payload
     }
 
-    /// Returns a new message. An event leaves [`ACCOUNTING_RESERVE`] bytes of its body free for the
-    /// attempts to come. The payload is compressed if it does not fit otherwise, or if the type
-    /// [asks](crate::MessageType::compresses) for compression and the payload has at least 4 KiB. A payload that does
-    /// not fit compressed is attached to its message, if the backend has [attachments](Attachments).
+    /// Returns a new message. An event leaves [`ACCOUNTING_RESERVE`] bytes of its body free for attempt records. The
+    /// payload is compressed if it does not fit otherwise, or if the type [asks](crate::MessageType::compresses) for
+    /// compression and the payload has at least 4 KiB. A payload that does not fit compressed is attached to its
+    /// message, if the backend has [attachments](Attachments).
     ///
     /// # Errors
-    /// [`TooLarge`] if the body exceeds what the backend can store, or the payload what is allowed.
+    /// [`TooLarge`] if the body exceeds what the backend can store, or the payload exceeds its limit.
     pub fn encode(self, message: &Encoded, envelope: &Envelope) -> Result<NewMessage, TooLarge> {
         let new = match message.message_type().wire() {
             Wire::Event => self.new_event(message, envelope)?,
@@ -207,14 +207,14 @@ impl Encoder {
     }
 
     /// Returns the event with this attempt record, without its last error if there is no room for that.
-    /// Returns `None` if the event exceeds the limit even without its last error. A poison record is kept: a poison
-    /// queue can have a consumer.
+    /// Returns `None` if the event exceeds the limit even without its last error. The event's poison record is kept,
+    /// because a poison queue can have a consumer.
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
         self.put_back_body(&event.body, event.envelope.poison.as_ref(), attempts)
     }
 
-    /// Returns what [`put_back`](Self::put_back) returns, from the parts of the event that it needs: its bytes without
+    /// Returns what [`put_back`](Self::put_back) returns, from the needed parts of the event: its bytes without
     /// any Base64 around them, and its poison record.
     #[must_use]
     pub fn put_back_body(
@@ -237,8 +237,8 @@ impl Encoder {
 
     /// Returns the event for a poison queue: with `record`, its error text shortened as far as needed, and without the
     /// attempt record, so that a consumer of the poison queue starts counting anew. The event's `progress` is kept, so
-    /// that work resumes there after a redrive. A record that the event already has is replaced, except for whether the
-    /// payload is the original body. Returns `None` if there is no room for a record at all.
+    /// that work resumes there after a redrive. A poison record that the event already has is replaced, except for
+    /// whether the payload is the original body. Returns `None` if there is no room for a record.
     #[must_use]
     pub fn poison_event(
         self,
@@ -257,7 +257,7 @@ impl Encoder {
 
     /// Returns a body for a poison queue that is not an event, or already has a poison record: inside an event of kind
     /// [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None` if there is no
-    /// room for a record at all.
+    /// room for a record.
     #[must_use]
     pub fn poison_raw(
         self,
@@ -318,8 +318,8 @@ impl Encoder {
         Some(self.stored(body))
     }
 
-    /// Returns the event of a message whose attachment is in a payload store, and what stands for the event until the
-    /// attachment is there.
+    /// Returns the event of a message whose attachment is in a payload store, and its placeholder until the attachment
+    /// is stored.
     #[must_use]
     pub fn stored_elsewhere(self, event: &Event, reference: &PayloadRef) -> (Bytes, Bytes) {
         let pending = self.stored(pending(&event.envelope, reference));

@@ -28,7 +28,7 @@ pub struct Recorded {
     /// The end of the lease, or of the retention, in the store's time. A claim whose lease has ended may still be
     /// finished.
     pub ends_at: Timestamp,
-    /// The result or the recorded value. `None` in a listing, and unless the state is [`Done`](RecordState::Done).
+    /// The result or the recorded value of a record that is [`Done`](RecordState::Done); `None` in a listing.
     pub value: Option<Bytes>,
 }
 
@@ -62,7 +62,7 @@ pub struct RecordedPage {
     pub records: Vec<Recorded>,
     /// The store's time.
     pub now: Timestamp,
-    /// Where the next page starts. `None` on the last page. The mark contains a key, in hexadecimal digits.
+    /// Where the next page starts; `None` on the last page. The mark contains a key, in hexadecimal digits.
     pub next: Option<PageMark>,
 }
 

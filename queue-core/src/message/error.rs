@@ -38,9 +38,9 @@ pub enum EncodeErrorKind {
     Payload,
     /// A key field has a value that cannot be part of a key.
     Key {
-        /// The field.
+        /// The key field.
         field: &'static str,
-        /// The reason.
+        /// What is wrong with the value.
         problem: Cow<'static, str>,
     },
 }
@@ -72,18 +72,18 @@ pub struct DecodeError {
 pub enum DecodeErrorKind {
     /// The body is neither an event nor a payload that the type accepts. The text says what the body is instead.
     NotAnEvent(String),
-    /// The event is of another kind, which is given.
+    /// The event is of this kind, which the type does not accept.
     UnexpectedKind(String),
     /// The event's version is newer than the type's.
     NewerVersion {
-        /// The version found.
+        /// The event's version.
         found: u32,
         /// The newest version that this program supports.
         supported: u32,
     },
     /// The event's version is older than the type's, and the type has no upgrade from that version.
     NoUpgrade {
-        /// The version found.
+        /// The event's version.
         found: u32,
         /// The version that an upgrade must result in.
         supported: u32,

@@ -12,7 +12,7 @@ use crate::name::QueueName;
 /// A [`Backend`](crate::backend::Backend) returns a `LocalNotifier` from
 /// [`notifier`](crate::backend::Backend::notifier), the same for all services on the same storage.
 ///
-/// A notification wakes as many waiting consumers as can receive its messages at once, in turn, and not all. Messages
+/// A notification wakes as many waiting consumers as can receive its messages at once, in turn. Messages
 /// that become visible later are announced to all consumers.
 ///
 /// ```

@@ -106,10 +106,9 @@ impl Body {
 
     /// Decodes the message.
     ///
-    /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with `wire = "bare"`, and if it
-    /// does not, once more without Base64 around it; or as a type with `wire = "lines"`. A body that was put inside an
-    /// event when it was moved to a poison queue is taken out of the event first. Compressed data is expanded, to at
-    /// most [`DEFAULT_MAX_PAYLOAD`].
+    /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with `wire = "bare"`, if need be
+    /// without Base64 around it, or with `wire = "lines"`. A body that was put inside an event when it was moved to a
+    /// poison queue is taken out of the event first. Compressed data is expanded, to at most [`DEFAULT_MAX_PAYLOAD`].
     ///
     /// # Errors
     /// [`DecodeError`] says what the body is instead.
@@ -235,7 +234,7 @@ impl StoredPayload {
     /// Returns where the data is of the message with this body, which was received from `queue`. Returns `None` if the
     /// payload is not in a store, or was submitted to another queue.
     ///
-    /// A message on a poison queue keeps the payload of the queue that its record names.
+    /// A message on a poison queue keeps the payload of the queue that its poison record names.
     #[must_use]
     pub fn of(body: &Body, queue: &QueueName) -> Option<Self> {
         match body {
@@ -266,7 +265,7 @@ impl StoredPayload {
     }
 }
 
-/// Returns the reference of a message that was put before its payload, and is not submitted.
+/// Returns the id and the reference of a message that was put before its payload was stored, and is not submitted.
 #[must_use]
 pub fn pending(body: &Body) -> Option<(&MessageId, PayloadRef)> {
     match body {

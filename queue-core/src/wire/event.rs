@@ -40,8 +40,7 @@ pub enum Payload {
     /// `dataref` with the value `urn:queue:attachment`, or with that of a [`PayloadRef`]: the data is attached to the
     /// message.
     Attached(Attached),
-    /// `dataref`, of an event without data: a URI reference to where the data is. The reference was written by whoever
-    /// put the event.
+    /// `dataref`, of an event without data: a URI reference, written by whoever put the event, to where the data is.
     Elsewhere(String),
     /// The event has no data.
     Absent,
@@ -86,7 +85,7 @@ impl Event {
         Ok(())
     }
 
-    /// Sets the payload to what is attached to the message, if the event says that its data is.
+    /// Sets the payload to the message's attachment, if the event declares one.
     ///
     /// # Errors
     /// The errors of [`Attached::open`], with the limit in bytes.

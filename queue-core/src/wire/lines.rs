@@ -51,7 +51,7 @@ pub struct Lines {
     pub client_id: Option<ClientId>,
     /// The request that the message belongs to.
     pub request_id: Option<RequestId>,
-    /// The fields, one a line.
+    /// The message's fields, one a line.
     pub payload: String,
 }
 

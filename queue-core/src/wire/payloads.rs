@@ -10,7 +10,7 @@ use super::encoding::hex;
 use crate::envelope::MessageId;
 use crate::name::QueueName;
 
-/// The largest payload, in bytes, that a service takes unless it sets another limit: 64 MiB.
+/// The largest payload, in bytes, that a service accepts unless it sets another limit: 64 MiB.
 pub const DEFAULT_MAX_PAYLOAD: usize = 64 * 1024 * 1024;
 
 /// The level of quick compression. Level 0 is Zstandard's default.
@@ -33,7 +33,7 @@ pub struct Compressed {
 pub struct ExpandError {
     /// The size that the event declares, in bytes.
     pub size: u32,
-    /// What is wrong.
+    /// What is wrong with the data.
     pub kind: ExpandErrorKind,
 }
 
@@ -41,7 +41,7 @@ pub struct ExpandError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpandErrorKind {
-    /// The event declares a larger size than this limit, in bytes. Nothing was expanded.
+    /// The event declares a larger size than this limit, in bytes, so nothing was expanded.
     TooLarge(usize),
     /// The data is not compressed data, or does not expand to the size that the event declares. The text says what is
     /// wrong with the payload.
@@ -50,7 +50,7 @@ pub enum ExpandErrorKind {
     NoBatch {
         /// The number of events that the event declares.
         items: u32,
-        /// What the data is instead.
+        /// What the data is instead of a batch.
         problem: String,
     },
     /// The program is built without the feature `payloads`.
@@ -257,7 +257,7 @@ pub(crate) const PENDING_KIND: &str = "queue.pending";
 const PREFIX: &str = "urn:queue:payload:";
 
 /// What an event says about where its data is, in a [`PayloadStore`](crate::payload_store::PayloadStore): all but the
-/// event's own id, which belongs to the name.
+/// event's own id, which is part of the payload's name.
 ///
 /// The text of a reference is a URN: `urn:queue:payload:STORE:QUEUE:SECONDS:RANDOM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,7 +278,7 @@ pub struct PayloadRef {
 pub struct StoredPayload {
     /// The identity of the store.
     pub store: u128,
-    /// The name of the payload. The names of the marks that belong to a payload end in the same way.
+    /// The name of the payload. The names of a payload's marks end with the payload's name.
     pub name: String,
     /// The time to live of the message that the payload was stored for, unless unlimited.
     pub lifetime: Option<Duration>,
@@ -350,7 +350,7 @@ impl fmt::Display for Lifetime {
 }
 
 impl StoredPayload {
-    /// Returns the payload of this name. `None` if the text is not the name of a payload.
+    /// Returns the payload of this name; `None` if the text is not the name of a payload.
     #[must_use]
     pub fn new(store: u128, name: &str) -> Option<Self> {
         let mut parts = name.rsplit('.');

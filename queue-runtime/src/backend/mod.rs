@@ -1,10 +1,10 @@
 //! The backends, one for each storage engine.
 //!
-//! | backend | engine | intended for |
+//! | backend | engine | use |
 //! |---|---|---|
-//! | [`MemoryBackend`] | this process's memory; the reference model | tests |
-//! | `SqliteBackend` (feature `sqlite`, on by default) | one SQLite file, several processes | a laptop, one server, the edge |
-//! | `AzureBackend` (feature `azure`) | Azure Queue Storage | more than one machine |
+//! | [`MemoryBackend`] | this process's memory; the reference model | for tests |
+//! | `SqliteBackend` (feature `sqlite`, on by default) | one SQLite file, shared by several processes | for a laptop, one server, the edge |
+//! | `AzureBackend` (feature `azure`) | Azure Queue Storage | for more than one machine |
 //!
 //! All backends pass the conformance suite in `queue_core::conformance`. The contract of a backend, [`Backend`], and
 //! its types are in this module too, so an application needs no other package for its own backend.

@@ -86,7 +86,7 @@ impl CaughtPanic {
         self.site.location.as_deref()
     }
 
-    /// Returns the backtrace if [`capture_locations`] was called and `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` enables it.
+    /// Returns the backtrace that [`capture_locations`] has recorded, if any.
     #[must_use]
     pub fn backtrace(&self) -> Option<&Backtrace> {
         self.site.backtrace.as_deref()
@@ -107,8 +107,8 @@ impl fmt::Display for CaughtPanic {
 /// for [`CaughtPanic`], poison records and logs.
 ///
 /// Installs a panic hook for the whole process, which calls the previous hook: call `capture_locations` once, at the
-/// start of `main`, after the program's own hook is installed. Further calls do nothing. The default hook prints the
-/// backtrace too.
+/// start of `main`, after the program's own hook is installed. Further calls do nothing. Rust's default hook also
+/// prints the backtrace.
 ///
 /// ```
 /// use queue_runtime::QueueService;
@@ -123,7 +123,7 @@ impl fmt::Display for CaughtPanic {
 /// ```
 ///
 /// # Panics
-/// If the current thread is panicking.
+/// Panics if the current thread is panicking.
 pub fn capture_locations() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

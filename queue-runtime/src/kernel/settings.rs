@@ -1,6 +1,6 @@
 //! Timeouts and thresholds of consumers. A setting comes from the first source that has a value: the builder, the
-//! queue's metadata, the message type, the default. (The handler timeout comes from builder or default only. The poison
-//! queue is chosen in `receive::consumer`.)
+//! queue's metadata, the message type, the default. (The handler timeout comes from builder or default only, the poison
+//! queue from builder, type or default.)
 
 mod config;
 mod paused;

@@ -6,10 +6,10 @@
 //! service of [`Received`], which [`service`] makes a handler.
 //!
 //! A listener receives as many messages as its layers, and its service, are ready for. If there are no messages, the
-//! readiness is given up. A layer or service of one type of a router is asked when a message of the type has come, and
-//! the message waits for it as for [`Route::max_in_flight`](crate::listener::Route::max_in_flight).
+//! readiness is given up. A layer or service of one type of a router is asked whether it is ready when a message of the
+//! type has come, and the message waits as for [`Route::max_in_flight`](crate::listener::Route::max_in_flight).
 //!
-//! An error of a layer is a failure of the handler: it is retried, rejected or postponed as
+//! An error of a layer is a failure of the handler: its message is retried, rejected or postponed as
 //! [`classify`](crate::ListenerBuilder::classify) says. A layer that fails to become ready counts against no message:
 //! messages wait, and [`NotReady`](crate::ListenerEventKind::NotReady) reports it.
 //!

@@ -102,12 +102,12 @@ impl QueueService {
     /// | `memory:` | in this process, private to this service |
     /// | `memory:NAME` | in this process, shared by all services that use the name |
     /// | `sqlite:PATH` | one SQLite file, shared by several processes; `?synchronous=normal` is faster, but a power loss may undo the last commits |
-    /// | `sqlite:PATH?adopt` | a SQLite database that may have tables of the application already, beside those |
+    /// | `sqlite:PATH?adopt` | queues in a SQLite database that may have tables of the application already |
     /// | `sqlite:PATH?max_delay=30d`, `memory:NAME?max_delay=30d` | delays of up to 30 days instead of 7, Azure's limit |
     /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
     /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
     /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
-    /// | `sharded:NUMBER\|URL\|URL…` | each queue spread over so many queues on these storages, as by [`sharded`](Self::sharded) |
+    /// | `sharded:NUMBER\|URL\|URL…` | each queue spread over NUMBER queues on these storages, as by [`sharded`](Self::sharded) |
     ///
     /// The Azure URLs require the feature `azure`. [`backend::register`](crate::backend::register) adds a scheme. Pass a URL that contains a secret in `QUEUE_URL` rather
     /// than on a command line.
@@ -118,14 +118,15 @@ impl QueueService {
     /// Returns a builder of a service on this backend: a custom [`Backend`], or one with settings that a URL does
     /// not have.
     ///
-    /// The service uses the backend as it is. A backend that has a clock needs the same clock as the service, so pass
-    /// it to [`clock`](ServiceBuilder::clock) too.
+    /// A backend that has a clock needs the same clock as the service, so pass the clock to
+    /// [`clock`](ServiceBuilder::clock) too.
     pub fn with_backend(backend: Arc<dyn Backend>) -> ServiceBuilder {
         ServiceBuilder::new(Ok(Target::One(backend.into())))
     }
 
-    /// Returns a builder of a service whose queues are each spread over several queues, the shards, on these storages: for more requests a second than one queue or one account carries. Nothing but the connecting changes for
-    /// the program. [Shards](crate::sharded) tells what does not hold across shards.
+    /// Returns a builder of a service whose queues are each spread over several queues, the shards, on these storages, for
+    /// more requests a second than one queue or one account carries. Sharding changes nothing in the program but the
+    /// connecting. [Shards](crate::sharded) tells what does not hold across shards.
     ///
     /// The number of shards is that of the first program that connects; afterwards only
     /// [`resize`](crate::backend::Sharded::resize) changes it. All programs name the same storages in the same
@@ -203,8 +204,8 @@ impl ServiceBuilder {
     ///
     /// A payload that does not fit its message is compressed. A payload of more than `bytes` is refused before anything
     /// is stored, and a received payload that would expand to more is not expanded: its message is moved to the poison
-    /// queue. A handler gets its message whole, so up to `bytes` of memory are taken for each message in flight. As
-    /// encoding does, compressing and expanding occupy a thread of the runtime.
+    /// queue. A handler gets its message whole, so up to `bytes` of memory are taken for each message in flight.
+    /// Compressing and expanding occupy a thread of the runtime.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = bytes;
         self
@@ -236,12 +237,12 @@ impl ServiceBuilder {
     }
 
     /// Stores payloads that do not fit their messages in a container of this name beside the queues: on Azure, in the
-    /// same account. The container is created with the first payload. Memory and SQLite keep payloads themselves, and
-    /// have no containers: `payload_container` changes nothing there.
+    /// same account. The container is created with the first payload. Memory and SQLite keep payloads themselves:
+    /// `payload_container` changes nothing on them.
     ///
-    /// On Azure the name has 3 to 63 lower-case letters, digits and single hyphens. A connection string
-    /// with the `QueueEndpoint` of an emulator or of another host needs its `BlobEndpoint` too, and a shared access
-    /// signature needs the permissions for blobs. All else is as for [`payloads`](Self::payloads).
+    /// On Azure the name has 3 to 63 lower-case letters, digits and single hyphens. A connection string with the
+    /// `QueueEndpoint` of an emulator or of another host needs its `BlobEndpoint` too, and a shared access signature
+    /// needs the permissions for blobs. [`payloads`](Self::payloads) says what a payload store changes.
     ///
     /// ```no_run
     /// use queue_runtime::QueueService;
@@ -275,7 +276,7 @@ impl ServiceBuilder {
     /// Adds a [`Notifier`], which wakes consumers that wait for messages of other processes or machines. Repeat the
     /// call for several notifiers.
     ///
-    /// The services of one process announce to each other what they put on a storage in any case.
+    /// Without a notifier too, the services of one process announce to each other what they put on a storage.
     pub fn notifier(mut self, notifier: Arc<dyn Notifier>) -> Self {
         self.notifiers.push(notifier);
         self
@@ -285,8 +286,8 @@ impl ServiceBuilder {
     /// instance may go without a heartbeat before others delete the queue, from a second to an hour. The default is a
     /// minute.
     ///
-    /// A heartbeat is written four times in each lease while the queue exists. A process that stands still for longer
-    /// than the lease loses the replies that it waits for.
+    /// A heartbeat is written four times in each lease while the reply queue exists. A process that is suspended for
+    /// longer than the lease loses the replies that it waits for.
     pub fn reply_lease(mut self, lease: Duration) -> Self {
         self.reply_lease = lease;
         self
@@ -325,8 +326,8 @@ impl ServiceBuilder {
 
     /// Runs renewals and watchdogs as tasks on the current Tokio runtime instead of on a separate thread.
     ///
-    /// Intended for tests that pause Tokio's time, because pausing affects only the current runtime. If
-    /// handlers block that runtime, leases are not renewed and may be lost.
+    /// Intended for tests that pause Tokio's time, because pausing affects only the current runtime. If handlers block
+    /// the current runtime, leases are not renewed and may be lost.
     pub fn on_current_runtime(mut self) -> Self {
         self.background = Background::on_current_runtime;
         self

@@ -181,7 +181,7 @@ debug_fields!(Queue<M> { name });
 /// [`Queue::any`].
 ///
 /// Calls of a handle that fail are tried again for a while, as the service's
-/// [`StorageRetry`](crate::policy::StorageRetry) says of each.
+/// [`StorageRetry`](crate::policy::StorageRetry) says.
 ///
 /// ```
 /// use queue_runtime::settings::POISON_THRESHOLD;
@@ -297,8 +297,8 @@ impl AnyQueue {
         self.context.ask(|| backend.ensure_queue(&self.name)).await
     }
 
-    /// Creates the queue with this metadata, such as [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD). All else
-    /// is as for [`create`](Self::create).
+    /// Creates the queue as [`create`](Self::create) does, with this metadata, such as
+    /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD).
     ///
     /// # Errors
     /// [`ErrorKind::QueueExists`] if the queue exists with other metadata; otherwise the backend's error.
@@ -308,8 +308,8 @@ impl AnyQueue {
         self.context.ask(create).await
     }
 
-    /// Deletes the queue and all its messages. Keys of [unique](crate::send::Submit::unique_for) submissions are as after a
-    /// [clear](Self::clear).
+    /// Deletes the queue and all its messages. [`clear`](Self::clear) says which keys of
+    /// [unique](crate::send::Submit::unique_for) submissions become free.
     ///
     /// # Errors
     /// The backend's error. A missing queue is an error. If the [outcome](crate::Error::outcome) is unknown, the queue
@@ -408,9 +408,9 @@ impl AnyQueue {
             .collect())
     }
 
-    /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. The payload of an
-    /// event that does not fit is compressed, and attached where the storage or a payload store allows it, as a type's
-    /// payload is. A failed put is tried again according to the service's
+    /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. The payload of
+    /// an event that does not fit is compressed, and attached where the storage or a payload store allows it, as the
+    /// payload of a typed message is. A failed put is tried again according to the service's
     /// [`StorageRetry`](crate::policy::StorageRetry).
     ///
     /// ```
@@ -464,10 +464,10 @@ impl AnyQueue {
     }
 
     /// Calls `subscriber` for what the [notifiers](crate::notify) of this service announce on the queue, until the
-    /// subscriptions are dropped. For programs that watch a queue: consumers subscribe by themselves.
+    /// subscriptions are dropped. Programs that watch a queue need `subscribe`; consumers subscribe by themselves.
     ///
-    /// A notifier may leave out a watcher of the same process as a consumer that takes the messages, and notifications may be
-    /// lost, so look at the queue from time to time too.
+    /// A notifier may leave out a watcher if a consumer in the same process takes the messages, and notifications may
+    /// be lost, so look at the queue from time to time too.
     pub fn subscribe(&self, subscriber: &Arc<dyn Subscriber>) -> Vec<Box<dyn Subscription>> {
         let notifiers = &self.context.notifiers;
         notifiers.subscribe(&self.name, || Arc::clone(subscriber))

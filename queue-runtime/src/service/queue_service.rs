@@ -23,8 +23,7 @@ use crate::kernel::send::{Submit, SubmitAll, SubmitError, Submitted};
 ///
 /// Requires a Tokio runtime with timers enabled. Dropping the last clone stops nothing: listeners and schedules run
 /// until the runtime ends, which is logged once as a warning, because nothing can [shut them down](Self::shutdown)
-/// together any more. A clone that a handler or the closure of a schedule owns counts as a service that still exists,
-/// so that there is no warning.
+/// together any more. A clone that a handler or a schedule's closure owns counts as existing, so no warning is logged.
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};
@@ -343,8 +342,7 @@ impl QueueService {
         self.queues_like("").await
     }
 
-    /// Returns the names of the queues whose names begin with `prefix`, sorted. All else is as for
-    /// [`queues`](Self::queues).
+    /// Returns the names of the queues whose names begin with `prefix`, sorted, as [`queues`](Self::queues) does.
     ///
     /// # Errors
     /// The backend's error.
@@ -362,8 +360,8 @@ impl QueueService {
         self.context.backend.results()
     }
 
-    /// Returns the shards over which the queues are spread, if the service was [built](Self::sharded) so: to change their
-    /// number.
+    /// Returns the shards over which the queues are spread, if the service was [built with shards](Self::sharded): to
+    /// change their number.
     #[must_use]
     pub fn shards(&self) -> Option<&dyn Sharded> {
         self.context.backend.sharded()
@@ -376,7 +374,7 @@ impl QueueService {
         self.context.meter.read()
     }
 
-    /// Returns how the listeners of this service are, for a health check. `health` reads what the listeners have
+    /// Returns how the listeners of this service are, for a health check. `health` reads what listeners have
     /// recorded, and sends no request to the storage. A service without listeners is healthy, unless its storage was
     /// replaced, or the lease of a message that was accepted is not renewed.
     #[must_use]
@@ -404,7 +402,7 @@ impl QueueService {
         self.submit(message).within(transaction)
     }
 
-    /// Returns the storage of the queues: below types and settings, metered and without retries.
+    /// Returns the storage of the queues without types, settings and retries, but metered.
     ///
     /// ```
     /// use queue_runtime::QueueService;

@@ -14,15 +14,15 @@ use crate::kernel::listener::ServiceShutdown;
 impl QueueService {
     /// Stops all listeners and schedules of this service and its clones side by side. Listeners stop as
     /// [`ListenerHandle::shutdown`](crate::ListenerHandle::shutdown) says: they receive nothing any more, running
-    /// handlers have up to `grace` to finish, and then the remaining ones are cancelled and their messages handed back
-    /// without counting the attempt, which takes up to 10 seconds. Schedules submit no further tick; a submission that is
-    /// under way when the grace period is over is abandoned, and may or may not be carried out.
+    /// handlers have up to `grace` to finish, and then the remaining handlers are cancelled and their messages handed
+    /// back without counting the attempt, which takes up to 10 seconds. Schedules submit no further tick; a submission
+    /// that is under way when the grace period is over is abandoned, and may or may not be carried out.
     ///
     /// No listener or schedule starts after a shutdown: the errors are
     /// [`StartErrorKind::ShutDown`](crate::listener::StartErrorKind::ShutDown) and
-    /// [`ScheduleErrorKind::ShutDown`](crate::recurring::ScheduleErrorKind::ShutDown). Everything else goes on, because
-    /// handlers that finish within the grace period submit messages, and so may the program after them: `submit`,
-    /// `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests, call
+    /// [`ScheduleErrorKind::ShutDown`](crate::recurring::ScheduleErrorKind::ShutDown). After a shutdown, `submit`,
+    /// `accept`, `request` and deliveries that an `accept` has returned still work, for handlers within the grace
+    /// period, and for the program after it. If the program makes requests, call
     /// [`delete_reply_queue`](Self::delete_reply_queue) at its end.
     ///
     /// Further calls of `shutdown` return the same report, and end the grace period after their own `grace` if that is
@@ -112,8 +112,8 @@ impl QueueService {
     /// The future panics as [`shutdown`](Self::shutdown) does.
     ///
     /// # Cancel safety
-    /// If the future is dropped before a signal, nothing is shut down; afterwards it is as with
-    /// [`shutdown`](Self::shutdown).
+    /// If the future is dropped before a signal, nothing is shut down; afterwards the [`shutdown`](Self::shutdown) goes
+    /// on in the background.
     #[cfg(feature = "signal")]
     pub fn shutdown_on_signal(
         &self,

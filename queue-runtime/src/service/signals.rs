@@ -43,9 +43,9 @@ static NOW_NOTICED: Notify = Notify::const_new();
 /// Ctrl-C, Ctrl-Break, close, logoff and shutdown. Requires the feature `signal`.
 ///
 /// While a `StopSignals` exists, the first signal does not end the process. The second signal ends the process: after
-/// 11 seconds at the latest, and after 2 if [`next`](Self::next) has not returned it. Once the last `StopSignals` is
-/// dropped, each signal has its default action again. A signal that the process was started to ignore, as `nohup` has
-/// it ignore SIGHUP, stays ignored, which is known on Linux only.
+/// 11 seconds at the latest, and after 2 seconds if [`next`](Self::next) has not returned the signals. Once the last
+/// `StopSignals` is dropped, each signal has its default action again. A signal that the process was started to ignore,
+/// as `nohup` has it ignore SIGHUP, stays ignored, which is known on Linux only.
 ///
 /// [`QueueService::shutdown_on_signal`](crate::QueueService::shutdown_on_signal) is usually enough. `StopSignals` is
 /// for programs that stop other work as well.
@@ -138,7 +138,7 @@ impl StopSignals {
 }
 
 impl StopSignal {
-    /// The exit code by which shells tell that a signal has ended a process: 128 and its number.
+    /// The exit code by which shells tell that a signal has ended a process: 128 plus the signal's number.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         self.number.saturating_add(128)

@@ -10,9 +10,9 @@ use crate::kernel::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 
 /// Waits until the queues of these listeners are empty. Configure the [`Drain`], then `.await` it.
 ///
-/// The queues are empty together: a handler may submit to the queue of another listener. Messages count while they are
-/// invisible too, because they were delayed, put back or are being handled. Messages of a poison queue count only if a
-/// listener of the poison queue is given.
+/// All queues must be empty at once: a handler may submit to the queue of another listener. Messages count while they
+/// are invisible too, because they were delayed, put back or are being handled. Messages of a poison queue count only
+/// if a listener of the poison queue is given.
 ///
 /// Use `drain` with paused time, in which delays and retries take no real time. A drain stops no listeners.
 ///

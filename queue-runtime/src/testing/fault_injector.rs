@@ -17,9 +17,9 @@ use super::fault::{Fault, Skew};
 /// Faults are scripted ([`fail_next`](Self::fail_next), [`fail_every`](Self::fail_every)) or random
 /// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one fault; `fail_next` has precedence over
 /// `fail_every`, which has it over `fail_sometimes`. An [`apply`](Backend::apply) of one operation, or of a put and its
-/// swap, is a call of [`Operation::Put`], [`Update`](Operation::Update) or [`Delete`](Operation::Delete); one of
-/// several is a call of [`Operation::Apply`], whichever they are. Clones share script, counts and storage, so a test
-/// can keep a clone of the backend that it passes to the service.
+/// swap, is a call of [`Operation::Put`], [`Update`](Operation::Update) or [`Delete`](Operation::Delete); an `apply` of
+/// several operations is a call of [`Operation::Apply`]. Clones share script, counts and storage, so a test can keep a
+/// clone of the backend that it passes to the service.
 ///
 /// ```
 /// use std::sync::Arc;

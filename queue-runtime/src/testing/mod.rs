@@ -1,5 +1,5 @@
 //! Tools for testing code that uses queues: messages made by hand, what was submitted, paused time, and storage with
-//! injected faults. With the feature `testing`, which belongs into the development dependencies:
+//! injected faults. The feature `testing`, which adds the tools, belongs into the development dependencies:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -15,10 +15,10 @@
 //! | [`TestService::submitted`] | returns what was submitted, by type |
 //! | [`drain()`] | waits until the queues of listeners are empty |
 //! | [`TokioClock`] | a [`Clock`](crate::clock::Clock) that follows Tokio's time, also while that is paused |
-//! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another one |
+//! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another backend |
 //!
 //! With `#[tokio::test(start_paused = true)]` a test takes no real time: whenever all tasks are idle, Tokio advances to
-//! the next timer. A sleep in a test with paused time therefore ends after everything that is due before it. Pausing
+//! the next timer. A sleep in a test with paused time ends after everything that is due before it. Pausing the time
 //! requires Tokio's feature `test-util`.
 //!
 //! ```

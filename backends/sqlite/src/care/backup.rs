@@ -23,9 +23,9 @@ const CHECK_INTERVAL: i32 = 10_000;
 impl SqliteBackend {
     /// Copies the file to a new file at `to`, while this and other processes use it.
     ///
-    /// The copy contains everything that was committed before the call. The copy is of one moment, even if there are
-    /// changes meanwhile. The copy is one file without a log, compact, synced to the disk, and with the permissions
-    /// 0600. The copy appears under its name when it is complete.
+    /// The copy contains everything that was committed before the call, and is of one moment, even if there are
+    /// changes meanwhile. The copy is one file without a log, compact, synced to the disk, with the permissions 0600,
+    /// and appears under its name when complete.
     ///
     /// A body that does not match its checksum is copied with that checksum, as it is, so that it is received as
     /// [damaged](queue_core::backend::ReceivedMessage::damage) from the copy too; a [`FileCheck`](crate::FileCheck)
@@ -33,7 +33,7 @@ impl SqliteBackend {
     ///
     /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the copy is in
     /// the copy, and is received again after a restore. Leases are those of the original: in the copy, a message that
-    /// is leased at that moment is hidden until its lease would have ended.
+    /// is leased when the copy is made is hidden until its lease would have ended.
     ///
     /// Any process may copy the file; no service need be stopped.
     ///

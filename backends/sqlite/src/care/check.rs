@@ -22,19 +22,19 @@ const INTERVAL: usize = 4096;
 const LINES: u32 = 1000;
 
 /// Checks a file, also while programs use it: with SQLite's own check, and by comparing the file's tables with each
-/// other. What is wrong with the file is not an error of the check, but in the [`CheckReport`].
+/// other. Problems of the file are no error of the check, but in the [`CheckReport`].
 ///
 /// | checked | |
 /// |---|---|
 /// | pages | `PRAGMA integrity_check`, or with [`quick`](Self::quick) `quick_check` |
-/// | messages | each is in the schedule once, in a queue that exists; bodies match their checksums; times are possible |
-/// | schedule | each place has a message, with that queue and expiry |
+/// | messages | each message is in the schedule once, in a queue that exists; bodies match their checksums; times are possible |
+/// | schedule | each place in the schedule has a message of its queue and expiry |
 /// | counts | the recorded numbers of messages are those of the schedule |
 /// | attachments | attachments of messages exist, are whole, match their checksums, and are counted |
 /// | results | recorded results match their checksums |
 ///
 /// A check reads as of one moment, on a connection of its own: nobody waits for the check, but the log grows until it
-/// is done. The file is not changed. Memory does not grow with the number of messages.
+/// is done. A check does not change the file, and its memory does not grow with the number of messages.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -281,7 +281,7 @@ pub struct CheckReport {
     pub attachments: usize,
     /// The number of recorded results and values.
     pub results: usize,
-    /// The problems, by kind, in the order in which they were found. Empty for a sound file.
+    /// The problems, by kind, in the order in which they were found; none for a sound file.
     pub problems: Vec<Problem>,
 }
 
@@ -307,21 +307,21 @@ pub enum ProblemKind {
     Unreadable,
     /// A table, an index, a view or a trigger of the queues is missing.
     Missing,
-    /// The name or the metadata of a queue is invalid, or it exists and is to be removed.
+    /// The name or the metadata of a queue is invalid, or the queue exists and is to be removed.
     Queue,
-    /// The recorded number of a queue's messages is wrong, or that they expire is not recorded.
+    /// The recorded number of a queue's messages is wrong, or it is not recorded that messages expire.
     Count,
     /// A message or its place in the schedule belongs to a queue that does not exist.
     NoQueue,
     /// A message is not in the schedule, so it is never received.
     NotScheduled,
-    /// The schedule names a message that is missing. Consumers receive the message as damaged.
+    /// The schedule names a message that is missing, and that consumers receive as damaged.
     NoMessage,
     /// The schedule names a message twice, or with another queue or expiry than its own.
     Schedule,
-    /// A body does not match its checksum. The message is received as damaged.
+    /// A body does not match its checksum, so its message is received as damaged.
     Body,
-    /// A time is impossible: out of range, an expiry before the put, or hidden for longer than a message can be.
+    /// A time is impossible: out of range, an expiry before the put, or a message hidden for longer than allowed.
     Time,
     /// An attachment is missing, incomplete, damaged or miscounted, or belongs to no message.
     Attachment,
@@ -332,7 +332,7 @@ pub enum ProblemKind {
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether the file has no problems.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()

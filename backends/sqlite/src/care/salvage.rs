@@ -42,19 +42,20 @@ use crate::rows::schema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// The number of queues. A queue whose name could not be read has a name that begins with `salvaged-`.
+    /// The number of copied queues. A queue whose name could not be read has a name that begins with `salvaged-`.
     pub queues: usize,
-    /// The number of messages.
+    /// The number of copied messages.
     pub messages: usize,
     /// The number of copied messages that are visible at once, with a dequeue count of zero, because their visibility
     /// time and dequeue count could not be read, or lie between two damaged pages of their queue's schedule.
     pub rescheduled: usize,
-    /// Messages that were found but not copied, because their bodies could not be read or not be assigned to them.
+    /// The number of messages that were found but not copied, because their bodies could not be read or not be assigned
+    /// to them.
     pub lost: usize,
 }
 
-/// Copies all readable contents of a damaged file to a new file. No program should use the damaged file during the
-/// salvage; the damaged file is not changed. If salvaging fails, no new file remains.
+/// Copies all readable contents of a damaged file to a new file. No program should use the damaged file, which is not
+/// changed, during the salvage. If salvaging fails, no new file remains.
 ///
 /// Messages keep their ids and, unless they are [rescheduled](Salvaged::rescheduled), their leases. A body that was altered is copied as it is: it is received as
 /// [damaged](queue_core::backend::ReceivedMessage::damage), as from the old file. The application's own tables and

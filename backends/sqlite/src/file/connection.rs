@@ -45,7 +45,7 @@ pub enum Synchronous {
     #[default]
     Full,
     /// A commit is durable when the log was written to the operating system: completed operations survive a crash of
-    /// the process, but a power failure may lose the commits since the last checkpoint. The file stays consistent.
+    /// the process, but a power failure may lose the commits since the last checkpoint; the file stays consistent.
     Normal,
 }
 

@@ -23,9 +23,9 @@ use super::{browse, store};
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///
-/// `MemoryBackend` follows the contract of [`Backend`] exactly: every call is atomic, messages are received in the
-/// order in which they became visible and then in the order of the puts, and time is that of the given
-/// clock. Queues exist as long as a backend that uses them.
+/// `MemoryBackend` follows the contract of [`Backend`]: every call is atomic, messages are received in the order in
+/// which they became visible and then in the order of the puts, and time is that of the given clock. Queues exist as
+/// long as a backend that uses them.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -79,7 +79,8 @@ impl MemoryBackend {
         self
     }
 
-    /// Sets the longest delay of a message; 7 days by default, as on Azure. In a URL: `memory:NAME?max_delay=30d`.
+    /// Sets the longest delay of a message; 7 days by default, as on Azure. A URL sets it by
+    /// `memory:NAME?max_delay=30d`.
     #[must_use]
     pub fn with_max_delay(mut self, delay: Duration) -> Self {
         self.capabilities.max_delay = delay;

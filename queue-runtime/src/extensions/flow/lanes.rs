@@ -17,17 +17,17 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. The
 /// lanes share a maximum of messages in flight, by weight.
 ///
-/// Room goes to the lanes whose queues have messages. While several lanes have messages, each gets a share of the room
-/// that becomes free in proportion to its weight, so that no backlog keeps another lane waiting. The first message on
-/// an idle lane is received as soon as the lane has seen it and a message in flight ends. If messages of a lane come
-/// one after the other, each waits until the other lanes have received as many messages as their weights allow for one
-/// of that lane. A handler that runs is not interrupted; to keep room free for urgent messages, limit
+/// Capacity goes to the lanes whose queues have messages. While several lanes have messages, each gets a share of the
+/// free capacity in proportion to its weight, so that no backlog keeps another lane waiting. The first message on an
+/// idle lane is received as soon as the lane has seen it and a message in flight ends. If messages of a lane come one
+/// after the other, each waits until the other lanes have received as many messages as their weights allow for one of
+/// that lane. A handler that runs is not interrupted; to keep capacity free for urgent messages, limit
 /// [`max_in_flight`](ListenerBuilder::max_in_flight) of the bulk lane's listener to less than the shared maximum.
 ///
 /// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the
-/// same key in two lanes, one is handled. The scope of the keys is the lane whose queue's name sorts first, so a group
-/// recognises the messages that another instance of the group has handled as long as that lane stays the same. For
-/// submissions that are unique in all lanes, see [`Submit::unique_scope`](crate::send::Submit::unique_scope).
+/// same key in two lanes, one is handled. The scope of idempotency keys is the lane whose queue's name sorts first, so
+/// a group recognises the messages that another instance of the group has handled as long as that lane stays the same.
+/// For submissions that are unique in all lanes, see [`Submit::unique_scope`](crate::send::Submit::unique_scope).
 ///
 /// ```
 /// use std::time::Duration;
@@ -81,7 +81,8 @@ impl<M> Lanes<M> {
     /// Adds a lane, with a weight from 1 to 1,000. While several lanes wait for capacity, each gets it in proportion to
     /// its weight; of equal lanes, the one that was added first begins.
     ///
-    /// The listener keeps its own settings. The `max_in_flight` of a lane is a further maximum, for this lane alone.
+    /// The listener of a lane keeps its own settings. The `max_in_flight` of a lane is a further maximum, for this lane
+    /// alone.
     pub fn lane(mut self, weight: usize, listener: ListenerBuilder<M>) -> Self {
         self.lanes.push((weight, listener));
         self
@@ -90,9 +91,9 @@ impl<M> Lanes<M> {
     /// Starts the listeners of all lanes on the current Tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] if the maximum is 0, a weight is not from 1 to 1,000, two lanes have the same queue, or for the
-    /// reasons of [`ListenerBuilder::start`] for one of the lanes. After an error no lane is running: lanes that were
-    /// already started are stopped, and what they have received is handed back.
+    /// [`StartError`] if `max_in_flight` is 0, a weight is not from 1 to 1,000, two lanes have the same queue, or for
+    /// the reasons of [`ListenerBuilder::start`] for one of the lanes. After an error no lane is running: lanes that
+    /// were already started are stopped, and what they have received is handed back.
     pub fn start(mut self) -> Result<LanesHandle, StartError> {
         self.check()
             .map_err(|kind| StartError { queue: None, kind })?;
@@ -156,8 +157,7 @@ impl<M> fmt::Debug for Lanes<M> {
     }
 }
 
-/// A handle to a group of listeners, from [`Lanes::start`]. Dropping the handle leaves the lanes running, as with a
-/// [`ListenerHandle`].
+/// A handle to a group of listeners, from [`Lanes::start`]. Dropping the handle leaves the lanes running.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,17 +1,17 @@
 //! Work that is done once: stores of recorded results, and [`once`](crate::once).
 //!
-//! | store | for | lost with |
+//! | store | for | durability |
 //! |---|---|---|
-//! | [`MemoryResults`] | tests, one process | the process |
-//! | [`QueueService::results`](crate::QueueService::results) | what the queues of the service are for: the same memory, or the same SQLite file |
-//! | `SqliteResults` | the processes of one machine | the file |
-//! | `ObjectResults` (feature `object-store`) | any number of machines: a folder, Azure blobs, a bucket | the objects |
+//! | [`MemoryResults`] | tests, one process | lost with the process |
+//! | [`QueueService::results`](crate::QueueService::results) | consumers of the service's queues, in the same memory or SQLite file |
+//! | `SqliteResults` | the processes of one machine | lost with the file |
+//! | `ObjectResults` (feature `object-store`) | any number of machines: a folder, Azure blobs, a bucket | lost with the objects |
 //!
 //! [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) puts a store in front of a listener's handler;
 //! [`once`](crate::once) is for everything else. Implement [`ResultStore`] for another database.
 //!
-//! What a store has recorded can be listed, looked up and forgotten, in memory and on SQLite. `docs/which-once.md` has a
-//! table of the scopes: records of unique submissions and schedules are among them.
+//! What a store has recorded can be listed, looked up and forgotten, in memory and on SQLite. `docs/which-once.md` has
+//! a table of the scopes of records, among them unique submissions and schedules.
 //!
 //! ```
 //! use queue_runtime::idempotency::{Forgotten, RecordState};

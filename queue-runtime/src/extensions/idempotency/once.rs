@@ -154,9 +154,8 @@ pub enum OnceErrorKind<T, E> {
     /// The work was done, and its result could not be recorded: the work may be done again. With a `source` of
     /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does
     /// the work again: record where the result is instead, such as the name of a file. With a `source` of
-    /// [`ErrorKind::InvalidInput`], the type does not read the result from JSON as it writes it. If the type writes
-    /// JSON at all, the JSON is recorded: later calls fail with [`OnceErrorKind::Result`], and do not do the work
-    /// again.
+    /// [`ErrorKind::InvalidInput`], the type does not read the result from JSON as it writes it; the JSON, if any was
+    /// written, is recorded: later calls fail with [`OnceErrorKind::Result`], and do not do the work again.
     #[error("the work was done, and may be done again: its result was not recorded")]
     NotRecorded {
         /// The result.

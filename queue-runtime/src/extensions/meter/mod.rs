@@ -1,21 +1,21 @@
 //! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has the price of
 //! transactions.
 //!
-//! A transaction is a request to Azure Queue Storage, which bills each. Backends other than Azure's send no requests,
-//! so their operations are counted as the requests that they would take on Azure:
+//! A transaction is a request to Azure Queue Storage, which bills each. Operations of all backends are counted as the
+//! requests that they take, or would take, on Azure:
 //!
 //! | operation | transactions |
 //! |---|---|
-//! | put, update, delete, clear, create, delete or set the metadata of a queue | 1 |
-//! | read the properties or the metadata of a queue | 1, [`Properties`](TransactionKind::Properties) |
-//! | receive, peek or browse | 1 for each 32 messages returned or part of it, at least 1; a receive that returned none is an [`EmptyReceive`](TransactionKind::EmptyReceive) |
-//! | list the queues | 1 for each 5,000 names returned or part of it, at least 1 |
-//! | several operations at once, as by `submit_all` or a completion with follow-ups | 1 for each, as far as they were tried |
+//! | put, update, delete, clear, create, delete or set the metadata of a queue | 1 transaction |
+//! | read the properties or the metadata of a queue | 1 transaction, [`Properties`](TransactionKind::Properties) |
+//! | receive, peek or browse | 1 transaction for each 32 messages returned or part of it, at least 1; a receive that returned none is an [`EmptyReceive`](TransactionKind::EmptyReceive) |
+//! | list the queues | 1 transaction for each 5,000 names returned or part of it, at least 1 |
+//! | several operations at once, as by `submit_all` or a completion with follow-ups | 1 transaction for each operation that was tried |
 //!
-//! A repeat is a further transaction. A request that failed counts too, unless it certainly was not sent: an argument
-//! was over a limit, no token was issued, or no connection was made. A call that was cancelled or not answered counts,
-//! because it may have been sent. Azure does not bill what it throttles or fails to do by its own fault, so the sum is
-//! an upper bound of the bill. Not counted are storage other than queues (blobs, result stores), and what an
+//! A repeated request is a further transaction. A request that failed counts too, unless it certainly was not sent: an
+//! argument was over a limit, no token was issued, or no connection was made. A call that was cancelled or not answered
+//! counts, because it may have been sent. Azure does not bill what it throttles or fails to do by its own fault, so the
+//! count is an upper bound of the bill. Not counted are storage other than queues (blobs, result stores), and what an
 //! application does in its own transaction on a SQLite file.
 
 mod metered;

@@ -125,7 +125,7 @@ impl Browsed {
 }
 
 impl AnyQueue {
-    /// Returns up to `max` messages, visible or not, without changing anything: the first page, or the one at `from`.
+    /// Returns up to `max` messages, visible or not, without changing anything: the first page, or the page at `from`.
     ///
     /// A message that does not change between the pages is on exactly one page.
     ///
@@ -165,8 +165,8 @@ impl AnyQueue {
     ///
     /// # Errors
     /// The backend's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
-    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure. An error,
-    /// too, if `max` is not from 1 to the storage's [`max_receive`](crate::backend::Capabilities::max_receive).
+    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure. `max` must be
+    /// from 1 to the storage's [`max_receive`](crate::backend::Capabilities::max_receive).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -189,9 +189,9 @@ impl AnyQueue {
     /// Returns the messages with this id, visible or not, without changing anything: several if there are copies of the
     /// message, and at most as many as the [`max_receive`](crate::backend::Capabilities::max_receive) of the storage.
     ///
-    /// The whole queue is searched, which takes about a second for a million small messages on SQLite. A message that is
-    /// in a [pack](crate::send::SubmitAll) is not found by its id, and a message that is received or put back meanwhile may
-    /// be left out.
+    /// The whole queue is searched, which takes about a second for a million small messages on SQLite. A message that
+    /// is in a [pack](crate::send::SubmitAll) is not found by its id, and a message that is received or put back during
+    /// the search may be left out.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -243,7 +243,7 @@ impl AnyQueue {
     ///
     /// # Errors
     /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the message has
-    /// changed since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
+    /// changed since it was browsed, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not have been deleted.
@@ -300,8 +300,8 @@ impl AnyQueue {
     /// dequeue count stay, and so does the time at which a delayed message becomes visible. The content type stays if
     /// JSON replaces JSON, or bytes replace bytes.
     ///
-    /// A visible message goes behind the others that are visible. A message that a consumer holds is refused, because
-    /// the consumer would lose it, and so is a message that a consumer has put back for later.
+    /// A visible message that is edited goes behind the other visible messages. A message that a consumer holds is
+    /// refused, because the consumer would lose it, and so is a message that a consumer has put back for later.
     ///
     /// ```
     /// use queue_runtime::wire::Payload;
@@ -329,11 +329,12 @@ impl AnyQueue {
     /// ```
     ///
     /// # Errors
-    /// - [`ErrorKind::ReceiptMismatch`] if the message has changed since; [`ErrorKind::MessageNotFound`] if it is gone.
+    /// - [`ErrorKind::ReceiptMismatch`] if the message has changed since it was browsed; [`ErrorKind::MessageNotFound`]
+    ///   if it is gone.
     /// - [`ErrorKind::InvalidInput`] if the message is no event, a pack or an item of a pack, or hidden; if its data is
-    ///   attached or elsewhere; if the new payload is neither [`Json`](Payload::Json) nor [`Binary`](Payload::Binary),
-    ///   or is not JSON that every reader accepts.
-    /// - [`ErrorKind::TooLarge`] if the new payload or the event is.
+    ///   attached, or elsewhere by `dataref`; if the new payload is neither [`Json`](Payload::Json) nor
+    ///   [`Binary`](Payload::Binary), or is not JSON that every reader accepts.
+    /// - [`ErrorKind::TooLarge`] if the new payload or the event is too large.
     /// - All other errors are the backend's. If the outcome of the error is unknown, the payload may have been
     ///   replaced.
     ///

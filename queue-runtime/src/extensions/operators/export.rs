@@ -31,8 +31,8 @@ pub use self::take::{DeleteError, Taken, TakenOff};
 /// of the same storage or another one.
 ///
 /// As JSON, an exported message takes one line. An exported event is the field `event`, as it was on the wire: a
-/// CloudEvent with its ids, attempts and poison record. A body that is not an event is there as `text`, or as `base64`
-/// if it is not text. `attachment` is the data, in Base64, that was attached to the message.
+/// CloudEvent with its ids, attempts and poison record. A body that is not an event is the field `text`, or `base64` if
+/// it is not text. `attachment` is the data, in Base64, that was attached to the message.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -100,7 +100,7 @@ enum Copied {
 }
 
 impl AnyQueue {
-    /// Copies up to `max` messages in any state, without changing anything: the first page, or the one at `from`, as
+    /// Copies up to `max` messages in any state, without changing anything: the first page, or the page at `from`, as
     /// [`browse`](Self::browse) does.
     ///
     /// ```
@@ -264,8 +264,8 @@ impl ExportedMessage {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ImportError {
-    /// How many of the first messages were put on the queue. If the [outcome](Self::outcome) is unknown, some of the
-    /// next messages may have been put too.
+    /// How many messages, counted from the first, were put on the queue. If the [outcome](Self::outcome) is unknown,
+    /// some of the next messages may have been put too.
     pub imported: usize,
     /// The error of the storage.
     pub error: Error,
@@ -282,9 +282,9 @@ impl AnyQueue {
     /// Puts exported messages on this queue, with the ids, attempts and poison records that they had. The queue must exist.
     /// On an atomic storage, as many messages as fit in one operation are put together.
     ///
-    /// Importing a message twice puts two messages with the same id: consumers that
-    /// [recognise copies](crate::idempotency) handle it once. What the storage certainly did not do is tried again, as the
-    /// service's [`StorageRetry`](crate::policy::StorageRetry) allows since the last message that was put.
+    /// Importing a message twice puts two messages with the same id: consumers that [recognise
+    /// copies](crate::idempotency) handle it once. A put that the storage certainly did not do is tried again, as the
+    /// service's [`StorageRetry`](crate::policy::StorageRetry) allows from the last successful put on.
     ///
     /// # Errors
     /// [`ImportError`]: [`ErrorKind::InvalidInput`] if a message is not what [`export`](Self::export) or

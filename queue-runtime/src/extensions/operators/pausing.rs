@@ -10,18 +10,18 @@ const WRITES: usize = 3;
 
 impl AnyQueue {
     /// Pauses the queue for every listener of this library, in every process: sets [`PAUSED`] in its metadata, to this
-    /// machine's time, and keeps the other entries. A queue that is paused stays paused since its first time; a new
-    /// reason replaces the old reason. Calling `pause` again is safe, also after an error.
+    /// machine's time, and keeps the other entries. A paused queue keeps the time of its first pause; a new reason
+    /// replaces the old reason. Calling `pause` again is safe, also after an error.
     ///
     /// The listeners of this service stop receiving at once, those of other services that receive messages within 5
     /// seconds in memory and on SQLite, and within a minute on Azure. An idle listener reads no metadata: it stops at
-    /// the first messages that it finds, and hands them back. Messages in flight are finished. Listeners go on when the
-    /// queue is [resumed](Self::resume). Consumers that are not listeners are not affected: [`accept`](Self::accept),
-    /// `messages`, redrives.
+    /// the first messages that it finds, and hands them back. Messages in flight are finished. Listeners receive again
+    /// when the queue is [resumed](Self::resume). Consumers that are not listeners are not affected:
+    /// [`accept`](Self::accept), `messages`, redrives.
     ///
-    /// No storage replaces metadata only if it is unchanged. Whoever else writes the queue's metadata at the same time
-    /// may therefore lose an entry, or overwrite the mark. `pause` therefore reads the mark again once it is written,
-    /// and writes a mark again that is gone.
+    /// No storage replaces metadata only if it is unchanged, so whoever else writes the queue's metadata at the same
+    /// time may lose an entry, or overwrite the mark. `pause` reads the mark again once it is written, and writes a
+    /// mark again that is gone.
     ///
     /// ```
     /// use std::time::Duration;
@@ -76,7 +76,7 @@ impl AnyQueue {
     }
 
     /// Ends a [pause](Self::pause): removes the mark from the queue's metadata, and keeps the other entries. Returns
-    /// the mark, or `None` if the queue was not paused. Listeners go on as fast as they stop at a pause.
+    /// the mark, or `None` if the queue was not paused. Listeners receive again as fast as they stop at a pause.
     ///
     /// A listener that was also paused by [its handle](crate::ListenerHandle::pause) stays paused.
     ///
@@ -96,8 +96,8 @@ impl AnyQueue {
         Ok(paused(&before))
     }
 
-    /// Reads whether the queue is [paused](Self::pause), since when and why. The function [`paused`] reads the mark of
-    /// metadata that was read otherwise, such as the [properties](Self::properties).
+    /// Reads whether the queue is [paused](Self::pause), since when and why. The function [`paused`] reads the mark
+    /// from metadata of another call, such as [`properties`](Self::properties).
     ///
     /// # Errors
     /// The backend's error, also for a missing queue.

@@ -125,8 +125,9 @@ pub(super) mod objects {
 
     /// Payloads in an object store: a folder, a container of Azure blobs, a bucket, or memory (feature `object-store`).
     ///
-    /// The object store needs to offer *create unless it exists* ([`PutMode::Create`]), and listings that show what was created before. A listing of
-    /// all objects is held in memory, as in a [sweep](crate::payloads::Sweep): some 200 bytes for each.
+    /// The object store needs to offer *create unless it exists* ([`PutMode::Create`]), and listings that show what was
+    /// created before. A listing of all objects is held in memory, as in a [sweep](crate::payloads::Sweep): some 200
+    /// bytes for each object.
     ///
     /// A payload must be as durable as the message that refers to it: a lost payload makes its message poison.
     ///
@@ -153,8 +154,8 @@ pub(super) mod objects {
     }
 
     impl ObjectPayloads {
-        /// Creates a store of the objects whose names begin with `prefix`, which nothing else should use. For a folder use
-        /// [`in_folder`](Self::in_folder), which notices that another folder has taken the place of the opened folder.
+        /// Creates a store of the objects whose names begin with `prefix`, which nothing else should use. For a folder
+        /// use [`in_folder`](Self::in_folder), which notices if another folder takes its place.
         #[must_use]
         pub fn new(objects: Arc<dyn ObjectStore>, prefix: impl Into<Path>) -> Self {
             Self {
@@ -167,14 +168,14 @@ pub(super) mod objects {
         /// Opens the store in this folder, which [`create_in_folder`](Self::create_in_folder) has made. Files are written
         /// through to the disk, on Unix their folders too.
         ///
-        /// The folder is compared with the one that was opened at every request, by device and inode on Unix. While the
+        /// Every request compares the folder with the one that was opened, by device and inode on Unix. While the
         /// folder is away, or another folder has taken its place, such as the folder under an unmounted disk, every
         /// request is an error: nothing is stored, and messages wait for their payloads. The folder is not created
         /// again.
         ///
         /// # Errors
-        /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as that under a disk
-        /// that is not mounted yet, or if it cannot be read.
+        /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as the folder
+        /// under a disk that is not mounted yet, or if the folder cannot be read.
         pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
             Folder::open(folder.as_ref()).map(Self::of_folder)
         }

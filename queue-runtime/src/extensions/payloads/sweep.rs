@@ -103,10 +103,11 @@ type Observer = Box<dyn Fn(&SweepStep<'_>) + Send + Sync>;
 impl Sweep {
     /// Also deletes payloads of the named `queues`, if all are empty: the payloads of messages that were deleted
     /// without their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program.
-    /// Name the queues among which messages are moved together: a queue and its poison queues.
+    /// Name together the queues among which messages are moved: a queue and its poison queues.
     ///
     /// Cleared queues are read twice, in the order given, a minute apart. The sweep fails if a cleared queue has a
-    /// message, visible or not. A payload is deleted if it was there for an hour before the first read.
+    /// message, visible or not. A payload of a cleared queue is deleted if it was stored over an hour before the first
+    /// read.
     ///
     /// # Errors
     /// [`InvalidName`] for the first of `queues` that is not a valid queue name.
@@ -120,14 +121,16 @@ impl Sweep {
         Ok(self)
     }
 
-    /// Sets for how long marks are kept. The default is 30 days. A copy of a message that comes after the mark is gone,
-    /// as by a redrive of a poison message that had been handled already, is poison, because its payload is missing.
+    /// Sets for how long the marks of payloads are kept. The default is 30 days. A copy of a message that comes after
+    /// the mark is gone, as by a redrive of a poison message that had been handled already, is poison, because its
+    /// payload is missing.
     pub fn mark_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Sets the minimum time between two objects, so that others can use the store too. By default there is no pause.
+    /// Sets the minimum time from one object to the next, so that others can use the store too. By default there is no
+    /// pause.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
@@ -143,7 +146,7 @@ impl Sweep {
     /// Deletes the payloads and marks that no message needs.
     ///
     /// # Errors
-    /// [`SweepError`] with what was deleted before the error. Repeat the sweep. On Azure, a
+    /// [`SweepError`] with what was deleted before the error. Repeat a sweep that failed. On Azure, a
     /// [container](crate::service::ServiceBuilder::payload_container) that does not exist is an error: a sweep does not
     /// create containers.
     ///
@@ -156,7 +159,7 @@ impl Sweep {
     /// Reports what [`run`](Self::run) would delete. Creates and deletes one object, by which it learns the store's time.
     ///
     /// # Errors
-    /// [`SweepError`].
+    /// The errors of [`run`](Self::run).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -408,7 +411,7 @@ pub struct SweepReport {
     pub examined: usize,
     /// Payloads that were deleted.
     pub payloads: usize,
-    /// The size of the payloads, in bytes.
+    /// The size of the deleted payloads, in bytes.
     pub bytes: u64,
     /// Marks that were deleted.
     pub marks: usize,
@@ -451,7 +454,7 @@ pub enum SweepReason {
 pub struct SweepError {
     /// The objects that were deleted before the error.
     pub so_far: SweepReport,
-    /// The error.
+    /// The error that ended the sweep.
     pub error: Error,
 }
 

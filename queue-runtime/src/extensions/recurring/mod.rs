@@ -9,8 +9,8 @@
 //! killed, and [`Missed`] decides about ticks that no process submitted in time. A schedule that the storage does not
 //! know begins with the first tick after its start.
 //!
-//! On other storages, such as Azure, the ticks are recorded in a store that [`Schedule::recorded_in`] sets. The promise
-//! is weaker with a store.
+//! On storages such as Azure, the ticks are recorded in a store that [`Schedule::recorded_in`] sets, with a weaker
+//! promise.
 //!
 //! # Clocks
 //! Each process decides by its own wall clock when a tick is due, so a tick is submitted when the fastest clock has
@@ -19,17 +19,17 @@
 //! submitted by that clock alone, and the other processes wait for their clocks to reach it. A clock that is stepped is
 //! noticed within a minute.
 //!
-//! While the last tick is more than 30 seconds ahead of its clock, a process says so in the log: within a minute, and
-//! then every hour. If the recorded tick is ahead by more than an hour and more than one period, as after a clock that
-//! was a year ahead for two seconds, the first process that has seen the record unchanged for ten minutes, by a clock
-//! that ran steadily, replaces the recorded tick by the time at which that process saw it first, so that [`Missed`]
-//! decides about the ticks since then. [`QueueService::reset_schedule`](crate::QueueService::reset_schedule) replaces a
+//! While the last tick is more than 30 seconds ahead of its clock, a process logs a warning: within a minute, and then
+//! every hour. If the recorded tick is ahead by more than an hour and more than one period, as after a clock that was a
+//! year ahead for two seconds, the first process that has seen the record unchanged for ten minutes, by a clock that
+//! ran steadily, replaces the recorded tick by the time at which that process saw it first, so that [`Missed`] decides
+//! about the ticks since then. [`QueueService::reset_schedule`](crate::QueueService::reset_schedule) replaces a
 //! recorded tick at once.
 //!
 //! A process cannot know whose clock is wrong. A process whose own clock is behind by more than an hour and one period
-//! for over ten minutes replaces a record that was right, unless other processes tick in that time: ticks that were
-//! already submitted are submitted again, each with the id that it had. A handler that must not run twice for a tick
-//! needs [idempotency](crate::ListenerBuilder::idempotent).
+//! for over ten minutes replaces a recorded tick that was right, unless other processes tick in that time: ticks that
+//! were already submitted are submitted again, each with the id that it had. A handler that must not run twice for a
+//! tick needs [idempotency](crate::ListenerBuilder::idempotent).
 //!
 //! ```text
 //!               nothing recorded: record now

@@ -43,12 +43,12 @@ impl QueueService {
     /// Restarts a schedule: replaces the recorded last tick by the current time. Returns false if the storage knows no
     /// schedule of this name.
     ///
-    /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Ticks after the
-    /// reset are submitted by all processes within a minute; earlier ticks are not made up for. If the wall clock of
-    /// this process is behind, ticks since the reset's time are submitted again, with the same ids.
+    /// Use `reset_schedule` if a schedule waits because a clock was ahead when its last tick was recorded. Ticks after
+    /// the reset are submitted by all processes within a minute; earlier ticks are not made up for. If the wall clock
+    /// of this process is behind, ticks since the reset's time are submitted again, with the same ids.
     ///
     /// A schedule with [a store](crate::recurring::Schedule::recorded_in) keeps its last tick in its process: restart
-    /// the process.
+    /// the process instead.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -89,9 +89,9 @@ impl QueueService {
         }
     }
 
-    /// Returns up to `max` of the schedules whose ticks the storage records, whether or not they run anywhere, with their
-    /// last ticks: the first page, or the one at `from`. A page holds at most
-    /// [`MAX_RECORDS`](crate::idempotency::MAX_RECORDS); it may hold fewer, or none, and yet not be the last one.
+    /// Returns up to `max` of the schedules whose ticks the storage records, whether or not they run anywhere, with
+    /// their last ticks: the first page, or the page at `from`. A page holds at most
+    /// [`MAX_RECORDS`](crate::idempotency::MAX_RECORDS) schedules; a page with fewer, or none, may not be the last.
     ///
     /// A record that cannot be read is reported in its place, as an error of its schedule. Schedules with a store of
     /// their own ([`recorded_in`](crate::recurring::Schedule::recorded_in)) are not listed.

@@ -105,11 +105,11 @@ impl<M: Message> Schedule<M> {
     /// Records the ticks in a result store, which all processes of the schedule must share. Storages such as Azure need
     /// a store for ticks.
     ///
-    /// The promise of a store is weaker: a tick may be submitted again, with the same id, if the process is killed
-    /// between the put and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are
-    /// missed after the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a
-    /// clock must not be behind by more. With a store, the last tick is known to its process alone; a tick that is far
-    /// ahead of the clock is replaced there as the [module](super) says.
+    /// With a store, a tick may be submitted again, with the same id, if the process is killed between the put and the
+    /// record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are missed after the start;
+    /// ticks that were missed while no process ran are skipped. A store keeps ticks for 7 days: a clock must not be
+    /// behind by more. With a store, the last tick is known to its process alone; a last tick that is far ahead of the
+    /// clock is replaced as the [module](super) says.
     pub fn recorded_in<S: ResultStore + Clone>(mut self, store: &S) -> Self {
         self.store = Some(Arc::new(store.clone()));
         self
@@ -118,9 +118,9 @@ impl<M: Message> Schedule<M> {
     /// Starts the schedule on the current Tokio runtime.
     ///
     /// A schedule runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. A
-    /// schedule never ends by itself: a failure of the storage or of the store, a message that cannot be encoded and a
-    /// panic of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
-    /// late after the pause is up to [`Missed`].
+    /// failure of the storage or of the store, a message that cannot be encoded and a panic of the closure are logged,
+    /// and the tick is tried again, after a pause of up to 30 seconds. [`Missed`] decides about a tick that is late
+    /// after a pause.
     ///
     /// # Errors
     /// [`ScheduleError`] if the name, the recurrence or the limit of missed ticks is invalid, the storage cannot record

@@ -159,7 +159,7 @@ impl<M: Message> Request<M, NoReplyType> {
         }
     }
 
-    /// Names the type of the reply. A reply of another kind is an error.
+    /// Names the type of the reply. A reply of another message kind is an error.
     pub fn reply<R: Message>(self) -> Request<M, R> {
         Request {
             replies: self.replies,
@@ -172,8 +172,9 @@ impl<M: Message> Request<M, NoReplyType> {
 }
 
 impl<M, R> Request<M, R> {
-    /// Sets how long to wait for the reply, including the submission. The default is 30 seconds. A storage operation that
-    /// fails is tried again while this time lasts, at most as the service's [`StorageRetry`](crate::policy::StorageRetry) allows.
+    /// Sets how long to wait for the reply, including the submission. The default is 30 seconds. A storage operation
+    /// that fails is tried again within the timeout, at most as the service's
+    /// [`StorageRetry`](crate::policy::StorageRetry) allows.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -204,14 +205,14 @@ impl<M, R> Request<M, R> {
     }
 
     /// Sets how long until the storage deletes the message if it has not been completed, so that a request that nobody
-    /// waits for any more is not handled. The default is the type's, or unlimited.
+    /// waits for any more is not handled. The default is the type's time to live, or unlimited.
     pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
         self.submit = self.submit.time_to_live(time_to_live);
         self
     }
 
-    /// Resubmits the message if the outcome is unknown, as [`Submit::retry_unknown`] does. If the message is handled
-    /// twice, the first reply is used.
+    /// Resubmits the message if the outcome of its submission is unknown, as [`Submit::retry_unknown`] does. If the
+    /// message is handled twice, the first reply is used.
     pub fn retry_unknown(mut self) -> Self {
         self.submit = self.submit.retry_unknown();
         self

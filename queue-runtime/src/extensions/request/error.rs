@@ -99,9 +99,9 @@ pub enum RequestErrorKind {
          use a type without it"
     )]
     NotAnEvent {
-        /// The type's kind.
+        /// The kind of the message type.
         kind: &'static str,
-        /// The form of the type's bodies.
+        /// The form of the bodies.
         wire: Wire,
     },
     /// 10,000 requests of the service wait for replies, which is the maximum: nothing was submitted.
@@ -133,8 +133,8 @@ pub enum RequestErrorKind {
     /// The handler rejected the message, which was moved to the poison queue.
     #[error("the handler rejected the message{}", after_colon(error))]
     Rejected {
-        /// The error and its causes, outermost first, if the handler's side
-        /// [sends it](crate::ListenerBuilder::reply_errors).
+        /// The handler's error and its causes, outermost first, if its listener [sends
+        /// errors](crate::ListenerBuilder::reply_errors).
         error: Option<String>,
     },
     /// The message failed for good, and was moved to the poison queue.
@@ -143,12 +143,12 @@ pub enum RequestErrorKind {
         after_colon(error)
     )]
     Failed {
-        /// The reason, which is not [`Rejected`](PoisonReason::Rejected).
+        /// The poison reason, which is not [`Rejected`](PoisonReason::Rejected).
         reason: PoisonReason,
         /// The number of attempts.
         attempts: usize,
-        /// The error and its causes, outermost first, if the handler's side
-        /// [sends it](crate::ListenerBuilder::reply_errors).
+        /// The last error and its causes, outermost first, if the listener [sends
+        /// errors](crate::ListenerBuilder::reply_errors).
         error: Option<String>,
     },
     /// The message was completed without a reply.

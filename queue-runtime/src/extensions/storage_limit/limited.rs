@@ -12,11 +12,11 @@ use crate::kernel::receive::SendTime;
 
 /// The maximum number of requests that a service sends to its storage each second: on each queue, and in all.
 ///
-/// Requests beyond the limit wait before they are sent, where a storage that throttles would answer them with errors.
-/// All requests to the queues take part: submissions, receives, renewals, settlements, and reads of metadata. Renewals
-/// and settlements go first: while one of them waits, nothing else is sent on its queue. All other requests are sent in
-/// the order of arrival. Waiting counts towards a caller's timeout, except that a receive's lease counts from when it
-/// is sent. Stores of payloads and of results are not limited.
+/// Requests beyond the limit wait, where a storage that throttles would answer with errors. All requests to the queues
+/// are limited: submissions, receives, renewals, settlements, and reads of metadata. Renewals and settlements go first:
+/// while one of them waits, nothing else is sent on its queue; all other requests are sent in the order of arrival. The
+/// wait for the limit counts towards a caller's timeout, but a receive's lease counts from when the receive is sent.
+/// Stores of payloads and of results are not limited.
 ///
 /// The limit is that of one service. Divide the storage's limit by the number of instances, and set nine tenths of the
 /// result: in any one second, up to a tenth more requests than the limit may be sent, and at least one more.

@@ -92,13 +92,13 @@ impl<M> Received<M> {
     /// submitted, because a crash after the commit would lose it; the number of such follow-ups is logged as an error.
     ///
     /// # Errors
-    /// Nothing was written by this call, and the transaction can be rolled back or go on. After a full disk, an I/O
-    /// error or a lack of memory, SQLite may have rolled back the transaction: `Connection::is_autocommit` is true
-    /// then, and each further statement would be committed by itself. `complete_within` refuses a transaction that has
-    /// ended, and cannot tell it from a transaction that was begun since with SQL: end the work there, or use
-    /// [`in_transaction`](crate::in_transaction), which can. [`SettleErrorKind::LeaseLost`] if another consumer has
-    /// received the message, its queue was deleted, or the claim of its key was lost; [`SettleErrorKind::Expired`] if
-    /// the message has expired. [`SettleErrorKind::NotDone`] with
+    /// A call that fails has written nothing, and the transaction can be rolled back or continued. After a full disk,
+    /// an I/O error or a lack of memory, SQLite may have rolled back the transaction: `Connection::is_autocommit` is
+    /// true then, and each further statement would be committed by itself. `complete_within` refuses a transaction that
+    /// has ended, but not one that was begun since with SQL: after an error of SQLite, end the work, or use
+    /// [`in_transaction`](crate::in_transaction), which tells them apart. [`SettleErrorKind::LeaseLost`] if another
+    /// consumer has received the message, its queue was deleted, or the claim of its key was lost;
+    /// [`SettleErrorKind::Expired`] if the message has expired. [`SettleErrorKind::NotDone`] with
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or the
     /// message was made by hand, with [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the
     /// connection is to another file, or to the queues' file with another log, its `PRAGMA synchronous` is below what
@@ -253,11 +253,11 @@ impl<M> Completing<M> {
     /// record of a commit for 24 hours of store time.
     ///
     /// # Errors
-    /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::receive::SettleErrorKind::NotDone) if the
-    /// transaction was not committed: the message is still leased, and can be settled otherwise.
-    /// [`SettleErrorKind::Unknown`](crate::receive::SettleErrorKind::Unknown) if the transaction was still open when the lease
-    /// ended, if the file could not be read, or if there is no record of a commit and the transaction was written more than
-    /// 12 hours ago.
+    /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::receive::SettleErrorKind::NotDone) if
+    /// the transaction was not committed: the message is still leased, and can be settled.
+    /// [`SettleErrorKind::Unknown`](crate::receive::SettleErrorKind::Unknown) if the transaction was still open when
+    /// the lease ended, if the file could not be read, or if there is no record of a commit and the transaction was
+    /// written more than 12 hours ago.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message is completed if the transaction is committed.

@@ -25,9 +25,9 @@ use crate::kernel::receive::{
     Unfit,
 };
 
-/// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at all:
-/// from a function of a transaction on the SQLite file of the queues and the message (feature `sqlite`). See
-/// [`InTransaction`].
+/// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at
+/// all: from a function that gets a transaction on the SQLite file of the queues, and the message (feature `sqlite`).
+/// See [`InTransaction`].
 ///
 /// ```
 /// use queue_runtime::{Disposition, Failure, Message, QueueService, Received, in_transaction};
@@ -80,7 +80,7 @@ where
     })
 }
 
-/// Begins a handler that works in a transaction: with an async function, whose value the transaction gets. Work that
+/// Begins a handler with an async function that runs before its transaction, which gets the function's value. Work that
 /// takes long, such as a request to another service, goes into `prepare`, because a transaction holds up all others
 /// that write to the file.
 ///
@@ -128,8 +128,8 @@ pub struct Prepare<P> {
 }
 
 impl<P> Prepare<P> {
-    /// Creates the handler, as the function [`in_transaction`] does. The last argument is what was prepared. If the
-    /// async work has failed, the attempt ends as the error says, without a transaction.
+    /// Creates the handler, as the function [`in_transaction`] does. The last argument of `function` is what was
+    /// prepared. If the async work has failed, the attempt ends as the error says, without a transaction.
     pub fn in_transaction<M, Fut, V, E, F, R>(self, function: F) -> InTransaction<M>
     where
         M: Send + Sync + 'static,
@@ -161,12 +161,12 @@ impl<P> Prepare<P> {
 /// committed with them or not at all, also if the process is killed. The transaction is committed if the function
 /// completes the message, and otherwise rolled back.
 ///
-/// A write transaction holds up everything else that writes to the file, renewals of leases included. The function is
-/// therefore not async; transactions of one service run one at a time, on a thread of the listener; and none begins
-/// when less than a quarter of the visibility timeout is left of the message's lease. A transaction that runs for more
-/// than a second is reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its handler timeout,
-/// which begins with the transaction, its statement is interrupted. Work that takes long goes before the transaction:
-/// [`prepare`].
+/// A write transaction holds up everything else that writes to the file, renewals of leases included: the function of a
+/// transaction is therefore not async. Transactions of one service run one at a time, on a thread of the listener, and
+/// none begins when less than a quarter of the visibility timeout is left of the message's lease. A transaction that
+/// runs for more than a second is reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its
+/// handler timeout, which begins with the transaction, its statement is interrupted. Work that takes long goes before
+/// the transaction: [`prepare`].
 ///
 /// Each transaction has a connection of its own, so that no setting, temporary table or attached file of one reaches the next. A
 /// function that ends the transaction, or goes on after SQLite has ended it, completes nothing, also within a transaction or
@@ -176,7 +176,7 @@ impl<P> Prepare<P> {
 /// and the message is postponed: the attempt does not count. The message is also postponed if the function returns an
 /// error of SQLite, or of a submission, because the disk is full or another process writes.
 ///
-/// With [`idempotent`](crate::ListenerBuilder::idempotent), the store must be that of the file:
+/// With [`idempotent`](crate::ListenerBuilder::idempotent), the result store must be that of the SQLite file:
 /// [`QueueService::results`](crate::QueueService::results).
 ///
 /// A listener refuses to [start](crate::ListenerBuilder::start) if the queues are not in a SQLite file.

@@ -92,8 +92,8 @@ impl<M> Submit<M> {
     /// Encodes the message for the statement `INSERT INTO queue_outbox (message) VALUES (?1)`, by which other drivers than
     /// `rusqlite` put it into the SQLite file of the queues, in a transaction with the application's own rows.
     ///
-    /// The message is to be put soon: delay and time to live count from now. Consumers find the message with their next
-    /// poll, or at once after [`AnyQueue::announce`](crate::AnyQueue::announce).
+    /// Put the message soon: its delay and time to live count from the encoding. Consumers find the message with their
+    /// next poll, or at once after [`AnyQueue::announce`](crate::AnyQueue::announce).
     ///
     /// ```
     /// use queue_runtime::{Message, QueueService};

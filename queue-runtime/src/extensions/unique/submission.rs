@@ -36,11 +36,11 @@ impl<M> Submit<M> {
     /// | among the messages of several queues, such as lanes | [`unique_scope`](Self::unique_scope) |
     /// | for this duration | by default |
     /// | while the message is neither completed, poison nor gone, and for this duration at most | [`unique_until_settled`](Self::unique_until_settled) |
-    /// | until it is released | [`release_unique`](Self::release_unique) |
+    /// | until the key is released | [`release_unique`](Self::release_unique) |
     ///
-    /// In memory and on SQLite the promise is exact: the key is recorded in one step with the put, for all processes,
-    /// and a killed process leaves both or neither. A submission of unknown outcome is tried again by itself, and may
-    /// be repeated, except for one that is unique [until settled](Self::unique_until_settled). On other storages use
+    /// In memory and on SQLite the key is recorded in one step with the put, for all processes, and a killed process
+    /// leaves both or neither. A submission of unknown outcome is tried again by itself, and may be repeated, except
+    /// for one that is unique [until settled](Self::unique_until_settled). On other storages, such as Azure, use
     /// [`unique_in`](Self::unique_in).
     ///
     /// Unique submissions also work for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
@@ -83,13 +83,12 @@ impl<M> Submit<M> {
     }
 
     /// Submits the message only if no other message of the same key is waiting or being handled: until that message is
-    /// completed or moved to the poison queue, the second submission puts nothing, as with
-    /// [`unique_for`](Self::unique_for).
+    /// completed or moved to the poison queue, the second submission puts nothing.
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
     /// [application](crate::Received::complete_within). A message that is put back, such as for a retry, keeps its key,
     /// and a [redrive](crate::service::redrive::Redrive) of a poison message that held its key to the end takes the key
-    /// again, unless another message holds the key by then: the poison message stays where it is, as
+    /// again; if another message holds the key by then, the poison message stays where it is, as
     /// [refused](crate::service::redrive::RedriveOutcome::Refused).
     ///
     /// A submission of [unknown](SubmitError::outcome) outcome is not tried again by itself, because its message may
@@ -136,7 +135,7 @@ impl<M> Submit<M> {
     }
 
     /// Sets the scope within which the key is unique: submissions with a scope of this name exclude each other,
-    /// whichever queues of the storage they go to. The default scope is the queue. A name has 1 to 256 bytes.
+    /// whichever queues of the storage they go to. The default scope is the queue. A scope's name has 1 to 256 bytes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -172,7 +171,7 @@ impl<M> Submit<M> {
     /// Releases the key of this message instead of submitting it, so that the next unique submission stores its
     /// message. Returns whether the key was held.
     ///
-    /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key
+    /// Queue and [scope](Self::unique_scope) must be those of the unique submission. The message that has held the key
     /// stays on its queue, and is handled. A submission of the key's holder that has got no answer yet and is being
     /// tried again puts the message a second time, with the same id.
     ///
@@ -228,11 +227,10 @@ impl<M> Submit<M> {
     /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a result store, which all
     /// processes that submit it must share. Storages such as Azure need a result store for unique submissions.
     ///
-    /// The promise of a store is weaker: the message is put first and recorded afterwards. The message may be put
-    /// again, with another id unless [`id`](Self::id) sets it, if the process is killed between put and record, if the
-    /// outcome of the put is unknown, or if the store fails just then, which is logged. The key is held for the
-    /// duration, whatever becomes of the message. While another process submits the same key, the submission waits for
-    /// up to a minute.
+    /// With a store, the message is put first and recorded afterwards. The message may be put again, with another id
+    /// unless [`id`](Self::id) sets it, if the process is killed between put and record, if the outcome of the put is
+    /// unknown, or if the store fails to record it, which is logged. The key is held for the duration, whatever becomes
+    /// of the message. While another process submits the same key, the submission waits for up to a minute.
     ///
     /// ```
     /// use std::time::Duration;

@@ -137,13 +137,13 @@ impl<M> ListenerBuilder<M> {
     /// already. The objective is broken if at least 100 messages ended and too many of them were late, as all poison
     /// messages are. To recognise a standstill at once, the objective is also broken if a late message is in flight or
     /// was put back, and no message was completed in time for as long as the objective allows. The objective is kept
-    /// again when at most half of the allowed messages are late or, with fewer than 100 messages, no message of the
-    /// last minute. The events are [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
-    /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept).
-    /// [`ListenerInfo::objective`](super::ListenerInfo::objective) has the figures.
+    /// again when at most half as many messages are late as allowed or, with fewer than 100 messages, none of the last
+    /// minute. [`ObjectiveBroken`](super::ListenerEventKind::ObjectiveBroken) and
+    /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept) report changes.
+    /// [`ListenerInfo::objective`](super::ListenerInfo::objective) has the objective's figures.
     ///
-    /// Messages that wait on the queue are not known to the objective. An agent, of the package `queue-agent`, has the
-    /// number of instances follow the waiting messages.
+    /// The objective does not see messages that wait on the queue. The agent of the package `queue-agent` scales the
+    /// instances with the waiting messages.
     ///
     /// ```
     /// use std::time::Duration;
@@ -174,10 +174,10 @@ impl<M> ListenerBuilder<M> {
     /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
     /// [`ListenerHandle::drained`](crate::ListenerHandle::drained).
     ///
-    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none,
-    /// invisible messages included: those leased by other consumers, delayed, or waiting for a retry. The listener
-    /// waits for delayed, retried and leased messages, however long. A queue that does not exist is created, and empty;
-    /// a [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
+    /// The queue is empty when a receive finds no message, none is in flight in the listener, and the storage counts
+    /// none, invisible messages included: those leased by other consumers, delayed, or waiting for a retry. The
+    /// listener waits for delayed, retried and leased messages, however long. A queue that does not exist is created,
+    /// and empty; a [named](crate::QueueService::queue_named) queue that does not exist ends the listener as
     /// [`QueueMissing`](super::DrainEnd::QueueMissing).
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
@@ -194,21 +194,20 @@ impl<M> ListenerBuilder<M> {
     /// Puts a result store in front of the handler, so that the work of each
     /// [key](crate::Received::idempotency_key) is done once, also if its message is delivered or submitted again.
     ///
-    /// | the work of the key | the message |
+    /// | work of the key | effect |
     /// |---|---|
-    /// | is new, or its last attempt failed | is handled; the result is recorded before the message is deleted |
-    /// | is done | is completed without running the handler: its recorded follow-ups are stored again, with the same ids |
-    /// | is in flight elsewhere | is put back, without counting the attempt, until the other's lease ends |
-    /// | cannot be looked up: the store is down or slow | waits, and is not handled; the listener reports it, backs off and receives no more than fits in flight |
+    /// | new work, or work whose last attempt failed | The message is handled; its result is recorded before the message is deleted. |
+    /// | work that is done | The message is completed without running the handler: the recorded follow-ups are stored again, with the same ids. |
+    /// | work in flight elsewhere | The message is put back, without counting the attempt, until the other consumer's claim ends. |
+    /// | work that cannot be looked up: the store is down or slow | The message waits, and is not handled; the listener reports the outage, backs off and receives no more than fits in flight. |
     ///
-    /// A message that cannot be put back without counting the attempt, such as a bare body, waits in place, and so does
-    /// a message that would expire. The key's claim has the length of the visibility timeout, and is renewed as the
-    /// message's lease is. If another consumer may have taken the claim over, the handler is cancelled and the message
-    /// handed back.
+    /// A message that would expire if put back, or whose put-back counts as an attempt, such as a bare body, waits
+    /// leased. The key's claim has the length of the visibility timeout, and is renewed as the message's lease is. If
+    /// another consumer may have taken the claim over, the handler is cancelled and the message handed back.
     ///
-    /// If the process is killed after the effect of the handler and before its record, the handler runs once more.
-    /// What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded. Follow-ups whose record
-    /// has more than [`MAX_RESULT`](crate::idempotency::MAX_RESULT) bytes are not recorded either: the message is
+    /// If the process is killed after the effect of the handler and before the result is recorded, the handler runs
+    /// once more. What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded. Follow-ups
+    /// whose record has more than [`MAX_RESULT`](crate::idempotency::MAX_RESULT) bytes are not recorded: the message is
     /// completed with them, an error is logged, and a duplicate is handled again.
     ///
     /// The keys of different queues are independent, except for those of [lanes](crate::listener::Lanes), whatever the type's
@@ -311,24 +310,24 @@ impl<M> fmt::Debug for ListenerBuilder<M> {
     }
 }
 
-/// How much is received and handled at a time.
+/// Limits on what the listener receives and handles at a time.
 impl<M> ListenerBuilder<M> {
     /// Sets the number of dequeue tasks, which receive concurrently, up to 1,024: a fixed number, such as `tasks(4)`,
     /// or a range, such as `tasks(1..=16)` or `tasks(0..=16)`. The default is a range from 1 to the number of
     /// processors, but at least 2 and at most 16.
     ///
     /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and tasks that find
-    /// the queue empty end. The number of concurrent handlers does not depend on the number of tasks: one task alone
-    /// receives until [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage
-    /// transaction when a receive after idleness fills all the room that it had, and another in 1 to 5 seconds under
-    /// such load.
+    /// the queue empty end. The number of concurrent handlers does not depend on the number of tasks: one task receives
+    /// until [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage transaction when a
+    /// receive after idleness fills all its room, and one every 1 to 5 seconds while the load lasts.
     ///
     /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
-    /// [notifier](crate::notify) announces all that are put. The listener receives as soon as a message is announced,
-    /// and asks for the number of messages about every 5 minutes, in case a notification was lost. A lost announcement,
-    /// or the end of the lease of a crashed consumer, is noticed up to 6 minutes later than by polling.
+    /// [notifier](crate::notify) announces all that are put. While no task polls, the listener receives as soon as a
+    /// message is announced, and asks for the number of messages about every 5 minutes, in case a notification was
+    /// lost. A lost announcement, or the end of the lease of a crashed consumer, is noticed up to 6 minutes later than
+    /// by polling.
     ///
-    /// Without a notifier that announces all messages, or while it has failed, one task polls. The memory backend's
+    /// With a range from zero, one task polls while no working notifier announces all messages. The memory backend's
     /// notifier and [`NatsNotifier`](crate::notify) announce all messages. SQLite's notifier does not announce all,
     /// because its datagrams do not reach processes in other network namespaces, such as containers.
     pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
@@ -350,8 +349,8 @@ impl<M> ListenerBuilder<M> {
     /// not count.
     ///
     /// The size of a message is known only once it is received, so a receive needs room for the largest message that
-    /// the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a poison
-    /// queue, may be larger, and counts as one of the largest body.
+    /// the backend allows, which is 48 KiB in memory and on SQLite. A moved message, such as one on a poison queue, may
+    /// exceed what the backend allows, and counts as one of the largest body.
     pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
         self.options.config.max_bytes_in_flight = Some(bytes);
         self
@@ -361,7 +360,8 @@ impl<M> ListenerBuilder<M> {
     ///
     /// The listener receives only as many messages as it may handle, with one receive at a time, so that other messages
     /// are left to other instances. A message that waits after its receive, for a result store for example, has used
-    /// its turn. The rate is that of this listener: divide what a system downstream allows by the number of instances.
+    /// its share of the rate. The rate is that of this listener: divide what a system downstream allows by the number
+    /// of instances.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
         self
@@ -371,12 +371,12 @@ impl<M> ListenerBuilder<M> {
     /// until one is retried or put back. Messages of other keys do not wait.
     ///
     /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight.
-    /// Further messages of the key, and messages that have waited for the handler timeout, are put back for up to 30 s
-    /// without counting the attempt; bare bodies wait in place. The order holds as long as no more messages
-    /// of a key than fill half of the room are received at a time. A message whose payload is stored elsewhere, or
-    /// compressed, gets its turn when its payload has been read, and a message on its last chance when the last chance
-    /// is recorded. The key function is called when a message is received, by one [task](Self::tasks) at a time, and
-    /// must be quick. A panic of the function is a failed attempt.
+    /// Messages of a key beyond half of the room, and messages that have waited for the handler timeout, are put back
+    /// for up to 30 s without counting the attempt; bare bodies wait leased. The order holds as long as no more
+    /// messages of a key than fill half of the room in flight are received at a time. A message whose payload is stored
+    /// elsewhere, or compressed, gets its turn when its payload has been read, and a message on its last chance when
+    /// the last chance is recorded. The key function is called when a message is received, by one [task](Self::tasks)
+    /// at a time, and must be quick. A panic of the key function is a failed attempt.
     ///
     /// The order holds within one listener. A message whose lease was lost while its handler goes on may be handled by
     /// another handler at the same time. To keep the order in several processes, run one listener, or let the database
@@ -427,19 +427,19 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Stops receiving while a system that the handlers depend on is down, so that the outage does not turn the
-    /// whole queue into poison: opens a circuit breaker when this share of the last `attempts` has
-    /// failed, such as `circuit_breaker(0.9, 20)`.
+    /// Stops receiving while a system that the handlers depend on is down, so that the outage does not turn the queue
+    /// into poison: opens a circuit breaker when this share of the last `attempts` has failed, such as
+    /// `circuit_breaker(0.9, 20)`.
     ///
     /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a
-    /// transaction that it did not commit; a rejected message says nothing. While the circuit breaker is open, the
-    /// listener receives one message about every 10 seconds, or the `probe_interval` of a
-    /// [`ConsumerConfig`], and continues once such a probe succeeds. Handlers that were running when the circuit
-    /// breaker opened continue, and their failures do not count as attempts. The attempts of probes count, except that
-    /// a probe never moves its message to the poison queue.
+    /// transaction that it did not commit; a rejected message does not count. While the circuit breaker is open, the
+    /// listener receives one message about every 10 seconds, or the `probe_interval` of a [`ConsumerConfig`], and
+    /// continues once such a probe succeeds. Handlers that were running when the circuit breaker opened continue, and
+    /// their failures do not count as attempts. The attempts of probes count, except that a probe never moves its
+    /// message to the poison queue.
     ///
     /// If all messages fail without an outage, the circuit breaker remains open, which the listener reports as events
-    /// and logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
+    /// and logs as errors. Bare bodies have no record of their attempts: for them every receive counts as an attempt.
     pub fn circuit_breaker(mut self, failed: f64, attempts: usize) -> Self {
         let config = &mut self.options.config;
         let interval = config.circuit_breaker.map(|breaker| breaker.probe_interval);

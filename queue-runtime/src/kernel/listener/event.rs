@@ -16,9 +16,8 @@ use crate::kernel::settings::Paused;
 /// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none. The events of several listeners can be
 /// merged: each names its queue.
 ///
-/// Subscribers observe the listener beside its handler. There may be any number of subscribers, and no subscriber
-/// affects a message: a subscriber that panics ends its own task, and a slow subscriber loses the oldest events, and is
-/// told how many.
+/// Any number of subscribers observe the listener beside its handler. No subscriber affects a message: one that panics
+/// ends its own task, and a slow one loses the oldest events, and is told how many.
 ///
 /// | observer pattern | here |
 /// |---|---|
@@ -178,7 +177,7 @@ pub enum ListenerEventKind {
         id: MessageId,
     },
     /// A [transaction](crate::in_transaction) has run for a second, and goes on. During a transaction nothing else can
-    /// be written to the file, renewals of leases included.
+    /// be written to the SQLite file, renewals of leases included.
     TransactionSlow {
         /// The message.
         id: MessageId,
@@ -188,20 +187,19 @@ pub enum ListenerEventKind {
         /// The number of stuck handlers.
         stuck: usize,
     },
-    /// A receive found no message. The [idle policy](crate::policy::IdlePolicy) is asked what the dequeue task does.
+    /// A receive found no message. The [idle policy](crate::policy::IdlePolicy) decides what the dequeue task does.
     QueueEmpty {
-        /// The number of receives in a row in which this dequeue task found no message, from 1, as the policy is told.
-        /// A receive that found what a [notifier](crate::notify) had announced, and no more, does not interrupt the
-        /// row.
+        /// The number of receives in a row in which this dequeue task found no message, from 1, as the idle policy is
+        /// told. A receive that found what a [notifier](crate::notify) had announced, and no more, does not interrupt
+        /// the row.
         in_a_row: usize,
     },
-    /// A receive found messages after a receive that found none, or a missing queue. Published
-    /// before the events of the messages.
+    /// A receive found messages, whose events follow, after a receive that found none, or a missing queue.
     WorkDetected,
     /// The queue does not exist. The listener keeps polling for the queue.
     QueueMissing,
     /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until the queue is
-    /// resumed, and finishes what is in flight. Published once for each pause.
+    /// resumed, and finishes what is in flight. Each pause publishes one event.
     QueuePaused(Paused),
     /// The queue is not paused any more. The listener receives messages again, unless its handle has paused it.
     QueueResumed,
@@ -257,7 +255,7 @@ pub enum ListenerEventKind {
     CircuitOpened {
         /// The number of failed attempts.
         failed: usize,
-        /// The number of last attempts that the failures are of.
+        /// The number of last attempts, of which `failed` have failed.
         attempts: usize,
         /// The delay before the first probe.
         probe_after: Duration,
@@ -282,17 +280,18 @@ pub enum ListenerEventKind {
         /// The number of messages that may be in flight now.
         in_flight_limit: usize,
     },
-    /// The storage has throttled for more than a minute without a lasting recovery. The queue gets more requests
-    /// than the storage serves: set a [`StorageLimit`](crate::policy::StorageLimit) below what it serves, distribute the messages
-    /// over more queues or shards, or receive larger batches. Published once, until the throttling has ended.
+    /// The storage has throttled for more than a minute without a lasting recovery. The queue gets more requests than
+    /// the storage serves: set a [`StorageLimit`](crate::policy::StorageLimit) below what it serves, distribute the
+    /// messages over more queues or shards, or receive larger batches. The event is published once until the throttling
+    /// ends.
     ThrottledPersistently {
         /// How long the storage has throttled so far.
         lasted: Duration,
-        /// The error of the last receive. The error names the queue, and the shard if the queue has several.
+        /// The error of the last receive, which names the queue and, if it has several, the shard.
         error: Error,
     },
-    /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked.
-    /// If the idle policy panicked, the default one answers until the next time; if the scale policy, the number of
+    /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked. If
+    /// the idle policy panicked, the default policy answers instead; if the scale policy panicked, the number of
     /// dequeue tasks stays.
     PolicyPanicked {
         /// The panic.
@@ -305,8 +304,8 @@ pub enum ListenerEventKind {
         /// The delay before the dequeue task starts again.
         after: Duration,
     },
-    /// The task of a message panicked outside its handler, for example in a custom backend. The message was
-    /// not settled, or may not have been: it is delivered again when its lease ends, as after a crash.
+    /// The task of a message panicked outside its handler, for example in a custom backend. The message was not
+    /// settled, or may not have been: it is delivered again when its lease ends.
     MessageTaskPanicked {
         /// The message.
         id: MessageId,

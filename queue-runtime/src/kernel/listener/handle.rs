@@ -28,8 +28,9 @@ use crate::kernel::stop_on_drop::StopOnDrop;
 /// [`QueueService::listeners`](crate::QueueService::listeners) returns the handle again, and
 /// [`stop_on_drop`](Self::stop_on_drop) makes it a guard.
 ///
-/// Do not keep the handle in the handler's own state: the two would keep each other, and with them the connection to the
-/// storage, after the listener has stopped; ask [`QueueService::listeners`](crate::QueueService::listeners) instead.
+/// Do not keep the handle in the handler's own state: the two would keep each other alive, and with them the connection
+/// to the storage, after the listener has stopped; ask [`QueueService::listeners`](crate::QueueService::listeners)
+/// instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -74,7 +75,7 @@ impl ListenerHandle {
         &self.listener.core.consumer.queue
     }
 
-    /// Returns the recent mean number of messages that the storage has as one: more than 1 with
+    /// Returns the recent mean number of messages in a message of the storage: more than 1 with
     /// [packs](crate::send::SubmitAll::packed).
     #[must_use]
     pub fn messages_per_pack(&self) -> f64 {
@@ -93,10 +94,9 @@ impl ListenerHandle {
         self.listener.info()
     }
 
-    /// Asks the storage for the approximate number of messages on the queue, invisible ones included. The answer
-    /// is also in [`info`](Self::info), until the next answer. Each call costs a storage transaction. The listener
-    /// itself asks for the depth only where it must: to choose the number of its dequeue tasks, to drain, and to stand
-    /// by.
+    /// Asks the storage for the approximate number of messages on the queue, invisible ones included. The answer is
+    /// also in [`info`](Self::info), until the next answer. Each call costs a storage transaction. The listener itself
+    /// asks for the depth only to choose the number of its dequeue tasks, to drain, and to stand by.
     ///
     /// # Errors
     /// The backend's error.
@@ -108,7 +108,7 @@ impl ListenerHandle {
     }
 
     /// Changes the number of dequeue tasks to a fixed number or a range, as
-    /// [`ListenerBuilder::tasks`](super::ListenerBuilder::tasks) does. With a range, the scale policy then chooses the
+    /// [`ListenerBuilder::tasks`](super::ListenerBuilder::tasks) does. With a range, the scale policy chooses the
     /// number.
     ///
     /// `max_in_flight` stays, and bounds the messages of all tasks together. Surplus tasks end before their next receive;
@@ -135,7 +135,7 @@ impl ListenerHandle {
     /// ```
     ///
     /// # Errors
-    /// If the number is not from 1 to 1,024, or the range is empty or exceeds 1,024.
+    /// [`InvalidSetting`] if the number is not from 1 to 1,024, or the range is empty or exceeds 1,024.
     pub fn scale(&self, tasks: impl Into<TaskRange>) -> Result<(), InvalidSetting> {
         let range = check_tasks(tasks.into())?;
         if !self.listener.core.phase.is_stopping() {

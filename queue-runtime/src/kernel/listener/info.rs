@@ -152,8 +152,8 @@ queue_core::error_around!(kind in ReceiveError; |error, f| match (&error.queue, 
     (_, ReceiveErrorKind::Storage(error)) => error.fmt(f),
     (queue, kind) => write!(f, "failed to receive from queue `{queue}`: {kind}"),
 };
-    /// Whether messages may have been received that are not handled here, and become visible again when their lease
-    /// ends.
+    /// Whether messages may have been received that the listener does not handle: they become visible again when their
+    /// lease ends.
     outcome: match &error.kind {
         ReceiveErrorKind::Storage(error) => error.outcome(),
         ReceiveErrorKind::Panicked(_) => Outcome::Unknown,
@@ -172,11 +172,12 @@ impl serde::Serialize for ReceiveError {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct ObjectiveState {
-    /// Whether the objective is broken, as the last event said.
+    /// Whether the objective is broken, as the last event about it said.
     pub is_broken: bool,
     /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
     pub messages: usize,
-    /// The number of late messages among the counted ones. A message that is moved to the poison queue counts as late.
+    /// The number of late messages among [`messages`](Self::messages). A message that is moved to the poison queue
+    /// counts as late.
     pub late: usize,
     /// The time since the oldest message in flight was inserted.
     #[serde(
@@ -308,16 +309,16 @@ impl ListenerCounters {
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Health {
-    /// The listeners that have not stopped, in the order of their starts. Empty once the service is [shut
-    /// down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not in the list
-    /// either: a program whose service outlives a runtime checks that the listeners it expects are there.
+    /// The listeners that have not stopped, in the order of their starts. The list is empty once the service is [shut
+    /// down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not listed: a
+    /// program whose service outlives a runtime checks that the listeners it expects are there.
     pub listeners: Vec<ListenerHealth>,
     /// Why each call of the storage fails until the process is started again, such as a SQLite file that was deleted or
     /// replaced. Once known, the error remains.
     #[serde(serialize_with = "as_text")]
     pub storage: Option<Error>,
     /// Why the payloads that are not in their messages cannot be read: messages with such payloads wait. `None` if the
-    /// last payload was read, and before the first.
+    /// last payload was read, and before the first is read.
     #[serde(serialize_with = "as_text")]
     pub payloads: Option<Error>,
     /// The most overdue renewal of a lease, if it is late by more than a quarter of its visibility timeout: the message
@@ -360,7 +361,8 @@ pub struct ListenerHealth {
     pub parked: usize,
     /// Cancelled handlers that still block their threads.
     pub stuck: usize,
-    /// The stuck handlers that are in a [transaction](crate::in_transaction): nothing else can be written to the file.
+    /// The stuck handlers that are in a [transaction](crate::in_transaction): nothing else can be written to the SQLite
+    /// file.
     pub stuck_transactions: usize,
     /// The number of messages that may be in flight: with as many stuck handlers, the listener receives nothing.
     pub max_in_flight: usize,
@@ -368,8 +370,8 @@ pub struct ListenerHealth {
     pub circuit: Option<CircuitState>,
     /// How the [objective](super::ListenerBuilder::objective) is kept, if there is one.
     pub objective: Option<ObjectiveState>,
-    /// Whether a [notifier](crate::notify) is armed: it promises now that each message that is put is announced.
-    /// Without an armed notifier the listener polls, as always on SQLite and on Azure without NATS.
+    /// Whether a [notifier](crate::notify) is armed: it promises now that each put message is announced. Without an
+    /// armed notifier the listener polls, as always on SQLite and on Azure without NATS.
     pub is_armed: bool,
 }
 

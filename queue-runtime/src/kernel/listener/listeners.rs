@@ -45,9 +45,9 @@ use crate::kernel::context::Context;
 pub struct ServiceShutdown {
     /// Whether all listeners stopped [gracefully](ShutdownReport::graceful).
     pub graceful: bool,
-    /// The report of each listener that had not stopped before, in the order of their starts.
+    /// The report of each listener that had not stopped before the shutdown, in the order of their starts.
     pub listeners: Vec<ShutdownReport>,
-    /// The names of the schedules that had not been stopped before, in the order of their starts.
+    /// The names of the schedules that had not been stopped before the shutdown, in the order of their starts.
     pub schedules: Vec<String>,
 }
 

@@ -304,11 +304,11 @@ impl DrainReport {
 
     /// Returns the exit status for this end.
     ///
-    /// | status | the queue |
+    /// | status | meaning |
     /// |---|---|
-    /// | 0 | is empty, and this listener moved nothing to the poison queue |
-    /// | 1 | may not be empty, is paused, or does not exist |
-    /// | 2 | is empty, and this listener moved messages to the poison queue |
+    /// | 0 | The queue is empty, and this listener moved nothing to the poison queue. |
+    /// | 1 | The queue may not be empty, is paused, or does not exist. |
+    /// | 2 | The queue is empty, and this listener moved messages to the poison queue. |
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.status())

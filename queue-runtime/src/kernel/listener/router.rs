@@ -19,10 +19,10 @@ use crate::kernel::receive::{
 /// [`QueueService::router`](crate::QueueService::router). A router is a [`ListenerBuilder`] with a handler for each
 /// type.
 ///
-/// The settings of the builder are those of the listener, and the defaults of its types: a [`Route`] may have others. The
-/// listener receives with the longest visibility timeout that one of the types declares.
+/// The settings of a router apply to the listener and, unless a [`Route`] has others, to each type. The listener
+/// receives with the longest visibility timeout that one of the types declares.
 ///
-/// An event of a kind that no handler takes may be for a newer program, as in a rolling deployment. A message of a kind
+/// An event of a kind without a handler may be for a newer program, as in a rolling deployment. A message of a kind
 /// without a handler is put back without counting an attempt until
 /// [`version_patience`](ListenerBuilder::version_patience) is over, and then moved to the poison queue as
 /// [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves a message of another
@@ -107,12 +107,12 @@ pub struct Route<M> {
 }
 
 impl<M: Message> Route<M> {
-    /// A handler, as of [`QueueService::listener`](crate::QueueService::listener).
+    /// Creates a route with a handler, as for [`QueueService::listener`](crate::QueueService::listener).
     pub fn new(handler: impl Handler<M>) -> Self {
         Self::of(handler.erase())
     }
 
-    /// A handler that gets a clone of `state` with each message, as of
+    /// Creates a route with a handler that gets a clone of `state` with each message, as for
     /// [`QueueService::listener_with`](crate::QueueService::listener_with).
     pub fn with<S>(state: S, handler: impl HandlerWith<S, M>) -> Self {
         Self::of(handler.with(state))
@@ -139,9 +139,9 @@ impl<M: Message> Route<M> {
     /// Limits how many messages of this type are handled at a time, so that a slow type leaves room for the others. The
     /// default is no limit but the limit of the listener.
     ///
-    /// Further messages of this type wait, leased, in half of the listener's room. Messages beyond half of the room,
-    /// and messages that have waited for a visibility timeout, are put back for up to 30 s without counting the
-    /// attempt. Messages that cannot be put back without counting the attempt, such as bare bodies, wait in place, and
+    /// Messages of this type beyond the limit wait, leased, in half of the listener's room. Messages beyond half of the
+    /// room, and messages that have waited for a visibility timeout, are put back for up to 30 s without counting the
+    /// attempt. Messages that cannot be put back without counting the attempt, such as bare bodies, wait leased, and
     /// take room in flight from the other types.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.options.config.max_in_flight = Some(messages);

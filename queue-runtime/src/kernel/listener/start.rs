@@ -362,7 +362,7 @@ pub enum StartErrorKind {
     #[error(transparent)]
     KindMismatch(KindMismatch),
     /// Two [lanes](crate::listener::Lanes) of one group have the same queue.
-    #[error("queue `{0}` is in two of the lanes")]
+    #[error("queue `{0}` is in two lanes of one group")]
     SameQueue(QueueName),
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.
     #[error("the service was shut down")]

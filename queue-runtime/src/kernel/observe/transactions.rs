@@ -278,8 +278,7 @@ impl MeterReading {
 
     /// Returns the transactions since an earlier reading of the same service.
     ///
-    /// Counting goes on while a service is read, so an operation that runs during a reading is in just one of two
-    /// successive readings.
+    /// Counting goes on during a reading: an operation that runs meanwhile is in just one of two successive readings.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |queue| earlier.queues.get(queue).copied().unwrap_or_default();

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 /// How often something may be done, such as the start of a handler. See
 /// [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
 ///
-/// In any period, the limited action is done at most as often as the rate says, as often again as the burst says, and
-/// once more.
+/// In any period, the limited action is done at most as often as the rate says, plus the burst, plus one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,26 +42,26 @@ impl Rate {
         }
     }
 
-    /// `count` times a second.
+    /// Creates a rate of `count` starts a second.
     #[must_use]
     pub const fn per_second(count: usize) -> Self {
         Self::new(count, Duration::from_secs(1))
     }
 
-    /// `count` times a minute.
+    /// Creates a rate of `count` starts a minute.
     #[must_use]
     pub const fn per_minute(count: usize) -> Self {
         Self::new(count, Duration::from_secs(60))
     }
 
-    /// `count` times an hour.
+    /// Creates a rate of `count` starts an hour.
     #[must_use]
     pub const fn per_hour(count: usize) -> Self {
         Self::new(count, Duration::from_secs(3600))
     }
 
-    /// Sets how many starts may happen at once after a long enough pause. The default is a tenth of the count, and
-    /// at least once.
+    /// Sets how many starts may happen at once after a long enough pause. The default is a tenth of the count, but at
+    /// least 1.
     #[must_use]
     pub const fn burst(mut self, count: usize) -> Self {
         self.burst = Some(count);

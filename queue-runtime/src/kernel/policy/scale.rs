@@ -112,8 +112,8 @@ pub struct Load {
     pub max_in_flight: usize,
     /// The number of messages in flight in this listener.
     pub in_flight: usize,
-    /// The approximate number of messages on the queue, with those that are invisible: leased here or by other
-    /// consumers, or delayed.
+    /// The approximate number of messages on the queue, with those that are invisible: leased by any consumer, or
+    /// delayed.
     pub depth: usize,
     /// The longest time that a message waited on the queue before its first receive, of the messages received since the
     /// policy was last asked. The wait is in the storage's time, from when the message was put: it includes the delay
@@ -153,10 +153,11 @@ impl Load {
 
 /// A policy for the number of dequeue tasks of a listener.
 ///
-/// A task receives up to a [batch](Load::batch) at once, and goes on while there is room: how many handlers run at a time
-/// depends on [`Load::max_in_flight`] and not on the number of tasks. The policy is asked when work turns up after idleness, and then periodically while there is load, each time with the queue's current
-/// depth. The policy is not asked while the depth cannot be read. Tasks that find the queue empty end by themselves,
-/// see [`IdlePolicy::ends`](super::IdlePolicy::ends).
+/// A task receives up to a [batch](Load::batch) at once, and receives again while there is room: how many handlers run
+/// at a time depends on [`Load::max_in_flight`] not on the number of tasks. The policy is asked when work turns up
+/// after idleness, and then periodically while there is load, each time with the queue's current depth. The policy is
+/// not asked while the depth cannot be read. Tasks that find the queue empty end by themselves, see
+/// [`IdlePolicy::ends`](super::IdlePolicy::ends).
 ///
 /// Set the policy with [`ListenerBuilder::scale`](crate::ListenerBuilder::scale). The default is
 /// [`DepthRules::default`].

@@ -8,28 +8,29 @@ use super::backoff::Backoff;
 /// The retry policy of storage operations: the maximum number of tries, the timeout and the backoff.
 ///
 /// By default an operation is tried up to 8 times, within 30 seconds of its first failure, with pauses that double from
-/// 200 milliseconds up to 10 seconds, of which a random half is taken off at most. A throttling service that asks for a
-/// longer pause gets it; if the pause is over the limit, the error is returned at once. No pause is shorter than 50
+/// 200 milliseconds up to 10 seconds, less a random part of up to half. A throttling service that asks for a longer
+/// pause gets it; if the pause would exceed the timeout, the error is returned at once. No pause is shorter than 50
 /// milliseconds.
 ///
-/// Operations that are tried again:
+/// The operations in the table are tried again if their outcome is *not done* and the error is not
+/// [permanent](RetryAdvice::Permanent). The right column is for an *unknown* outcome:
 ///
-/// | operation | its outcome is *not done* | its outcome is *unknown* |
-/// |---|---|---|
-/// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | if the error is not [permanent](RetryAdvice::Permanent) | only [if asked](Self::with_unknown), under the same message ids |
-/// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::receive::Accept::wait) | if the error is not permanent | as on the left: messages that it leased become visible again |
-/// | a [redrive](crate::AnyQueue::redrive) | if the error is not permanent | only what changes nothing |
-/// | what looks at a queue or creates it: [`properties`](crate::AnyQueue::properties), [`peek`](crate::AnyQueue::peek), [`browse`](crate::AnyQueue::browse), [`find`](crate::AnyQueue::find), [`queues`](crate::QueueService::queues), [`create`](crate::AnyQueue::create), …; the start of a service of [shards](crate::QueueService::sharded) | if the error is not permanent | as on the left |
-/// | [`set_metadata`](crate::AnyQueue::set_metadata), [`delete`](crate::AnyQueue::delete) | if the error is not permanent | never: others may have changed it since |
-/// | [`pause`](crate::AnyQueue::pause), [`resume`](crate::AnyQueue::resume) | if the error is not permanent | as on the left, after the metadata was read again |
-/// | [`clear`](crate::AnyQueue::clear) | if the error is not permanent | as on the left |
+/// | operation | if its outcome is *unknown* |
+/// |---|---|
+/// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | Messages are submitted again only [if asked](Self::with_unknown), under the same ids. |
+/// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::receive::Accept::wait) | The receive is tried again: messages that it leased become visible again. |
+/// | a [redrive](crate::AnyQueue::redrive) | Only requests that change nothing are tried again. |
+/// | what reads, creates or clears a queue: [`properties`](crate::AnyQueue::properties), [`peek`](crate::AnyQueue::peek), [`browse`](crate::AnyQueue::browse), [`find`](crate::AnyQueue::find), [`queues`](crate::QueueService::queues), [`create`](crate::AnyQueue::create), [`clear`](crate::AnyQueue::clear), …; the start of a service of [shards](crate::QueueService::sharded) | The operation is tried again. |
+/// | [`set_metadata`](crate::AnyQueue::set_metadata), [`delete`](crate::AnyQueue::delete) | The operation is never tried again: others may have changed the queue since. |
+/// | [`pause`](crate::AnyQueue::pause), [`resume`](crate::AnyQueue::resume) | The operation is tried again, after the metadata was read again. |
 ///
 /// Set the retries of a service with [`ServiceBuilder::storage_retry`](crate::service::ServiceBuilder::storage_retry),
-/// and of one operation with its method of the same name, if it has one. A try may take as long as the storage's own
-/// time limit, which grows on Azure; [`QueueService::backend`](crate::QueueService::backend) asks once. The policy does
-/// not apply to leases, whose renewals and settlements are tried again while the lease may last, nor to listeners,
-/// which never give up. The delay between two attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On
-/// a Tokio runtime without a timer, nothing is tried again, because each repeat follows a pause.
+/// and of one operation with its method of the same name, if any. A try may take as long as the storage's own time
+/// limit, which grows on Azure; calls of [`QueueService::backend`](crate::QueueService::backend) are not tried again.
+/// The policy does not apply to leases, whose renewals and settlements are tried again while the lease may last, nor to
+/// listeners, which never give up. The delay between two attempts to handle a message is a
+/// [`RetryPolicy`](crate::RetryPolicy). On a Tokio runtime without a timer, nothing is tried again, because each repeat
+/// follows a pause.
 ///
 /// ```
 /// use std::time::Duration;

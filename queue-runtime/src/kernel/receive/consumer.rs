@@ -262,9 +262,10 @@ macro_rules! consumer_setters {
             self
         }
 
-        /// Sets how long the messages of a [pack](crate::send::SubmitAll::packed) that was received may wait here and
-        /// be handled, until the messages that are left are taken out of the pack and become messages of their own. The
-        /// default is ten visibility timeouts. The setting applies to all consumers of the queue in this service.
+        /// Sets how long the messages of a [pack](crate::send::SubmitAll::packed) that was received may wait in this
+        /// process and be handled, until the messages that are left are taken out of the pack and become messages of
+        /// their own. The default is ten visibility timeouts. The setting applies to all consumers of the queue in this
+        /// service.
         pub fn max_pack_hold(mut self, hold: std::time::Duration) -> Self {
             self.options.config.max_pack_hold = Some(hold);
             self
@@ -353,9 +354,9 @@ macro_rules! type_setters {
 
         /// Sends the text of the error with which a request fails for good to the instance that waits for the reply, in
         /// [`RequestErrorKind::Rejected`](crate::request::RequestErrorKind::Rejected) or
-        /// [`Failed`](crate::request::RequestErrorKind::Failed). Whoever may put messages on the queue can then read
-        /// the text of the error: up to 8 KiB of the error and its causes. By default, the instance that sent the
-        /// request learns only that the message was rejected or has failed.
+        /// [`Failed`](crate::request::RequestErrorKind::Failed). With `reply_errors`, whoever may put messages on the
+        /// queue can read the text of the error: up to 8 KiB of the error and its causes. By default, the instance that
+        /// sent the request learns only that the message was rejected or has failed.
         pub fn reply_errors(mut self) -> Self {
             self.options.reply_errors = true;
             self

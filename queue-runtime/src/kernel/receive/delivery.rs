@@ -58,7 +58,7 @@ pub struct Delivery<M> {
     span: Span,
 }
 
-/// An error of settling a message. The error returns the delivery, so that the caller can try again.
+/// An error of settling a message, which returns the delivery, so that the caller can try again.
 ///
 /// ```
 /// # use queue_runtime::{ErrorKind, testing::{self, Fault}};

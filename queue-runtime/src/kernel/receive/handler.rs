@@ -14,9 +14,8 @@ use crate::kernel::context::Context;
 /// implements this trait. For a function that blocks, use [`blocking`]; for one that needs the application's state,
 /// [`QueueService::listener_with`](crate::QueueService::listener_with).
 ///
-/// Each call of a handler is a separate task on the listener's Tokio runtime. A call that blocks
-/// its thread, or computes for a long time between two `await`s, delays other tasks of that runtime, as in
-/// any Tokio program.
+/// Each call of a handler is a separate task on the listener's Tokio runtime. A call that blocks its thread, or
+/// computes for a long time between two `await`s, delays other tasks of the runtime.
 ///
 /// A call may be dropped at any `await`: when the handler timeout is over, the lease is lost, or the
 /// listener stops.
@@ -140,12 +139,12 @@ pub fn blocking<F>(function: F) -> Blocking<F> {
 
 /// A handler that runs each call on a thread of the listener's pool, created by [`blocking`].
 ///
-/// The pool has up to [`max_in_flight`](crate::ListenerBuilder::max_in_flight) threads. The listener receives
-/// a message only after it has reserved a thread for it. Calls run in the context of the listener's Tokio runtime, so
-/// they can use [`tokio::runtime::Handle::current`].
+/// The listener's pool has up to [`max_in_flight`](crate::ListenerBuilder::max_in_flight) threads. The listener
+/// receives a message only after it has reserved a thread for it. Calls run in the context of the listener's Tokio
+/// runtime, so they can use [`tokio::runtime::Handle::current`].
 ///
 /// A call cannot be interrupted. If a call exceeds the handler timeout, its message is settled as timed out, and the
-/// call counts against `max_in_flight` until it returns. A long call should therefore check [`Received::is_cancelled`]:
+/// call counts against `max_in_flight` until it returns. A long call should check [`Received::is_cancelled`]:
 ///
 /// ```
 /// use std::time::Duration;

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, Rewriter};
 
-/// The largest checkpoint, in bytes, as it is written into the message. With the rest of the accounting, a checkpoint
-/// fits into the space that `submit` reserves.
+/// The largest checkpoint, in bytes, as it is written into the message. With the record of attempts, a checkpoint fits
+/// into the space that `submit` reserves in a message.
 pub const MAX_CHECKPOINT: usize = 1024;
 
 /// The last checkpoint of a message.

@@ -165,7 +165,7 @@ impl<M> Received<M> {
         self.attempt
     }
 
-    /// Returns the number of times that the message has been received, including this one.
+    /// Returns how often the message has been received, this receive included.
     #[must_use]
     pub fn dequeue_count(&self) -> usize {
         self.meta.dequeue_count
@@ -265,11 +265,11 @@ impl<M> Received<M> {
         })
     }
 
-    /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one.
-    /// Returns `None` without a checkpoint.
+    /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one, or
+    /// `None` without a checkpoint.
     ///
     /// # Errors
-    /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
+    /// [`JsonError`] if the checkpoint is not an `S`, for example because another version of the program wrote it.
     pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, JsonError> {
         self.shared.progress.read()
     }

@@ -129,7 +129,7 @@ pub struct Submitted {
     pub id: MessageId,
     /// The request that the message belongs to.
     pub request_id: RequestId,
-    /// The queue of the message, or of the earlier one if this is a [duplicate](Self::duplicate).
+    /// The queue of the message, or of the earlier message if this is a [duplicate](Self::duplicate).
     pub queue: QueueName,
     /// When the message becomes visible.
     pub visible_at: Timestamp,

@@ -124,14 +124,14 @@ impl<M> SubmitAll<M> {
         self
     }
 
-    /// Has the messages travel in packs: as many as fit, compressed together, are one message of the storage, with one put,
-    /// one receive and one delete for all of them. Consumers handle and settle each message by itself. Messages of a
-    /// type that declares `#[message(packed)]` are packed anyway.
+    /// Has the messages travel in packs: as many as fit, compressed together, are one message of the storage, with one
+    /// put, one receive and one delete. Consumers handle and settle each message by itself. Messages of a type that
+    /// declares `#[message(packed)]` are packed anyway.
     ///
-    /// Some messages are not packed, but submitted one by one: messages of a type with a [threshold of one
-    /// attempt](crate::message::MessageType::poison_threshold), whose message could otherwise be handled twice; a
-    /// message whose payload is stored [elsewhere](crate::payloads); and a last message that is left over. The messages
-    /// of a pack have been submitted all or none.
+    /// Some messages are submitted one by one: messages of a type with a [threshold of one
+    /// attempt](crate::message::MessageType::poison_threshold), which could otherwise be handled twice; a message whose
+    /// payload is stored [elsewhere](crate::payloads); and a last message that is left over. The messages of a pack
+    /// have been submitted all or none.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};

@@ -8,12 +8,12 @@ use queue_core::backend::Metadata;
 use queue_core::{QueueName, Timestamp};
 use tokio::sync::watch;
 
-/// The name of the queue metadata that pauses every listener of the queue, in every process. The value is the time
-/// since when, as in RFC 3339. A value that is not a time pauses the queue too. See
+/// The name of the queue metadata that pauses every listener of the queue, in every process. The value is the time of
+/// the pause, as in RFC 3339. A value that is not a time pauses the queue too. See
 /// [`AnyQueue::pause`](crate::AnyQueue::pause).
 pub const PAUSED: &str = "paused";
-/// The name of the queue metadata for the reason of a [pause](PAUSED), as
-/// [`Metadata::insert_text`](crate::backend::Metadata::insert_text) writes it. Without a reason, the mark says nothing.
+/// The name of the optional queue metadata for the reason of a [pause](PAUSED), as
+/// [`Metadata::insert_text`](crate::backend::Metadata::insert_text) writes it.
 pub const PAUSED_REASON: &str = "pausedreason";
 
 /// The mark of a paused queue, from [`paused`] and [`AnyQueue::paused`](crate::AnyQueue::paused).
@@ -66,7 +66,7 @@ pub fn paused(metadata: &Metadata) -> Option<Paused> {
     })
 }
 
-/// Such as "paused since 2026-11-26T05:05:15Z: the warehouse is closed".
+/// Writes a text such as "paused since 2026-11-26T05:05:15Z: the warehouse is closed".
 impl fmt::Display for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("paused")?;

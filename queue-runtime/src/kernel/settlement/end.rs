@@ -228,7 +228,7 @@ pub enum SettleErrorKind {
     #[error("the message expired")]
     Expired(#[source] Error),
     /// The settlement may have been carried out.
-    #[error("the outcome is unknown")]
+    #[error("the outcome of the settlement is unknown")]
     Unknown(#[source] Error),
     /// The settlement changed nothing. The message becomes visible again when its lease ends. If the backend is not
     /// atomic, follow-ups may have been submitted.

@@ -42,7 +42,7 @@ use crate::extensions::objects::{Folder, whole};
 /// The object store needs to offer nothing but *create unless it exists* ([`PutMode::Create`]), listings that show what
 /// was created before, and deletions. The clocks of different machines are never compared: another owner's lease has
 /// ended when its objects were seen unchanged for the length of the lease, on this process's own clock. A process that
-/// has not watched the key before therefore waits for a whole lease, also if the other owner ended long ago.
+/// has not watched a key before waits for a whole lease, also if the key's owner ended long ago.
 ///
 /// Clones of a store share what they have watched. Use one store (and its clones) per process.
 ///
@@ -108,9 +108,8 @@ impl ObjectResults {
 
     /// Opens the store in this folder, which [`create_in_folder`](Self::create_in_folder) has made.
     ///
-    /// Every request compares the folder with the one that was opened, by device and inode on Unix. While the
-    /// folder is away or another folder has taken its place, every request is an error, and nothing counts as not done
-    /// yet.
+    /// Every request compares the folder with the one that was opened, by device and inode on Unix. While the folder is
+    /// away or another folder has taken its place, every request is an error, and no work counts as not done yet.
     ///
     /// # Errors
     /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as the folder
@@ -119,9 +118,9 @@ impl ObjectResults {
         Folder::open(folder.as_ref()).map(Self::of_folder)
     }
 
-    /// Makes a store in this folder, which nothing else should use, and opens it; a store that is there is only opened.
-    /// The folder is created if it does not exist, on Unix readable only by the current user: results are as
-    /// confidential as messages.
+    /// Makes a store in this folder, which nothing else should use, and opens it; an existing store is only opened. The
+    /// folder is created if it does not exist, on Unix readable only by the current user: results are as confidential
+    /// as messages.
     ///
     /// Call `create_in_folder` when the application is set up, and [`in_folder`](Self::in_folder) at each start: under
     /// a disk that is not mounted, `create_in_folder` makes another store, in which no work is recorded.

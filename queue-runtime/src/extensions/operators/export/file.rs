@@ -154,7 +154,7 @@ impl ExportFile {
     ///
     /// # Errors
     /// If the file was deleted, moved, replaced, truncated, or written by another program; the file system's error.
-    /// After an error, messages that were written since the last call must not be deleted.
+    /// After an error, messages that were written since the last successful `keep` must not be deleted.
     pub fn keep(&self) -> io::Result<()> {
         self.file.sync_all().map_err(failed("sync", &self.path))?;
         let changed = |problem: &str| Err(self.error(io::ErrorKind::Other, problem));
@@ -208,7 +208,7 @@ impl ExportFile {
         begins && serde_json::from_slice::<ExportedMessage>(line).is_err_and(|error| error.is_eof())
     }
 
-    /// Returns the bytes of a torn last line that [`append`](Self::append) has cut off.
+    /// Returns how many bytes of a torn last line [`append`](Self::append) has cut off.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut

@@ -24,10 +24,9 @@ const AT_ONCE: usize = 32;
 #[must_use = "the messages stay on their queue until `delete`"]
 #[non_exhaustive]
 pub struct Taken {
-    /// The messages, to be written to where they are to be kept, and proven to be there, before
-    /// [`delete`](Self::delete).
+    /// The messages, to be written elsewhere and proven to be kept there before [`delete`](Self::delete).
     pub messages: Vec<ExportedMessage>,
-    /// The messages that could not be taken. The messages stay on the queue, invisible until the lease ends.
+    /// The messages that could not be taken, and stay on the queue, invisible until the lease ends.
     pub left: Vec<Left>,
     queue: AnyQueue,
     held: Vec<Held>,
@@ -83,11 +82,11 @@ impl AnyQueue {
     /// Receives up to `max` visible messages, to be kept elsewhere and deleted here. No other consumer receives the
     /// messages within `visibility`.
     ///
-    /// The caller is responsible for the order after `take`: to write the messages, to prove that they are kept, and
-    /// then to [delete](Taken::delete) them. An [`ExportFile`](super::ExportFile) keeps the messages in a file, and
-    /// proves that they are there. If the move is interrupted, the messages become visible again when `visibility` is
-    /// over, and a copy of each, with the same id, is where it was written. The receive counts as an attempt, unless
-    /// the messages are [handed back](Taken::hand_back).
+    /// After `take`, write the messages, prove that they are kept, and then [delete](Taken::delete) them. An
+    /// [`ExportFile`](super::ExportFile) keeps the messages in a file, and proves that they are there. If the move is
+    /// interrupted, the messages become visible again when `visibility` is over, and a copy of each, with the same id,
+    /// is where it was written. The receive counts as an attempt, unless the messages are [handed
+    /// back](Taken::hand_back).
     ///
     /// # Errors
     /// The backend's error, unless a later try succeeds, as the service's [`StorageRetry`](crate::policy::StorageRetry)
@@ -167,14 +166,13 @@ impl Taken {
 
     /// Deletes the messages from their queue, and releases the keys that they [hold](crate::send::Submit::unique_until_settled).
     ///
-    /// After the deletion, nobody but the caller has the messages, so the caller must have proven before that the
-    /// messages are where they will be read: that all of them are at the place that is named for them, not only in what
-    /// is open here, and survive a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that a file
-    /// keeps the messages, a commit that a database does.
+    /// After the deletion, nobody but the caller has the messages, so the caller must have proven before that all of
+    /// them are where they will be read, such as at the path of a file and not only in a file that is open, and survive
+    /// a loss of power. [`ExportFile::keep`](super::ExportFile::keep) proves that a file keeps the messages, a commit
+    /// that a database does.
     ///
-    /// A deletion that the storage refuses for now is asked for again, as the
-    /// service's [`StorageRetry`](crate::policy::StorageRetry) allows since the last message that was deleted, until
-    /// the lease ends.
+    /// A deletion that the storage refuses for now is tried again, as the service's
+    /// [`StorageRetry`](crate::policy::StorageRetry) allows from the last successful deletion on, until the lease ends.
     ///
     /// # Errors
     /// [`DeleteError`] has the backend's error, and what was deleted. Messages that are not deleted become visible

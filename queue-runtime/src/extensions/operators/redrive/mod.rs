@@ -280,8 +280,7 @@ impl Redrive {
         self
     }
 
-    /// Sets a callback that is called with the outcome of each message, also in a dry run, for example to log it. The
-    /// callback must not block.
+    /// Sets a callback that is called with the outcome of each message, also in a dry run. The callback must not block.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -320,7 +319,7 @@ impl Redrive {
     /// On a storage that can be [browsed](crate::backend::Backend::browse), the dry run looks at the whole queue. On
     /// other storages, such as Azure, the dry run looks at the messages of one peek, up to the backend's
     /// [`max_receive`](crate::backend::Capabilities::max_receive), and [`Redriven::unseen`] is the approximate number
-    /// of the others.
+    /// of the other messages.
     ///
     /// # Errors
     /// The backend's error; also [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a filter by age on a storage
@@ -332,7 +331,7 @@ impl Redrive {
     /// Redrives all messages that are visible now.
     ///
     /// On a storage that cannot be [browsed](crate::backend::Backend::browse) and is too slow to return all messages
-    /// before it returns the first ones again and again, [`Redriven::unseen`] is the approximate number of the others.
+    /// before it returns the first ones again, [`Redriven::unseen`] is the approximate number of unexamined messages.
     ///
     /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is atomic. On a
     /// storage that is not atomic, a crash between put and deletion leaves a copy with the same message id, and loses

@@ -49,9 +49,9 @@ pub struct Redriven {
     pub not_allowed: usize,
     /// Messages that were not examined, by the storage's approximate count. No message is unseen on a storage that can
     /// be browsed. On storage that cannot be browsed, as on Azure, a dry run sees only the first visible messages. A
-    /// run ends early, with this count, if the storage keeps returning messages that it has already examined, because
-    /// their leases end before the others come. A message whose lease ended before it could be moved counts as unseen
-    /// too, unless the storage is [atomic](crate::backend::Atomicity::Atomic).
+    /// run ends early, with unseen messages, if the storage keeps returning examined messages, because their leases end
+    /// before the others come. A message whose lease ended before it could be moved counts as unseen too, unless the
+    /// storage is [atomic](crate::backend::Atomicity::Atomic).
     pub unseen: usize,
 }
 

@@ -60,8 +60,8 @@ use crate::kernel::receive::delivery::Delivery;
 ///
 /// # Cancel safety
 /// When the stream is dropped, messages that wait in it are handed back in the background without counting the attempt,
-/// and so are the messages of a receive that is under way. If the process ends first, the messages become visible when
-/// their leases end.
+/// and so are the messages of a receive that is under way. If the process ends before messages are handed back, they
+/// become visible when their leases end.
 pub struct Messages<M>(BoxStream<'static, Result<Delivery<M>, AcceptError>>);
 
 /// Longer than any program waits.

@@ -156,24 +156,24 @@ pub fn batch<F>(function: F) -> Batching<F> {
 
 /// A handler of several messages at a time, created by [`batch`].
 ///
-/// Each message is leased, counted and settled by itself. The result of the function settles all messages, or each
-/// message ([`IntoBatchDisposition`]). If the function fails as a whole, because it returns an error, panics or exceeds
-/// the handler timeout, the failure counts against no message: the two halves of the batch are handled again, side by
-/// side, until a message that fails does so alone. A failure that [postpones](crate::Failure::postpone) postpones all
-/// messages.
+/// Each message is leased, counted and settled by itself. The result of the function settles all messages alike, or
+/// each by itself ([`IntoBatchDisposition`]). If the function fails as a whole, because it returns an error, panics or
+/// exceeds the handler timeout, the failure counts against no message: the two halves of the batch are handled again,
+/// side by side, until a message that fails does so alone. A failure that [postpones](crate::Failure::postpone)
+/// postpones all messages.
 ///
-/// Messages that have had an attempt that failed, or ended without a record as in a crash, are handled alone, and so are those
-/// of types with a threshold of one attempt. One receive that ended without a record does not count as an attempt, because
-/// it may have been another message of the batch that ended the process.
+/// Messages with an attempt that failed, or ended without a record as in a crash, are handled alone, and so are those
+/// of types with a threshold of one attempt. One receive that ended without a record does not count as an attempt,
+/// because it may have been another message of the batch that ended the process.
 ///
 /// The listener has at least twice as many messages in flight as a batch has, unless
 /// [`max_in_flight`](crate::ListenerBuilder::max_in_flight) says otherwise. A batch whose function blocks its thread for
 /// longer than the handler timeout is given up, which is a failed attempt of each message.
 ///
 /// When a listener is stopped at once, the function is dropped at its next `await`, which may be a moment after its
-/// messages are visible to others. Items of a [pack](crate::send::SubmitAll::packed) that was received without a record
-/// are new messages, which are handled in batches again. While a system downstream is down, return a failure that
-/// postpones: after any other failure, each message is tried alone.
+/// messages are visible to others. Items of a [pack](crate::send::SubmitAll::packed) whose receive left no record are
+/// handled in batches again, as new messages. While a system downstream is down, return a failure that postpones: after
+/// any other failure, each message is tried alone.
 #[derive(Clone, Copy)]
 pub struct Batching<F> {
     function: F,
@@ -269,9 +269,9 @@ enum Returned {
 
 /// A value that a handler of a [batch](crate::batch) can return.
 ///
-/// `()` completes all messages. `Err` is a failure of the batch as a whole. A vector has what becomes of each message,
-/// in order: each item is what a handler of a single message can return. If the vector has another length than the
-/// batch, the batch has failed as a whole.
+/// `()` completes all messages. `Err` is a failure of the batch as a whole. A vector decides on each message, in order:
+/// each item is what a handler of a single message can return. If the vector has another length than the batch, the
+/// batch has failed as a whole.
 ///
 /// ```
 /// use queue_runtime::{Batch, Disposition, Message};
