@@ -146,6 +146,7 @@ suite! { $ conformance_tests backend
         a_swap_is_one_step_with_the_operations_beside_it
         a_forgotten_value_is_not_recorded_any_more
         a_value_ends_with_its_message
+        a_claim_is_its_owners_until_another_takes_it
         recorded_values_survive_like_messages
     }
     conditional from harness_itself {

@@ -1,28 +1,22 @@
 //! Idempotency: the keys by which repeated deliveries are recognised, and the stores of recorded results.
 
 pub(crate) mod recorded;
+mod store;
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::backend::PageMark;
-use crate::clock::Clock;
 use crate::envelope::{MessageId, RequestId};
 use crate::error::Result;
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 use crate::name::QueueName;
 use crate::text::canonical;
 
-use recorded::unsupported;
-
 pub use recorded::{Forgotten, MAX_RECORDS, RecordState, Recorded, RecordedPage};
+pub use store::{ClaimOutcome, ClaimStatus, MAX_RESULT, ResultStore, Swept};
 
 /// A key that identifies a unit of work, so that repeated deliveries of it can be recognised.
 ///
@@ -109,196 +103,6 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// The largest result that is recorded, in bytes: 8 MiB, as much as the messages of one operation of a local storage.
-/// While a store writes a large result, other work may have to wait.
-pub const MAX_RESULT: usize = 8 * 1024 * 1024;
-
-/// A store of the results of work, so that work that is requested several times is done once.
-///
-/// A worker [begins](Self::begin) the work of a key, renews its claim while it works, and [finishes](Self::finish) it
-/// with a result. Whoever begins a key that is in flight learns so, and later, until the result's retention is over,
-/// gets the result.
-///
-/// ```text
-///                 begin            finish
-///      nothing ──────────► claimed ──────────► done ──┐
-///         ▲                │  ▲  │                    │
-///         │        release │  │  │ renewed too late,  │ the retention is over
-///         └────────────────┘  └──┘ begun by another   │
-///         ▲                                           │
-///         └───────────────────────────────────────────┘
-/// ```
-///
-/// # Guarantees
-/// - Of all that begin one key, at most one at a time holds its claim, as long as it renews the claim within the
-///   lease.
-/// - At most one claim of a key is finished, and its result is what all later calls of `begin` return.
-/// - A claim that was taken over can never be finished: `finish` and `renew` return [`ClaimStatus::Lost`]. Until
-///   another owner takes the work over, a claim whose lease has ended can be finished and renewed.
-///
-/// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the worker
-/// that has taken over, but only one of the two can record its result.
-///
-/// # Repeated calls
-/// Every operation may be repeated after an error, whatever its [outcome](crate::Outcome): `begin` by the same
-/// owner returns the same claim, and `finish` of a finished claim returns [`ClaimStatus::Held`].
-///
-/// # Time
-/// Leases are timed by [`clock`](Self::clock), or by a time that all users of the store share. A store never compares
-/// the clocks of two machines.
-///
-/// # Cancel safety
-/// An operation whose future was dropped may still be carried out.
-#[async_trait]
-pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
-    /// The clock by which the caller times renewals and pauses.
-    fn clock(&self) -> Arc<dyn Clock>;
-
-    /// Begins the work of a key for `owner`, with a lease of this length.
-    ///
-    /// # Errors
-    /// If the store is not available. After an error nothing is known about the key, and the work must not be done.
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome>;
-
-    /// Renews a claim: its lease begins anew.
-    ///
-    /// # Errors
-    /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus>;
-
-    /// Records the result of a claim, and keeps it for `retention`. The result is durable when `finish` returns
-    /// [`ClaimStatus::Held`]. The framework records no more than [`MAX_RESULT`] bytes, in any store.
-    ///
-    /// # Errors
-    /// If the store is not available. The result may have been recorded if the outcome is unknown.
-    async fn finish(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        result: Bytes,
-        retention: Duration,
-    ) -> Result<ClaimStatus>;
-
-    /// Gives up a claim without a result, so that another consumer can begin the work at once. Has no effect on a claim
-    /// that is finished or lost.
-    ///
-    /// # Errors
-    /// If the store is not available. A claim that is not released ends with its lease.
-    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()>;
-
-    /// Removes records that are no longer needed, above all results whose retention is over. One call does a bounded
-    /// amount of work.
-    ///
-    /// # Errors
-    /// If the store is not available.
-    async fn sweep(&self) -> Result<Swept>;
-
-    /// Returns the records of a scope, or of all scopes, without their values: the first page, or the one at `from`.
-    /// Changes nothing. A page holds up to `max` records, at most [`MAX_RECORDS`]; it may hold fewer, or none, without
-    /// being the last.
-    ///
-    /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one
-    /// page. A record that cannot be read is listed as [damaged](RecordState::Damaged), and does not hide other
-    /// records.
-    ///
-    /// A list may contain the storage's own records, such as those of schedules, beside the application's. The default
-    /// implementation is for stores that cannot list.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput)
-    /// for a mark that no page of this scope has returned; if the store is not available.
-    async fn list(
-        &self,
-        scope: Option<&str>,
-        from: Option<&PageMark>,
-        max: usize,
-    ) -> Result<RecordedPage> {
-        let _ = (scope, from, max);
-        Err(unsupported())
-    }
-
-    /// Returns the record of a key with its value, or `None` if there is no record, or its retention is over. Changes
-    /// nothing.
-    ///
-    /// The default is for stores that cannot look records up.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); if the store is not available.
-    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
-        let _ = key;
-        Err(unsupported())
-    }
-
-    /// Removes the record of a key, also one that is damaged. The work of the key is done again when it is requested
-    /// next, because nothing shows any more that the work was done; under the key of a [swap](crate::backend::Swap),
-    /// the next swap that expects no value succeeds.
-    ///
-    /// Work that is in flight is not forgotten while its lease lasts. Once the lease of the work has ended, the record
-    /// is removed, and the claim is lost as if another owner had taken the work over. Repeating a call is safe.
-    ///
-    /// The default is for stores that cannot look records up.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported);
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a record of the storage's own that must stay; an
-    /// error if the store is not available.
-    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
-        let _ = key;
-        Err(unsupported())
-    }
-}
-
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl<S: ResultStore + ?Sized> ResultStore for Arc<S> {
-    fn clock(&self) -> Arc<dyn Clock> {
-        (**self).clock()
-    }
-
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
-        (**self).begin(key, owner, lease).await
-    }
-
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
-        (**self).renew(key, claim, lease).await
-    }
-
-    async fn finish(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        result: Bytes,
-        retention: Duration,
-    ) -> Result<ClaimStatus> {
-        (**self).finish(key, claim, result, retention).await
-    }
-
-    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
-        (**self).release(key, claim).await
-    }
-
-    async fn sweep(&self) -> Result<Swept> {
-        (**self).sweep().await
-    }
-
-    async fn list(
-        &self,
-        scope: Option<&str>,
-        from: Option<&PageMark>,
-        max: usize,
-    ) -> Result<RecordedPage> {
-        (**self).list(scope, from, max).await
-    }
-
-    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
-        (**self).find(key).await
-    }
-
-    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
-        (**self).forget(key).await
-    }
-}
-
 /// The key of a recorded result: unique within a scope. Keys are sorted by scope, then by key, byte by byte.
 ///
 /// ```
@@ -330,40 +134,6 @@ pub struct Claim {
     /// A number that the store gave to the claim. Later claims of a key have greater generations, if the store numbers
     /// claims.
     pub generation: u64,
-}
-
-/// The answer to [`begin`](ResultStore::begin).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClaimOutcome {
-    /// No other consumer holds the work: the caller does the work, and finishes or releases the claim.
-    Fresh(Claim),
-    /// Another consumer has begun the work and has not finished it.
-    InFlight {
-        /// The time until the lease of the other claim ends, if not renewed, after which to ask again.
-        remaining: Duration,
-    },
-    /// The work is done, with this result.
-    Done(Bytes),
-}
-
-/// Whether a claim was still held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum ClaimStatus {
-    /// The claim was held, and the operation was carried out.
-    Held,
-    /// Another consumer has taken over the work, or the claim was removed. The operation was not carried out.
-    Lost,
-}
-
-/// What a [sweep](ResultStore::sweep) did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Swept {
-    /// The number of keys that were removed.
-    pub removed: usize,
-    /// Whether there may be more to remove.
-    pub more: bool,
 }
 
 impl WorkKey {
@@ -444,7 +214,7 @@ impl Owner {
 
     /// Creates an owner from its number.
     #[must_use]
-    pub fn from_u64(number: u64) -> Self {
+    pub const fn from_u64(number: u64) -> Self {
         Self(number)
     }
 
@@ -466,13 +236,5 @@ impl Claim {
     #[must_use]
     pub fn new(owner: Owner, generation: u64) -> Self {
         Self { owner, generation }
-    }
-}
-
-impl Swept {
-    /// Creates the report of a sweep.
-    #[must_use]
-    pub fn new(removed: usize, more: bool) -> Self {
-        Self { removed, more }
     }
 }

@@ -2,9 +2,8 @@
 
 use std::mem;
 
-use bytes::Bytes;
 use queue_core::backend::{ApplyError, Atomicity, Backend as _, Op, OpOutcome, OpOutcomes};
-use queue_core::{Error, Operation, Outcome, QueueName, Result};
+use queue_core::{Operation, Outcome, QueueName, Result};
 
 use crate::backend::ShardedBackend;
 use crate::descriptor::Descriptor;
@@ -24,19 +23,6 @@ struct Placed {
     queue: QueueName,
 }
 
-/// The failure of one operation.
-struct Failed {
-    error: Error,
-    /// The value that a swap has found.
-    found: Option<Bytes>,
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self { error, found: None }
-    }
-}
-
 /// How often operations are placed because a shard of theirs is not there any more.
 const TRIES: usize = 3;
 
@@ -54,8 +40,7 @@ impl ShardedBackend {
             let done = outcomes.len();
             let placed = self.place_all(&descriptor, &ops[done..]);
             let placed = placed.map_err(|refused| refused.after(mem::take(&mut outcomes)))?;
-            let Err((at, Failed { error, found })) = self.carry_out(&placed, &mut outcomes).await
-            else {
+            let Err((at, mut failed)) = self.carry_out(&placed, &mut outcomes).await else {
                 break;
             };
             let index = done + at;
@@ -63,12 +48,13 @@ impl ShardedBackend {
                 queue, shard, op, ..
             } = &placed[at];
             tries += 1;
-            let may_be_elsewhere = matches!(op, Op::Put { .. }) && error.is_queue_gone();
+            let may_be_elsewhere = matches!(op, Op::Put { .. }) && failed.error.is_queue_gone();
             if !may_be_elsewhere || tries == TRIES {
-                let error = self.of_shard(error, queue, *shard).await;
-                return Err(ApplyError::new(index, outcomes, error).with_found(found));
+                failed.error = self.of_shard(failed.error, queue, *shard).await;
+                (failed.index, failed.completed) = (index, outcomes.into_vec());
+                return Err(failed);
             }
-            let current = self.missing_shard(queue, *shard, &descriptor, error);
+            let current = self.missing_shard(queue, *shard, &descriptor, failed.error);
             descriptor = match current.await {
                 Ok(current) => current,
                 Err(error) => return Err(ApplyError::new(index, outcomes, error)),
@@ -144,7 +130,7 @@ impl ShardedBackend {
         &self,
         placed: &[Placed],
         outcomes: &mut OpOutcomes,
-    ) -> Result<(), (usize, Failed)> {
+    ) -> Result<(), (usize, ApplyError)> {
         let mut start = 0;
         while start < placed.len() {
             let account = placed[start].account;
@@ -152,7 +138,7 @@ impl ShardedBackend {
                 .iter()
                 .take_while(|one| one.account == account);
             let run = &placed[start..start + alike.count()];
-            let failed = match self.apply_run(account, run).await {
+            let mut failed = match self.apply_run(account, run).await {
                 Ok(done) => {
                     outcomes.extend(done);
                     start += run.len();
@@ -163,26 +149,20 @@ impl ShardedBackend {
             let at = start + failed.index;
             let atomicity = self.accounts[account].capabilities().atomicity;
             if atomicity != Atomicity::Atomic || self.is_one_account() {
-                outcomes.extend(shard_outcomes(run, failed.completed));
-                return Err((
-                    at,
-                    Failed {
-                        found: failed.found,
-                        ..Failed::from(failed.error)
-                    },
-                ));
+                outcomes.extend(shard_outcomes(run, mem::take(&mut failed.completed)));
+                return Err((at, failed));
             }
             // Nothing of the run was done, and what is before the failed operation has to be.
             let is_known = failed.error.outcome() == Outcome::NotDone;
             if at == start || !is_known {
-                return Err((start, failed.error.into()));
+                return Err((start, failed));
             }
             return match self.apply_run(account, &run[..failed.index]).await {
                 Ok(done) => {
                     outcomes.extend(done);
-                    Err((at, failed.error.into()))
+                    Err((at, failed))
                 }
-                Err(other) => Err((start, other.error.into())),
+                Err(other) => Err((start, other)),
             };
         }
         Ok(())

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use queue_core::QueueName;
+use queue_core::backend::{Swap, SwapIf};
 use queue_core::store_clock::after;
 
 use crate::command::{Answer, Command, Request, ResultsRequest};
@@ -65,10 +67,8 @@ impl Pending {
     pub(super) fn push(&mut self, command: Command) {
         let kind = match &command.request {
             Request::Close => return self.closing.push(command),
-            Request::Ended { .. }
-            | Request::Results(ResultsRequest::Renew(..) | ResultsRequest::Release(..)) => {
-                &mut self.leases
-            }
+            Request::Ended { .. } => &mut self.leases,
+            Request::Results(ResultsRequest::Swap(swap)) if is_of_lease(swap) => &mut self.leases,
             Request::Apply(steps) => match &steps[..] {
                 [Step::Update { .. } | Step::Delete { .. }] => &mut self.leases,
                 [Step::Put { .. } | Step::Swap { .. }] | [Step::Put { .. }, Step::Swap { .. }] => {
@@ -189,11 +189,16 @@ impl Request {
             Self::Receive { max, .. } => (*max, 0),
             Self::Stage(Staging::Part { data, .. }) => (1, data.len()),
             Self::Apply(steps) => (steps.len(), steps.iter().map(Step::bytes).sum()),
-            Self::Results(ResultsRequest::Finish(_, _, result, _)) => (1, result.len()),
+            Self::Results(ResultsRequest::Swap(swap)) => (1, swap.value().map_or(0, Bytes::len)),
             _ => (1, 0),
         };
         Weight { messages, bytes }
     }
+}
+
+/// Whether a swap renews or releases a claim.
+fn is_of_lease(swap: &Swap) -> bool {
+    matches!(swap.condition, SwapIf::Owner(_)) && swap.value().is_none()
 }
 
 impl Step {
@@ -205,7 +210,7 @@ impl Step {
             },
             Self::Update { body, .. } => body.as_ref().map_or(0, |(body, _)| body.len()),
             Self::Delete { .. } | Self::DeleteItems { .. } => 0,
-            Self::Swap { swap, .. } => swap.value.len(),
+            Self::Swap { swap, .. } => swap.value().map_or(0, Bytes::len),
         }
     }
 }

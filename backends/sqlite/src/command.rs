@@ -3,10 +3,9 @@
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Attachment, Created, NewMessage, Token};
-use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
+use queue_core::backend::{Attachment, Created, NewMessage, Swap, SwapOutcome, Token};
+use queue_core::idempotency::{Forgotten, Swept, WorkKey};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -75,10 +74,7 @@ pub(super) struct Port {
 /// A request to the table of results.
 #[derive(Debug)]
 pub(super) enum ResultsRequest {
-    Begin(WorkKey, Owner, Duration),
-    Renew(WorkKey, Claim, Duration),
-    Finish(WorkKey, Claim, Bytes, Duration),
-    Release(WorkKey, Claim),
+    Swap(Swap),
     Sweep,
     Forget(WorkKey),
 }
@@ -89,8 +85,7 @@ pub(super) enum Answer {
     Created(Created),
     Received(Vec<Stored>),
     Applied(SmallVec<[StepDone; 1]>),
-    Begun(ClaimOutcome),
-    Standing(ClaimStatus),
+    Swapped(SwapOutcome),
     Swept(Swept),
     Forgotten(Forgotten),
     Ended(bool),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use queue_core::backend::FoundRecord;
 use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 use rusqlite::{ErrorCode, ffi};
@@ -19,7 +19,7 @@ pub(super) enum Failure {
     MessageNotFound,
     ReceiptMismatch,
     /// A swap does not find the value that it expects, but this value or none.
-    Conflict(Option<Bytes>),
+    Conflict(Option<FoundRecord>),
     /// A swap finds a value that is damaged.
     DamagedRecord,
     /// What was staged for a message is not there any more, or not all of it.
@@ -185,8 +185,8 @@ impl Failure {
         }
     }
 
-    /// Returns the value that a swap has found in place of the expected one.
-    pub(super) fn found(&self) -> Option<Bytes> {
+    /// Returns what a swap has found.
+    pub(super) fn found(&self) -> Option<FoundRecord> {
         match self {
             Self::Conflict(found) => found.clone(),
             _ => None,

@@ -7,15 +7,12 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use queue_core::backend::PageMark;
+use queue_core::backend::{PageMark, Swap, SwapOutcome};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, Owner, RecordState, Recorded,
-    RecordedPage, ResultStore, Swept, WorkKey,
+    Forgotten, MAX_RECORDS, Owner, RecordState, Recorded, RecordedPage, ResultStore, Swept, WorkKey,
 };
 use queue_core::internal::{debug_fields, record_mark, record_start};
 use queue_core::store_clock::timestamp;
@@ -36,8 +33,7 @@ use crate::rows::stored::checksum;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use std::time::Duration;
-/// use queue_clock::SystemClock;
+/// /// use queue_clock::SystemClock;
 /// use queue_core::idempotency::{ResultStore, Owner};
 /// use queue_sqlite::SqliteBackend;
 ///
@@ -97,39 +93,11 @@ impl ResultStore for SqliteResults {
         Arc::clone(&self.clock)
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
-        let begin = ResultsRequest::Begin(key.clone(), owner, lease);
-        match self.ask(begin).await? {
-            Answer::Begun(begun) => Ok(begun),
+    async fn swap(&self, swap: &Swap) -> Result<SwapOutcome> {
+        match self.ask(ResultsRequest::Swap(swap.clone())).await? {
+            Answer::Swapped(outcome) => Ok(outcome),
             other => mismatched(&other),
         }
-    }
-
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
-        let renew = ResultsRequest::Renew(key.clone(), claim, lease);
-        match self.ask(renew).await? {
-            Answer::Standing(standing) => Ok(standing),
-            other => mismatched(&other),
-        }
-    }
-
-    async fn finish(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        result: Bytes,
-        retention: Duration,
-    ) -> Result<ClaimStatus> {
-        let finish = ResultsRequest::Finish(key.clone(), claim, result, retention);
-        match self.ask(finish).await? {
-            Answer::Standing(standing) => Ok(standing),
-            other => mismatched(&other),
-        }
-    }
-
-    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
-        let release = ResultsRequest::Release(key.clone(), claim);
-        self.ask(release).await.map(drop)
     }
 
     async fn sweep(&self) -> Result<Swept> {
@@ -182,16 +150,11 @@ impl Results<'_> {
     /// Executes a request within the transaction of these statements.
     pub(super) fn execute(self, request: &ResultsRequest) -> failure::Result<Answer> {
         match request {
-            ResultsRequest::Begin(key, owner, lease) => {
-                self.begin(key, *owner, *lease).map(Answer::Begun)
-            }
-            ResultsRequest::Renew(key, claim, lease) => {
-                self.renew(key, *claim, *lease).map(Answer::Standing)
-            }
-            ResultsRequest::Finish(key, claim, result, retention) => self
-                .finish(key, *claim, result, *retention)
-                .map(Answer::Standing),
-            ResultsRequest::Release(key, claim) => self.release(key, *claim).map(|()| Answer::Done),
+            ResultsRequest::Swap(swap) => match self.swap(swap, None) {
+                Ok(()) => Ok(Answer::Swapped(SwapOutcome::Swapped)),
+                Err(Failure::Conflict(found)) => Ok(Answer::Swapped(SwapOutcome::Differs(found))),
+                Err(failure) => Err(failure),
+            },
             ResultsRequest::Sweep => self.sweep().map(Answer::Swept),
             ResultsRequest::Forget(key) => self.forget_unless_in_flight(key).map(Answer::Forgotten),
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use queue_core::backend::{
     Backend, Capabilities, Completion, Limits, Metadata, NewMessage, PutReceipt,
-    StorageTransaction, Token, Transactions, Writes,
+    StorageTransaction, Swap, SwapOutcome, Token, Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::{LockExt as _, debug_fields, to_hex};
@@ -431,15 +431,20 @@ impl<'c> Guest<'c> {
         results.record(completion.token)?;
         if let Some(release) = &completion.release {
             match results.swap(release, None) {
-                Ok(()) | Err(Failure::Conflict(_) | Failure::DamagedRecord) => {}
+                Ok(()) | Err(Failure::Conflict(_) | Failure::Corrupt(_)) => {}
                 Err(failure) => return Err(failure),
             }
         }
         let Some(finish) = &completion.finish else {
             return Ok(());
         };
-        let (key, retention) = (&finish.key, finish.retention);
-        match results.finish(key, finish.claim, &finish.result, retention)? {
+        let (key, result) = (&finish.key, finish.result.clone());
+        let swap = Swap::finish(key.clone(), finish.claim, result, finish.retention);
+        let finished = match results.swap(&swap, None) {
+            Err(Failure::Conflict(found)) => SwapOutcome::Differs(found).status_of(finish.claim),
+            swapped => swapped.map(|()| ClaimStatus::Held)?,
+        };
+        match finished {
             ClaimStatus::Held => Ok(()),
             ClaimStatus::Lost => Err(Failure::ClaimLost(key.clone())),
         }

@@ -8,10 +8,11 @@ use futures_util::future::join_all;
 
 use super::harness::{Fixture, Harness, LONG, Survival, assert_refused};
 use crate::backend::{
-    BackendExt as _, ConditionalPuts, NewMessage, Op, OpOutcome, PutIf, Swap, TimeToLive,
+    BackendExt as _, ConditionalPuts, FoundRecord, NewMessage, Op, OpOutcome, PutIf, Swap,
+    TimeToLive,
 };
 use crate::error::{ErrorKind, Result};
-use crate::idempotency::WorkKey;
+use crate::idempotency::{Claim, Owner, WorkKey};
 use crate::name::QueueName;
 
 /// Opens a store, unless its backend has no conditional puts, and refuses them.
@@ -89,8 +90,7 @@ pub(super) async fn a_value_that_differs_changes_nothing(f: Fixture) {
 }
 
 pub(super) async fn a_value_is_kept_until_its_retention_is_over(f: Fixture) {
-    let mut short = swap("key", "1");
-    short.retention = 2 * f.lease;
+    let short = Swap::new(WorkKey::new("conformance", "key"), "1", 2 * f.lease);
     assert_swapped(&f, "first", &short).await;
     f.advance(f.lease).await;
     assert_eq!(
@@ -155,15 +155,17 @@ pub(super) async fn one_of_many_conditional_puts_wins(harness: &dyn Harness) {
         let winners: Arc<Mutex<Vec<Bytes>>> = Arc::default();
         let tasks = (0..16).map(|task| {
             let (backend, queue) = (Arc::clone(&clients[task % 2]), f.queue.clone());
-            let mut swap = swap("key", "");
-            swap.value = Bytes::from(format!("{round}/{task}"));
-            swap.expected.clone_from(&before);
+            let value = Bytes::from(format!("{round}/{task}"));
+            let mut swap = Swap::new(WorkKey::new("conformance", "key"), value.clone(), LONG);
+            if let Some(before) = &before {
+                swap = swap.in_place_of(before.clone());
+            }
             let winners = Arc::clone(&winners);
             harness.spawn(Box::pin(async move {
-                let message = NewMessage::new(swap.value.clone());
+                let message = NewMessage::new(value.clone());
                 let put = backend.put_if(&queue, Some(message), &swap).await;
                 if let PutIf::Swapped(_) = put.expect("answered") {
-                    winners.lock().expect("no panic").push(swap.value);
+                    winners.lock().expect("no panic").push(value);
                 }
             }))
         });
@@ -199,7 +201,7 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture)
     let early = f.backend.apply(vec![put("early"), op(next())].into()).await;
     let early = early.expect_err("nothing is recorded");
     assert_eq!((early.index, early.error.kind()), (1, ErrorKind::Conflict));
-    assert_eq!(early.found, None);
+    assert_eq!(early.found(), None);
 
     let ops = vec![op(swap("key", "1")), put("first"), op(next())];
     let done = f.backend.apply(ops.into()).await.expect("applied");
@@ -215,7 +217,8 @@ pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(f: Fixture)
         .await
         .expect_err("another value");
     assert_eq!((late.index, late.error.kind()), (2, ErrorKind::Conflict));
-    assert_eq!(late.found.as_deref(), Some(&b"2"[..]));
+    let found = late.found().and_then(|found| found.value.as_deref());
+    assert_eq!(found, Some(&b"2"[..]));
     let (queue, message) = (f.store.queue("missing"), NewMessage::new("lost"));
     let failed = vec![
         op(swap("key", "3").in_place_of("2")),
@@ -324,4 +327,81 @@ pub(super) async fn a_value_ends_with_its_message(f: Fixture) {
     f.backend.clear(&f.queue).await.expect("cleared");
     let held = put_if(&f, "no", &swap("7")).await.expect("answered");
     assert_eq!(held, differs("6"));
+}
+
+/// Carries out a swap alone. Returns what it has found if its condition does not hold.
+async fn claim(f: &Fixture, swap: Swap) -> std::result::Result<(), Option<FoundRecord>> {
+    let queue = f.queue.clone();
+    match f.backend.apply(vec![Op::Swap { queue, swap }].into()).await {
+        Ok(done) => {
+            assert_eq!(done[..], [OpOutcome::Swapped]);
+            Ok(())
+        }
+        Err(failed) => {
+            assert_eq!(failed.error.kind(), ErrorKind::Conflict, "{failed}");
+            Err(failed.found().cloned())
+        }
+    }
+}
+
+pub(super) async fn a_claim_is_its_owners_until_another_takes_it(f: Fixture) {
+    let key = || WorkKey::new("conformance", "key");
+    let [own, other] = [1, 2].map(|number| Claim::new(Owner::from_u64(number), 0));
+    let begin = |claim: Claim| Swap::begin(key(), claim.owner, f.lease);
+    let past_the_lease = f.lease + Duration::from_millis(1);
+
+    let nothing = claim(&f, Swap::renew(key(), own, f.lease)).await;
+    assert_eq!(nothing, Err(None));
+    assert_eq!(claim(&f, begin(own)).await, Ok(()));
+    let value = || swap("key", "value");
+    for refused in [
+        begin(other),
+        begin(own),
+        value(),
+        value().in_place_of("value"),
+        Swap::renew(key(), other, f.lease),
+        Swap::finish(key(), other, "value", LONG),
+        Swap::release(key(), other),
+    ] {
+        let found = claim(&f, refused.clone()).await.expect_err("it is taken");
+        let found = found.unwrap_or_else(|| panic!("nothing is told: {refused:?}"));
+        assert_eq!((found.owner, found.value), (own.owner, None), "{refused:?}");
+        assert!(!found.remaining.is_zero() && found.remaining <= f.lease);
+    }
+
+    // What has ended is still the owner's, and no absence.
+    f.advance(past_the_lease).await;
+    let found = claim(&f, value()).await.expect_err("it is a claim");
+    let found = found.expect("it is told");
+    assert_eq!((found.owner, found.remaining), (own.owner, Duration::ZERO));
+    assert_eq!(claim(&f, Swap::renew(key(), own, f.lease)).await, Ok(()));
+    claim(&f, begin(other)).await.expect_err("it is renewed");
+
+    f.advance(past_the_lease).await;
+    assert_eq!(claim(&f, begin(other)).await, Ok(()));
+    for late in [
+        Swap::renew(key(), own, f.lease),
+        Swap::finish(key(), own, "late", LONG),
+        Swap::release(key(), own),
+    ] {
+        let found = claim(&f, late).await.expect_err("it is another's");
+        assert_eq!(found.map(|found| found.owner), Some(other.owner));
+    }
+
+    // Late, and in one step with a put.
+    f.advance(past_the_lease).await;
+    assert_swapped(&f, "finished", &Swap::finish(key(), other, "done", LONG)).await;
+    for finished in [begin(own), Swap::renew(key(), other, f.lease)] {
+        let found = claim(&f, finished).await.expect_err("it is a value");
+        let found = found.expect("it is told");
+        assert_eq!(found.owner, other.owner);
+        assert_eq!(found.value.as_deref(), Some(&b"done"[..]));
+    }
+    assert_eq!(f.drain().await, ["finished"]);
+
+    let key = || WorkKey::new("conformance", "another");
+    let begin = |claim: Claim| Swap::begin(key(), claim.owner, f.lease);
+    assert_eq!(claim(&f, begin(own)).await, Ok(()));
+    assert_eq!(claim(&f, Swap::release(key(), own)).await, Ok(()));
+    assert_eq!(claim(&f, begin(other)).await, Ok(()));
 }

@@ -10,8 +10,9 @@ use super::messages::{
     AttachmentPart, Lease, NewMessage, PeekedMessage, PopReceipt, PutReceipt, ReceivedMessage,
     StorageId,
 };
-use super::ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, PutIf, Swap};
+use super::ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace};
 use super::queues::{BrowsedMessage, Created, Metadata, Page, PageMark, QueueProperties};
+use super::records::{PutIf, Swap};
 use super::sharded::Sharded;
 use super::transactions::Transactions;
 use crate::envelope::MessageId;
@@ -316,7 +317,12 @@ pub trait BackendExt: Backend {
                 Err(failed)
                     if failed.error.kind() == ErrorKind::Conflict && failed.index == at_swap =>
                 {
-                    Ok(PutIf::Differs(failed.found))
+                    match failed.found().map(|found| found.value.clone()) {
+                        None => Ok(PutIf::Differs(None)),
+                        Some(Some(value)) => Ok(PutIf::Differs(Some(value))),
+                        // A claim is no value.
+                        Some(None) => Err(failed.error),
+                    }
                 }
                 Err(failed) => Err(failed.error),
             }

@@ -23,6 +23,7 @@ mod messages;
 mod ops;
 mod placed;
 mod queues;
+mod records;
 mod sharded;
 mod transactions;
 
@@ -35,12 +36,13 @@ pub use messages::{
     Attachment, AttachmentPart, ItemSet, Lease, MAX_ITEMS, NewMessage, PeekedMessage, PopReceipt,
     PutReceipt, ReceivedMessage, StorageId, TimeToLive,
 };
-pub use ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, PutIf, Swap, steps};
+pub use ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, steps};
 pub use placed::Placement;
 pub use queues::{
     BrowsedMessage, Created, InvalidMetadata, MessageState, Metadata, Page, PageMark,
     QueueProperties, QueueTotals,
 };
+pub use records::{FoundRecord, PutIf, Record, Swap, SwapIf, SwapOutcome};
 pub use sharded::{Resized, RetiredShard, Sharded, Sharding};
 pub use transactions::{
     Completion, Finish, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,

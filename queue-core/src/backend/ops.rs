@@ -1,4 +1,4 @@
-//! The operations of an `apply`, and the values that are recorded with them.
+//! The operations of an `apply`, their outcomes, and its failure.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::messages::{ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, StorageId};
+use super::records::{FoundRecord, Swap};
 use crate::error::{Error, ErrorKind, Operation, Outcome, RetryAdvice};
-use crate::idempotency::WorkKey;
 use crate::name::QueueName;
 
 /// An operation for [`apply`](super::Backend::apply).
@@ -80,18 +80,18 @@ pub enum Op {
         /// The number of items that the message has.
         of: u32,
     },
-    /// Record a value in place of the expected one. Fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if
-    /// another value, which is then in [`found`](ApplyError::found), or none is recorded, and with
+    /// Change the record of a key on a condition. Fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if the
+    /// condition does not hold for what is recorded, which is then [found](ApplyError::found), and with
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
     /// [`conditional_puts`](super::Capabilities::conditional_puts). A value that
-    /// [ends with its message](Swap::ends_with_message) ends with the last message that is put before the swap.
+    /// [ends with its message](super::Record::ends_with_message) ends with the last message that is put before the swap.
     ///
     /// A swap and the put before it are one atomic step on each backend that supports swaps: both happen, or neither
     /// does.
     Swap {
         /// The queue that errors name. The queue need not exist.
         queue: QueueName,
-        /// The values.
+        /// The change of the record.
         swap: Swap,
     },
 }
@@ -133,49 +133,8 @@ pub enum OpOutcome {
     Updated(Lease),
     /// The message, or the items of a pack, were deleted.
     Deleted,
-    /// The value was recorded.
+    /// The record was changed.
     Swapped,
-}
-
-/// A compare-and-swap of a recorded value: the condition of a [conditional put](super::BackendExt::put_if) or an
-/// [`apply`](super::Op::Swap).
-///
-/// ```
-/// use std::time::Duration;
-/// use queue_core::backend::Swap;
-/// use queue_core::idempotency::WorkKey;
-///
-/// // At most one message about the order within an hour.
-/// let swap = Swap::new(WorkKey::new("reminder", "order-1234"), "sent", Duration::from_secs(3600));
-/// assert_eq!(swap.expected, None);
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Swap {
-    /// The key of the value. The key must not be in use in [`results`](super::Backend::results), which may be the same
-    /// table.
-    pub key: WorkKey,
-    /// The expected value. With `None`, the default, no value may be recorded; a value whose retention is over counts
-    /// as none.
-    pub expected: Option<Bytes>,
-    /// The new value.
-    pub value: Bytes,
-    /// How long the new value is kept, in the storage's time; with zero, nothing is recorded after the swap.
-    pub retention: Duration,
-    /// Whether the new value counts as none as soon as the message is gone that is put with it: by the same
-    /// [`put_if`](super::BackendExt::put_if), or by the last put before the swap in an [`apply`](super::Op::Swap). A
-    /// message is gone when it is deleted or expires, or its queue is cleared or deleted. A swap that expects the value
-    /// still replaces it.
-    pub ends_with_message: bool,
-}
-
-/// The answer to a [conditional put](super::BackendExt::put_if).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PutIf {
-    /// The value was recorded and the message, if there was one, was put.
-    Swapped(Option<PutReceipt>),
-    /// The recorded value, if there is one, is not the expected one, and nothing was changed.
-    Differs(Option<Bytes>),
 }
 
 /// The failure of [`Backend::apply`](super::Backend::apply).
@@ -189,9 +148,7 @@ pub struct ApplyError {
     pub index: usize,
     /// The error of the failed operation.
     pub error: Error,
-    /// The value that is recorded in place of the expected one, if the operation is a [swap](Op::Swap) that failed with
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict); `None` if no value is recorded.
-    pub found: Option<Bytes>,
+    found: Option<Box<FoundRecord>>,
     unreadable: bool,
 }
 
@@ -277,7 +234,7 @@ impl Op {
                 body.as_ref().map_or(0, Bytes::len)
             }
             Self::Delete { .. } | Self::DeleteItems { .. } => 0,
-            Self::Swap { swap, .. } => swap.value.len(),
+            Self::Swap { swap, .. } => swap.value().map_or(0, Bytes::len),
         }
     }
 }
@@ -294,40 +251,6 @@ pub fn steps(ops: Ops) -> impl Iterator<Item = Ops> + Send {
         };
         Some([first].into_iter().chain(swap).collect())
     })
-}
-
-impl Swap {
-    /// Creates a swap that records `value` if no value is recorded.
-    #[must_use]
-    pub fn new(key: WorkKey, value: impl Into<Bytes>, retention: Duration) -> Self {
-        Self {
-            key,
-            expected: None,
-            value: value.into(),
-            retention,
-            ends_with_message: false,
-        }
-    }
-
-    /// Creates a swap that removes the recorded value. Set the expected value with [`in_place_of`](Self::in_place_of).
-    #[must_use]
-    pub fn forget(key: WorkKey) -> Self {
-        Self::new(key, Bytes::new(), Duration::ZERO)
-    }
-
-    /// Has the new value end with the [message](Self::ends_with_message) that is put with it.
-    #[must_use]
-    pub fn ending_with_message(mut self) -> Self {
-        self.ends_with_message = true;
-        self
-    }
-
-    /// Sets the expected value.
-    #[must_use]
-    pub fn in_place_of(mut self, expected: impl Into<Bytes>) -> Self {
-        self.expected = Some(expected.into());
-        self
-    }
 }
 
 impl ApplyError {
@@ -379,10 +302,17 @@ impl ApplyError {
         self.unreadable
     }
 
-    /// Sets the value that a swap has [found](Self::found).
+    /// Sets what a swap has [found](Self::found).
     #[must_use]
-    pub fn with_found(mut self, found: Option<Bytes>) -> Self {
-        self.found = found;
+    pub fn with_found(mut self, found: Option<FoundRecord>) -> Self {
+        self.found = found.map(Box::new);
         self
+    }
+
+    /// What is recorded in place of what the failed operation requires, if that is a [swap](Op::Swap) that failed with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict). `None` if nothing is recorded.
+    #[must_use]
+    pub fn found(&self) -> Option<&FoundRecord> {
+        self.found.as_deref()
     }
 }

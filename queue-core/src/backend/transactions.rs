@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::messages::{NewMessage, PopReceipt, PutReceipt, StorageId};
-use super::ops::Swap;
 use super::placed::Placement;
 use super::queues::Metadata;
+use super::records::Swap;
 use crate::error::Result;
 use crate::idempotency::{Claim, WorkKey};
 use crate::name::QueueName;

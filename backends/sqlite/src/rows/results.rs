@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{RECORD_RETENTION, Swap, Token};
-use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Forgotten, Owner, Swept, WorkKey};
+use queue_core::backend::{FoundRecord, RECORD_RETENTION, Swap, Token};
+use queue_core::idempotency::{Forgotten, Owner, Swept, WorkKey};
 use queue_core::store_clock::after;
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
@@ -43,6 +43,10 @@ impl Row {
     }
 }
 
+/// The row of a key that a swap may change.
+#[derive(Clone, Copy)]
+pub(crate) struct RowId(i64);
+
 /// The statements on the results, within a transaction at this time, each prepared when it is first used.
 #[derive(Clone, Copy)]
 pub(crate) struct Results<'c> {
@@ -51,25 +55,6 @@ pub(crate) struct Results<'c> {
 }
 
 impl Results<'_> {
-    /// Returns what is recorded under the key of a swap, if it is not what the swap expects. A value whose message is not
-    /// stored any more counts as none, too.
-    fn differs(self, swap: &Swap) -> Result<Option<Option<Bytes>>> {
-        let found = self.find(&swap.key)?.filter(|row| row.ends_at > self.now);
-        let current = match &found {
-            Some(row) => row.recorded()?,
-            None => None,
-        };
-        if current == swap.expected {
-            return Ok(None);
-        }
-        match found.and_then(|row| row.message) {
-            Some(message) if !self.is_stored(message)? => {
-                Ok(swap.expected.is_some().then_some(None))
-            }
-            _ => Ok(Some(current)),
-        }
-    }
-
     /// Whether a message is neither deleted nor expired. An unreadable message counts as stored.
     fn is_stored(self, (seq, salt): MessageRef) -> Result<bool> {
         let mut find = self.connection.prepare_cached(
@@ -86,37 +71,74 @@ impl Results<'_> {
         }
     }
 
-    /// Refuses a swap that does not find the value that it expects.
-    pub(crate) fn check(self, swap: &Swap) -> Result<()> {
-        match self.differs(swap) {
-            Ok(None) => Ok(()),
-            Ok(Some(found)) => Err(Failure::Conflict(found)),
-            Err(Failure::Corrupt(_)) => Err(Failure::DamagedRecord),
-            Err(failure) => Err(failure),
+    /// Refuses a swap whose condition does not hold. A value whose message is not stored any more counts as none. Returns
+    /// the row of the key, if there is one.
+    pub(crate) fn check(self, swap: &Swap) -> Result<Option<RowId>> {
+        let row = self.find(&swap.key)?;
+        let id = row.as_ref().map(|row| RowId(row.id));
+        let row = row.filter(|row| row.result.is_none() || row.ends_at > self.now);
+        let found = match &row {
+            Some(row) => Some(FoundRecord::new(
+                Owner::from_u64(row.owner.cast_unsigned()),
+                row.recorded()?,
+                self.left(row.ends_at),
+            )),
+            None => None,
+        };
+        if swap.condition.holds(found.as_ref()) {
+            return Ok(id);
         }
+        let message = row.and_then(|row| row.message);
+        let is_gone = match message {
+            Some(message) => !self.is_stored(message)?,
+            None => false,
+        };
+        if is_gone && swap.condition.holds(None) {
+            return Ok(id);
+        }
+        Err(Failure::Conflict(found.filter(|_| !is_gone)))
     }
 
     /// Carries out a swap, after the put of a message.
-    pub(crate) fn swap(self, new: &Swap, put: Option<MessageRef>) -> Result<()> {
-        self.check(new)?;
-        self.record_value(new, put)
+    pub(crate) fn swap(self, swap: &Swap, put: Option<MessageRef>) -> Result<()> {
+        let row = self.check(swap)?;
+        self.record_checked(swap, row, put)
     }
 
-    /// Records the value of a swap, after the put of a message.
-    fn record_value(self, swap: &Swap, put: Option<MessageRef>) -> Result<()> {
-        if swap.retention.is_zero() {
+    /// Carries out a swap that was checked, after the put of a message.
+    pub(crate) fn record_checked(
+        self,
+        swap: &Swap,
+        row: Option<RowId>,
+        put: Option<MessageRef>,
+    ) -> Result<()> {
+        let Some(record) = &swap.record else {
             return self.remove(&swap.key);
+        };
+        let ends_at = after(self.now, record.duration);
+        let owner = record.owner.to_u64().cast_signed();
+        let id = match row {
+            Some(RowId(id)) => id,
+            None => {
+                let mut insert = self.connection.prepare_cached(
+                    "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4) RETURNING id",
+                )?;
+                let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
+                insert.query_row(params![scope, key, owner, ends_at], |row| row.get(0))?
+            }
+        };
+        if row.is_none() && record.value.is_none() {
+            return Ok(());
         }
-        let mut upsert = self.connection.prepare_cached(
-            "INSERT INTO queue_results (scope, key, owner, ends_at, message, message_salt) VALUES (?1, ?2, 0, ?3, ?4, ?5) \
-             ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3, message = ?4, message_salt = ?5 RETURNING id",
-        )?;
-        let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
-        let ends_at = after(self.now, swap.retention);
-        let (message, salt) = put.filter(|_| swap.ends_with_message).unzip();
-        let row = params![scope, key, ends_at, message, salt];
-        let id: i64 = upsert.query_row(row, |row| row.get(0))?;
-        self.set_result(id, &swap.value, ends_at)
+        let (message, salt) = put.filter(|_| record.ends_with_message).unzip();
+        let value = record.value.as_deref();
+        let sum = value.map(|value| checksum(id, value));
+        self.change(
+            "UPDATE queue_results SET owner = ?2, ends_at = ?3, result = ?4, checksum = ?5, message = ?6, message_salt = ?7 \
+             WHERE id = ?1",
+            params![id, owner, ends_at, value, sum, message, salt],
+        )
+        .map(drop)
     }
 
     /// Records that the transaction of a completion was committed, if it will be.
@@ -180,95 +202,6 @@ impl Results<'_> {
         Duration::from_micros(left)
     }
 
-    pub(crate) fn begin(
-        &self,
-        key: &WorkKey,
-        owner: Owner,
-        lease: Duration,
-    ) -> Result<ClaimOutcome> {
-        let (number, ends_at) = (number(owner), after(self.now, lease));
-        let found = self.find(key)?;
-        if let Some(row) = &found
-            && row.ends_at > self.now
-        {
-            match row.recorded()? {
-                Some(result) => return Ok(ClaimOutcome::Done(result)),
-                None if row.owner != number => {
-                    let remaining = self.left(row.ends_at);
-                    return Ok(ClaimOutcome::InFlight { remaining });
-                }
-                None => {}
-            }
-        }
-        match found {
-            Some(row) => self.change(
-                "UPDATE queue_results SET owner = ?2, ends_at = ?3, result = NULL, checksum = NULL WHERE id = ?1",
-                params![row.id, number, ends_at],
-            )?,
-            None => self.change(
-                "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4)",
-                params![key.scope(), key.key().as_bytes(), number, ends_at],
-            )?,
-        };
-        Ok(ClaimOutcome::Fresh(Claim::new(owner, 0)))
-    }
-
-    pub(crate) fn renew(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        lease: Duration,
-    ) -> Result<ClaimStatus> {
-        self.with_held(key, claim, |row| {
-            let update = "UPDATE queue_results SET ends_at = ?2 WHERE id = ?1";
-            self.change(update, [row.id, after(self.now, lease)])
-                .map(drop)
-        })
-    }
-
-    pub(crate) fn finish(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        result: &Bytes,
-        retention: Duration,
-    ) -> Result<ClaimStatus> {
-        let ends_at = after(self.now, retention);
-        self.with_held(key, claim, |row| self.set_result(row.id, result, ends_at))
-    }
-
-    fn set_result(&self, id: i64, result: &Bytes, ends_at: i64) -> Result<()> {
-        let update =
-            "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1";
-        let row = params![id, ends_at, &result[..], checksum(id, result)];
-        self.change(update, row).map(drop)
-    }
-
-    /// Changes the row that the claim holds, unless it has a result: a repeated call must not change that.
-    fn with_held(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        change: impl FnOnce(&Row) -> Result<()>,
-    ) -> Result<ClaimStatus> {
-        match self.find(key)? {
-            Some(row) if row.owner == number(claim.owner) => {
-                if row.result.is_none() {
-                    change(&row)?;
-                }
-                Ok(ClaimStatus::Held)
-            }
-            _ => Ok(ClaimStatus::Lost),
-        }
-    }
-
-    pub(crate) fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
-        let delete = "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL";
-        let owner = number(claim.owner);
-        self.change(delete, params![key.scope(), key.key().as_bytes(), owner])
-            .map(drop)
-    }
-
     /// Whether there are results that a sweep removes.
     pub(crate) fn any_over(&self) -> Result<bool> {
         let find = format!("{OVER} LIMIT 1");
@@ -327,9 +260,4 @@ pub(crate) fn unmark(connection: &Connection, token: Token) -> rusqlite::Result<
 
 fn key_of(token: Token) -> WorkKey {
     WorkKey::new(TRANSACTIONS, format!("{:016x}", token.to_u64()))
-}
-
-/// Returns an owner's number as SQLite stores it.
-fn number(owner: Owner) -> i64 {
-    owner.to_u64().cast_signed()
 }

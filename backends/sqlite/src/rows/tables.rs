@@ -129,7 +129,7 @@ impl<'c> Tables<'c> {
                 deleted.map(|()| StepDone::Deleted)
             }
             Step::Swap { swap, .. } => {
-                let swapped = self.results(now).swap(swap, put);
+                let swapped = self.results(now).swap(swap, put).map_err(of_record);
                 swapped.map(|()| StepDone::Swapped)
             }
         }
@@ -155,11 +155,20 @@ impl<'c> Tables<'c> {
             return Ok(SmallVec::from([done]));
         }
         // A conflict is refused without a write, since a repeated submission of one message is common.
-        if let [Step::Put { queue, .. }, Step::Swap { queue: named, swap }] = steps {
+        if let [
+            put @ Step::Put { queue, .. },
+            Step::Swap { queue: named, swap },
+        ] = steps
+        {
             let known = self.queues.id(queue);
             known.map_err(|failure| failure.of_step(0, queue))?;
-            let checked = self.results(now).check(swap);
-            checked.map_err(|failure| failure.of_step(1, named))?;
+            let results = self.results(now);
+            let checked = results.check(swap).map_err(of_record);
+            let row = checked.map_err(|failure| failure.of_step(1, named))?;
+            let done = self.step(put, None, now);
+            let done = done.map_err(|failure| failure.of_step(0, queue))?;
+            results.record_checked(swap, row, done.put())?;
+            return Ok(SmallVec::from_iter([done, StepDone::Swapped]));
         }
         connection.execute_batch("SAVEPOINT apply")?;
         let saved = self.messages.counts.save();
@@ -181,6 +190,14 @@ impl<'c> Tables<'c> {
         }
         connection.execute_batch("RELEASE apply")?;
         Ok(done)
+    }
+}
+
+/// The failure of a step whose record is damaged, which is no failure of the file.
+fn of_record(failure: Failure) -> Failure {
+    match failure {
+        Failure::Corrupt(_) => Failure::DamagedRecord,
+        failure => failure,
     }
 }
 

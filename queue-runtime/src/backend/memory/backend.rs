@@ -3,11 +3,11 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
-    ConditionalPuts, Created, Lease, Metadata, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark,
-    PeekedMessage, Places, PutBackPlace, QueueProperties, ReceivedMessage, StorageId, check_ops,
+    ConditionalPuts, Created, FoundRecord, Lease, Metadata, Op, OpOutcome, OpOutcomes, Ops, Page,
+    PageMark, PeekedMessage, Places, PutBackPlace, QueueProperties, ReceivedMessage, StorageId,
+    check_ops,
 };
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
@@ -314,8 +314,8 @@ const MAX_PART: usize = 1024 * 1024;
 /// Why an operation was not carried out.
 struct Refused {
     kind: ErrorKind,
-    /// The value that a swap has found.
-    found: Option<Bytes>,
+    /// What a swap has found.
+    found: Option<FoundRecord>,
 }
 
 impl From<ErrorKind> for Refused {
@@ -435,14 +435,12 @@ fn step(
             Ok(Done::Deleted(before))
         }
         Op::Swap { swap, .. } => {
-            let found = results.differs(swap, |place| state.is_stored(place, now));
-            match found {
-                None => Ok(Done::Swapped(results.record(swap, last_put))),
-                Some(found) => Err(Refused {
-                    kind: ErrorKind::Conflict,
-                    found,
-                }),
-            }
+            let is_stored = |place: &_| state.is_stored(place, now);
+            let changed = results.change(swap, last_put, is_stored);
+            changed.map(Done::Swapped).map_err(|found| Refused {
+                kind: ErrorKind::Conflict,
+                found,
+            })
         }
         _ => unreachable!("`apply` checks the operations before it takes the lock"),
     }

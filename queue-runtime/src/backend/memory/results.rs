@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::backend::{PageMark, Swap};
+use queue_core::backend::{FoundRecord, PageMark, Swap, SwapOutcome};
 use queue_core::clock::{Clock, Timestamp};
 use queue_core::idempotency::{
-    Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, Owner, RecordState, Recorded,
-    RecordedPage, ResultStore, Swept, WorkKey,
+    Forgotten, MAX_RECORDS, Owner, RecordState, Recorded, RecordedPage, ResultStore, Swept, WorkKey,
 };
 use queue_core::internal::{LockExt, debug_fields, later, record_mark, record_start};
-use queue_core::{QueueName, Result};
+use queue_core::{Error, QueueName};
 
 /// Results in this process, for tests and for programs of one process. The results are lost with the process.
 ///
@@ -111,42 +110,39 @@ impl MemoryResults {
         change(&mut entries, self.clock.monotonic())
     }
 
-    /// Returns what is recorded under the key of a swap, if it is not what the swap expects. A value whose message is not
-    /// stored any more counts as none, too.
-    pub(super) fn differs(
+    /// Changes the record of a key on a condition, after the put of a message. A value whose message is not stored any more
+    /// counts as none. Returns what was recorded before, or else what the swap has found.
+    pub(super) fn change(
         &self,
         swap: &Swap,
+        put: Option<(&QueueName, u64)>,
         is_stored: impl FnOnce(&MessagePlace) -> bool,
-    ) -> Option<Option<Bytes>> {
+    ) -> Result<Option<Entry>, Option<FoundRecord>> {
         self.with(|entries, now| {
-            let entry = entries.get(&swap.key).filter(|entry| entry.ends_at > now);
-            let current = entry.and_then(|entry| entry.result.clone());
-            if current == swap.expected {
-                return None;
+            let entry = entries.get(&swap.key).filter(|entry| !entry.is_over(now));
+            let found = entry.map(|entry| {
+                let remaining = entry.ends_at.saturating_sub(now);
+                FoundRecord::new(entry.owner, entry.result.clone(), remaining)
+            });
+            if !swap.condition.holds(found.as_ref()) {
+                let message = entry.and_then(|entry| entry.message.as_ref());
+                let is_gone = message.is_some_and(|message| !is_stored(message));
+                if !is_gone || !swap.condition.holds(None) {
+                    return Err(found.filter(|_| !is_gone));
+                }
             }
-            let message = entry.and_then(|entry| entry.message.as_ref());
-            if message.is_none_or(is_stored) {
-                return Some(current);
-            }
-            swap.expected.is_some().then_some(None)
-        })
-    }
-
-    /// Records the value of a swap, and the message with which the value ends. Returns what was recorded before.
-    pub(super) fn record(&self, swap: &Swap, put: Option<(&QueueName, u64)>) -> Option<Entry> {
-        self.with(|entries, now| {
-            if swap.retention.is_zero() {
-                return entries.remove(&swap.key);
-            }
+            let Some(record) = &swap.record else {
+                return Ok(entries.remove(&swap.key));
+            };
             let entry = Entry {
-                owner: Owner::from_u64(0),
-                ends_at: now.saturating_add(swap.retention),
-                result: Some(swap.value.clone()),
+                owner: record.owner,
+                ends_at: now.saturating_add(record.duration),
+                result: record.value.clone(),
                 message: put
-                    .filter(|_| swap.ends_with_message)
+                    .filter(|_| record.ends_with_message)
                     .map(|(queue, number)| (queue.clone(), number)),
             };
-            entries.insert(swap.key.clone(), entry)
+            Ok(entries.insert(swap.key.clone(), entry))
         })
     }
 
@@ -177,25 +173,6 @@ impl MemoryResults {
             None => entries.remove(key),
         });
     }
-
-    /// Changes the entry that the claim holds.
-    fn with_held(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        change: impl FnOnce(&mut Entry, Duration),
-    ) -> ClaimStatus {
-        self.with(|entries, now| match entries.get_mut(key) {
-            Some(entry) if entry.owner == claim.owner => {
-                // A repeated call must not change a result.
-                if entry.result.is_none() {
-                    change(entry, now);
-                }
-                ClaimStatus::Held
-            }
-            _ => ClaimStatus::Lost,
-        })
-    }
 }
 
 #[async_trait]
@@ -204,59 +181,15 @@ impl ResultStore for MemoryResults {
         Arc::clone(&self.clock)
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
-        Ok(self.with(|entries, now| {
-            if let Some(entry) = entries.get(key).filter(|entry| entry.ends_at > now) {
-                match &entry.result {
-                    Some(result) => return ClaimOutcome::Done(result.clone()),
-                    None if entry.owner != owner => {
-                        let remaining = entry.ends_at.saturating_sub(now);
-                        return ClaimOutcome::InFlight { remaining };
-                    }
-                    None => {}
-                }
-            }
-            let begun = Entry {
-                owner,
-                ends_at: now.saturating_add(lease),
-                result: None,
-                message: None,
-            };
-            entries.insert(key.clone(), begun);
-            ClaimOutcome::Fresh(Claim::new(owner, 0))
-        }))
+    async fn swap(&self, swap: &Swap) -> Result<SwapOutcome, Error> {
+        // Who asks a result store puts no messages with its records.
+        Ok(match self.change(swap, None, |_| true) {
+            Ok(_) => SwapOutcome::Swapped,
+            Err(found) => SwapOutcome::Differs(found),
+        })
     }
 
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
-        Ok(self.with_held(key, claim, |entry, now| {
-            entry.ends_at = now.saturating_add(lease);
-        }))
-    }
-
-    async fn finish(
-        &self,
-        key: &WorkKey,
-        claim: Claim,
-        result: Bytes,
-        retention: Duration,
-    ) -> Result<ClaimStatus> {
-        Ok(self.with_held(key, claim, |entry, now| {
-            entry.ends_at = now.saturating_add(retention);
-            entry.result = Some(result);
-        }))
-    }
-
-    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
-        self.with(|entries, _| {
-            let held = entries.get(key);
-            if held.is_some_and(|entry| entry.owner == claim.owner && entry.result.is_none()) {
-                entries.remove(key);
-            }
-        });
-        Ok(())
-    }
-
-    async fn sweep(&self) -> Result<Swept> {
+    async fn sweep(&self) -> Result<Swept, Error> {
         Ok(self.with(|entries, now| {
             // A lease that has ended is not removed: its owner may still finish.
             let over = entries.iter().filter(|(_, entry)| entry.is_over(now));
@@ -273,7 +206,7 @@ impl ResultStore for MemoryResults {
         scope: Option<&str>,
         from: Option<&PageMark>,
         max: usize,
-    ) -> Result<RecordedPage> {
+    ) -> Result<RecordedPage, Error> {
         let (of, key) = record_start(scope, from)?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let start = WorkKey::new(text(&of), text(&key));
@@ -294,7 +227,7 @@ impl ResultStore for MemoryResults {
         }))
     }
 
-    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>> {
+    async fn find(&self, key: &WorkKey) -> Result<Option<Recorded>, Error> {
         Ok(self.with(|entries, now| {
             let entry = entries.get(key).filter(|entry| !entry.is_over(now))?;
             let recorded = self.recorded(key, entry);
@@ -305,7 +238,7 @@ impl ResultStore for MemoryResults {
         }))
     }
 
-    async fn forget(&self, key: &WorkKey) -> Result<Forgotten> {
+    async fn forget(&self, key: &WorkKey) -> Result<Forgotten, Error> {
         Ok(self.with(|entries, now| match entries.get(key) {
             None => Forgotten::Missing,
             Some(entry) if entry.result.is_none() && entry.ends_at > now => Forgotten::InFlight {
@@ -340,7 +273,8 @@ mod tests {
         for number in 0..number {
             let key = WorkKey::new("test", format!("{number:06}"));
             let retention = Duration::from_secs(if number % 2 == 0 { 1 } else { 100 });
-            drop(results.record(&Swap::new(key, "value", retention), None));
+            let swap = Swap::new(key, "value", retention);
+            assert!(results.change(&swap, None, |_| true).is_ok());
         }
         let left = || results.with(|entries, _| entries.len());
         let mut after = None;

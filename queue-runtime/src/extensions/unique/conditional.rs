@@ -45,7 +45,7 @@ pub(crate) async fn put_if(
             "the storage recorded a value without its message",
         )),
         PutIf::Differs(current) => {
-            if current.as_ref() == Some(&swap.value) {
+            if current.as_ref() == swap.value() {
                 // An earlier try, whose answer was lost, has put the message.
                 sending.announce(outgoing);
             }
@@ -64,7 +64,9 @@ pub(crate) async fn send_if_first(
 ) -> Result<Submitted, Error> {
     let record = UniqueRecord::new(&outgoing.id, &outgoing.request_id, key.put.clone());
     let mut swap = Swap::new(key.work_key(), record.value(), duration);
-    swap.ends_with_message = until_settled;
+    if until_settled {
+        swap = swap.ending_with_message();
+    }
     // Settled during a pause, the message releases its key.
     match put_if(sending, outgoing, &swap, !until_settled).await? {
         SubmittedIf::Submitted(submitted) => Ok(submitted),

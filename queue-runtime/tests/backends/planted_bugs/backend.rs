@@ -91,4 +91,7 @@ planted! {
     NamesClientInUri => a_second_client_sees_the_same;
     ForgetsNothing => a_forgotten_value_is_not_recorded_any_more;
     OutlivesItsMessage => a_value_ends_with_its_message;
+    TakesEndedClaimsForNone => a_claim_is_its_owners_until_another_takes_it;
+    EndsClaimsWithTheirLease => a_claim_is_its_owners_until_another_takes_it;
+    TellsNoOwner => a_claim_is_its_owners_until_another_takes_it;
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Backend, BackendExt as _, BrowsedMessage, Browsing, Capabilities, ConditionalPuts,
     Lease, MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark,
-    PeekedMessage, PopReceipt, PutBackPlace, PutIf, PutReceipt, QueueProperties, QueueTotals,
-    ReceivedMessage, StorageId, Swap,
+    PeekedMessage, PopReceipt, PutBackPlace, PutReceipt, QueueProperties, QueueTotals,
+    ReceivedMessage, StorageId,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
@@ -22,8 +22,8 @@ use super::bug::Bug;
 
 /// A backend with one planted bug.
 pub(super) struct Buggy {
-    inner: MemoryBackend,
-    bug: Bug,
+    pub(super) inner: MemoryBackend,
+    pub(super) bug: Bug,
     capabilities: Capabilities,
     /// The current receipt of each message.
     latest: Mutex<HashMap<StorageId, PopReceipt>>,
@@ -105,49 +105,6 @@ impl Buggy {
         Ok(put)
     }
 
-    async fn put_if(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<PutIf> {
-        let mut swap = swap.clone();
-        match self.bug {
-            Bug::PutsWithoutSwap => {
-                let put = self.inner.put_if(queue, None, &swap).await?;
-                if let Some(message) = message {
-                    self.inner.put(queue, message).await?;
-                }
-                return Ok(put);
-            }
-            Bug::SwapsAnything => {
-                if let PutIf::Differs(current) = self.inner.put_if(queue, None, &swap).await? {
-                    swap.expected = current;
-                }
-            }
-            Bug::SwapsWithoutPut => return self.inner.put_if(queue, None, &swap).await,
-            Bug::SwapsBeforeRefusal => {
-                let swapped = self.inner.put_if(queue, None, &swap).await?;
-                return match (swapped, message) {
-                    (PutIf::Swapped(None), Some(message)) => {
-                        let put = self.inner.put(queue, message).await?;
-                        Ok(PutIf::Swapped(Some(put)))
-                    }
-                    (swapped, _) => Ok(swapped),
-                };
-            }
-            Bug::ForgetsRetention => swap.retention *= 2,
-            Bug::ForgetsNothing if swap.retention.is_zero() => {
-                swap.retention = Duration::from_secs(60);
-            }
-            Bug::SwapsOnlyOnce => swap.expected = None,
-            Bug::OutlivesItsMessage => swap.ends_with_message = false,
-            Bug::NeedsQueueToSwap => drop(self.inner.metadata(queue).await?),
-            _ => {}
-        }
-        self.inner.put_if(queue, message, &swap).await
-    }
-
     async fn update(
         &self,
         queue: &QueueName,
@@ -198,27 +155,6 @@ impl Buggy {
                 })
             }
             _ => self.inner.delete(queue, id, receipt).await,
-        }
-    }
-
-    /// Carries out a conditional put, or records a value.
-    async fn swap(
-        &self,
-        queue: &QueueName,
-        message: Option<NewMessage>,
-        swap: &Swap,
-    ) -> Result<OpOutcomes, ApplyError> {
-        let index = usize::from(message.is_some());
-        match self.put_if(queue, message, swap).await {
-            Ok(PutIf::Swapped(put)) => {
-                let put = put.map(OpOutcome::Put);
-                Ok(put.into_iter().chain([OpOutcome::Swapped]).collect())
-            }
-            Ok(PutIf::Differs(found)) => {
-                let error = Error::new(ErrorKind::Conflict, Operation::Put).with_queue(queue);
-                Err(ApplyError::nothing_done(index, error).with_found(found))
-            }
-            Err(error) => Err(ApplyError::nothing_done(0, error)),
         }
     }
 
@@ -464,11 +400,11 @@ impl Backend for Buggy {
                 let put = self.put(queue, message.clone()).await;
                 put.map(OpOutcome::Put)
             }
-            ([Op::Swap { queue, swap }], _) => return self.swap(queue, None, swap).await,
+            ([Op::Swap { queue, swap }], _) => return self.swap(queue, None, swap.clone()).await,
             ([Op::Put { queue, message }, Op::Swap { swap, .. }], bug)
                 if !matches!(bug, Bug::AppliesWithoutSwap | Bug::SwapsBeforeApplying) =>
             {
-                return self.swap(queue, Some(message.clone()), swap).await;
+                return self.swap(queue, Some(message.clone()), swap.clone()).await;
             }
             (
                 [

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     Backend, BackendExt as _, BrowsedMessage, Completion, MessageState, Metadata, NewMessage,
-    PutIf, PutReceipt, Swap, Token,
+    PutIf, PutReceipt, Swap, SwapIf, Token,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::transactions::{End, Harness, OpenedTransactions, Step};
@@ -235,7 +235,9 @@ impl BuggyStore {
             Bug::KeepsTheKey => completion.release = None,
             Bug::ReleasesAnyKey | Bug::FailsForAnothersKey => {
                 if let Some(release) = &mut completion.release {
-                    let expected = release.expected.clone().unwrap_or_default();
+                    let SwapIf::Value(expected) = release.condition.clone() else {
+                        panic!("a release of another kind: {release:?}");
+                    };
                     let same = Swap::new(release.key.clone(), expected.clone(), Duration::MAX);
                     let same = same.in_place_of(expected);
                     let held = client.put_if(completion.queue, None, &same).await?;
@@ -243,7 +245,9 @@ impl BuggyStore {
                         (Bug::FailsForAnothersKey, PutIf::Differs(_)) => {
                             return refused(ErrorKind::Conflict);
                         }
-                        (_, PutIf::Differs(another)) => release.expected = another,
+                        (_, PutIf::Differs(another)) => {
+                            release.condition = another.map_or(SwapIf::Absent, SwapIf::Value);
+                        }
                         _ => {}
                     }
                 }

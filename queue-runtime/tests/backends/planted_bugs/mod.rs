@@ -6,6 +6,7 @@ mod backend;
 mod bug;
 mod buggy_backend;
 mod buggy_results;
+mod buggy_swaps;
 #[cfg(feature = "sqlite")]
 mod buggy_transactions;
 mod idempotency;
