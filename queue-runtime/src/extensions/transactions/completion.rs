@@ -5,8 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use queue_core::backend::{
-    Completion, Finish, NewMessage, PutReceipt, StorageTransaction, Swap, Token, Transactions,
-    Writes,
+    Completion, Finish, NewMessage, PutReceipt, StorageTransaction, Token, Transactions, Writes,
 };
 use queue_core::envelope::Envelope;
 use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
@@ -17,7 +16,7 @@ use crate::kernel::lease::{CompletedItem, Completer, Promise};
 use crate::kernel::receive::{Delivery, Incoming, Meta, Received, SettleError};
 use crate::kernel::send::{Role, Unreplied, encode_follow_ups, release};
 use crate::kernel::settlement::{
-    RecordedFollowUps, SettleErrorKind, Settled, leave_out_replies, transaction_outcome,
+    RecordedFollowUps, Rider, Riders, SettleErrorKind, Settled, transaction_outcome,
 };
 
 impl<M> Received<M> {
@@ -290,9 +289,8 @@ struct CompletionWrites {
     context: Arc<Context>,
     completer: Completer,
     meta: Meta,
-    puts: Vec<(QueueName, NewMessage)>,
+    riders: Riders,
     finish: Option<Finish>,
-    release: Option<Swap>,
     token: Token,
     /// The item, if the message is one of a pack.
     item: Option<CompletedItem>,
@@ -309,12 +307,15 @@ impl CompletionWrites {
         finish: Option<&Finish>,
     ) -> Result<Self, SettleErrorKind> {
         let puts = encode_follow_ups(context, envelope, follow_ups, Role::Handler, first);
-        let mut puts = puts.map_err(|refusal| {
+        let puts = puts.map_err(|refusal| {
             let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_source(refusal);
             SettleErrorKind::NotDone(error)
         })?;
         let finish = finish.map(|finish| recording_replies(finish, &puts));
-        Unreplied::Completed.tell(context, envelope, &mut puts);
+        let notice = Unreplied::Completed.notice(context, envelope, &puts);
+        let riders = Riders::follow_ups(puts)
+            .with(Rider::Notice, notice)
+            .releasing(release(context, envelope));
         let abandoned = completer.check();
         let ((queue, id), receipt) = (completer.message(), completer.receipt());
         let item = || {
@@ -329,9 +330,8 @@ impl CompletionWrites {
             context: Arc::clone(context),
             completer: completer.clone(),
             meta,
-            puts,
+            riders,
             finish,
-            release: release(context, envelope),
             token: Token::random(),
             item,
         })
@@ -349,17 +349,22 @@ impl CompletionWrites {
         write(&context, transaction, Then { writes: self, then })
     }
 
-    /// Handles the result of one try. Continues without the replies that nobody waits for.
+    /// Handles the result of one try. Continues without what the completion can do without.
     fn written(
         mut self,
         written: Result<Vec<PutReceipt>, Error>,
     ) -> ControlFlow<Result<(), SettleErrorKind>, Self> {
         let Err(error) = written else {
             self.completer.promise(self.token);
-            announce_later(&self.context, &self.puts);
+            announce_later(&self.context, self.riders.puts());
             return ControlFlow::Break(Ok(()));
         };
-        if leave_out_replies(self.completer.message(), &mut self.puts, &error) {
+        let (queue, id) = self.completer.message();
+        let message = (queue, id.as_str());
+        let refused = self.riders.refused(&error);
+        if self.riders.leave_behind_replies(&error, message)
+            || refused.is_some_and(|at| self.riders.leave_behind_refused(at, &error, message))
+        {
             return ControlFlow::Continue(self);
         }
         let problem = not_written(&self.context, &self.completer, self.meta, error);
@@ -380,7 +385,7 @@ where
     type Output = O;
 
     fn puts(&self) -> &[(QueueName, NewMessage)] {
-        &self.writes.puts
+        self.writes.riders.puts()
     }
 
     fn completion(&self) -> Option<Completion<'_>> {
@@ -389,11 +394,11 @@ where
             meta,
             token,
             finish,
-            release,
+            riders,
             item,
             ..
         } = &self.writes;
-        let recorded = (finish.clone(), release.clone());
+        let recorded = (finish.clone(), riders.release().cloned());
         Some(completer.completion(meta.dequeue_count, *token, recorded, item.as_ref()))
     }
 

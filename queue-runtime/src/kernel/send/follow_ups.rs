@@ -160,7 +160,7 @@ pub(crate) fn encode_follow_ups(
     };
     let puts = numbered.filter_map(|one| encode(one).transpose());
     let puts = puts.collect::<Result<Vec<_>, _>>()?;
-    check_one_step(capabilities, &puts)?;
+    check_one_step(capabilities, puts.iter())?;
     Ok(puts)
 }
 
@@ -169,11 +169,14 @@ pub(crate) fn encode_follow_ups(
 ///
 /// # Errors
 /// How many puts there are, or how large they are, and what is allowed.
-pub(crate) fn check_one_step(
+fn check_one_step<'a>(
     capabilities: &Capabilities,
-    puts: &[(QueueName, NewMessage)],
+    puts: impl Iterator<Item = &'a (QueueName, NewMessage)> + Clone,
 ) -> Result<(), Refusal> {
-    let (count, most) = (puts.len(), capabilities.max_apply.saturating_sub(1));
+    let (count, most) = (
+        puts.clone().count(),
+        capabilities.max_apply.saturating_sub(1),
+    );
     if count > most {
         let refused = format!("it has {count} follow-ups; one settlement takes {most} at most");
         return Err(refused.into());
@@ -245,18 +248,18 @@ impl Unreplied {
         }
     }
 
-    /// Adds the message that tells the sender of `request` how it ended to what is put together with its settlement.
-    /// Returns the message's queue.
+    /// Returns the message that tells the sender of `request` how it ended, to be put together with its settlement and
+    /// these `puts`.
     ///
     /// Nobody is told who has asked for no reply, gets one by these puts, or was told when the message was moved to the
     /// poison queue on which it is. A redrive removes the poison record, so the sender of a redriven message that ends
     /// again is told again: the request has ended, and drops that.
-    pub(crate) fn tell(
+    pub(crate) fn notice(
         &self,
         context: &Context,
         request: &Envelope,
-        puts: &mut Vec<(QueueName, NewMessage)>,
-    ) -> Option<QueueName> {
+        puts: &[(QueueName, NewMessage)],
+    ) -> Option<(QueueName, NewMessage)> {
         let reply_to = request.reply_to.as_ref()?.parse().ok();
         let queue = reply_to.filter(QueueName::is_reply_queue)?;
         if request.poison.is_some() || puts.iter().any(|(to, _)| *to == queue) {
@@ -266,19 +269,17 @@ impl Unreplied {
             Self::Completed => Role::Handler,
             Self::Poisoned { .. } => Role::OnPoison,
         };
-        let untold = puts.len();
-        let told = encode_follow_ups(context, request, &[FollowUp::reply(self)], role, 0);
-        let fits = told.and_then(|told| {
-            puts.extend(told);
-            check_one_step(context.backend.capabilities(), puts)
+        let notice = encode_follow_ups(context, request, &[FollowUp::reply(self)], role, 0);
+        let fitting = notice.and_then(|mut notice| {
+            let all = puts.iter().chain(&notice);
+            check_one_step(context.backend.capabilities(), all)?;
+            Ok(notice.pop())
         });
-        if let Err(refusal) = fits {
-            puts.truncate(untold);
+        fitting.unwrap_or_else(|refusal| {
             let (id, error) = (&request.id, error_chain(&*refusal));
             tracing::warn!(%id, error, "failed to tell the sender of a request that no reply comes: the settlement has no room for the notice");
-            return None;
-        }
-        Some(queue)
+            None
+        })
     }
 
     /// The outcome of a message that is moved to the poison queue.

@@ -14,6 +14,7 @@ use queue_core::{Failure, FollowUp, QueueName, Timestamp};
 use super::LOG;
 use super::end::{End, SettleErrorKind, Settled};
 use super::plan::{ClaimEnd, Known, PutBack, Step, completes, plan};
+use super::riders::Riders;
 use super::write::{MIN_PATIENCE, MessageChange, lost, no_answer, write};
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
@@ -264,7 +265,14 @@ impl Settling<'_> {
             return self.poison(PoisonReason::Rejected, Some(&*error)).await;
         }
         let change = self.change(&put_back, body);
-        write(self.context, self.incoming, purpose, Vec::new(), change).await?;
+        write(
+            self.context,
+            self.incoming,
+            purpose,
+            Riders::default(),
+            change,
+        )
+        .await?;
         self.log(&put_back);
         Ok(match tally {
             Tally::Failed { error, failure } => Settled::Retried {
@@ -293,7 +301,14 @@ impl Settling<'_> {
             return;
         }
         let change = self.change(put_back, Some(body));
-        let written = write(self.context, self.incoming, *purpose, Vec::new(), change).await;
+        let written = write(
+            self.context,
+            self.incoming,
+            *purpose,
+            Riders::default(),
+            change,
+        )
+        .await;
         if let Err(unsettled) = written {
             let (queue, id) = (&self.consumer.queue, &self.incoming.envelope.id);
             let error = error_chain(&unsettled.kind);

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::LOG;
 use super::carry_out::{FollowUps, Settling};
 use super::end::{End, SettleErrorKind, Settled};
+use super::riders::Riders;
 use super::write::{Unsettled, fingerprint};
 use crate::kernel::claim::finish_within;
 use crate::kernel::lease::Purpose;
@@ -43,7 +44,7 @@ impl Settling<'_> {
         };
         let purpose = Purpose::Complete { follow_ups: hash };
         let settled = self
-            .delete_and_tell(purpose, puts, &Unreplied::Completed)
+            .delete_and_tell(purpose, Riders::follow_ups(puts), &Unreplied::Completed)
             .await;
         let Err(unsettled) = settled else {
             return Ok(Settled::Completed);
@@ -106,7 +107,7 @@ impl Settling<'_> {
     /// handler if it is delivered again. Does nothing if follow-ups may be missing, which only the handler can submit
     /// again, or if the caller learns of the failure and can undo its work.
     fn insert_completed(self, unsettled: &Unsettled) {
-        if unsettled.puts.is_empty() && self.consumer.caller == Caller::Listener {
+        if unsettled.riders.are_dispensable() && self.consumer.caller == Caller::Listener {
             let id = self.incoming.lease.id();
             self.context.completed.insert(&self.consumer.queue, id);
         }

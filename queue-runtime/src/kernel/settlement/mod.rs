@@ -13,6 +13,7 @@
 //! | `complete` | the follow-ups and replies of a message that is completed, and the record of its work |
 //! | `completed_ids` | which messages were completed and not deleted, so that they are not handled again |
 //! | `poison` | the copy for the poison queue, and what the sender of a request is told |
+//! | `riders` | what travels with a settlement, and what the settlement can do without |
 //! | `write` | the last operation on the message, its repeats, and what an answer proves |
 
 mod callbacks;
@@ -22,6 +23,7 @@ mod completed_ids;
 mod end;
 mod plan;
 mod poison;
+mod riders;
 mod write;
 
 pub(crate) use callbacks::{Classifiers, OnPoison};
@@ -31,7 +33,8 @@ pub(crate) use complete::RecordedFollowUps;
 pub(crate) use completed_ids::CompletedIds;
 pub(crate) use end::{End, outcome};
 pub use end::{SettleErrorKind, Settled};
-pub(crate) use write::{fingerprint, leave_out_replies, lost};
+pub(crate) use riders::{Rider, Riders};
+pub(crate) use write::{fingerprint, lost};
 
 /// The target of the log lines of a settlement, wherever its code is.
 const LOG: &str = "queue_runtime::settlement";

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use queue_core::QueueName;
 use queue_core::backend::NewMessage;
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::{MAX_ERROR, MAX_LOGGED, error_chain, escape_short, shorten};
 use queue_core::wire::{Body, Event, RAW_KIND};
-use queue_core::{Error, QueueName};
 
 use super::LOG;
 use super::callbacks::{Caution, OnPoison};
 use super::carry_out::Settling;
 use super::end::{SettleErrorKind, Settled};
+use super::riders::{Rider, Riders};
 use super::write::{MessageChange, Unsettled, fingerprint, write};
 use crate::kernel::attachment::moved;
 use crate::kernel::context::Context;
@@ -63,8 +64,10 @@ impl Settling<'_> {
             .clone()
             .filter(|_| consumer.options.reply_errors);
         let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
-        self.copy_and_delete(purpose, copy, follow_up, &unreplied)
-            .await?;
+        let riders = Riders::default()
+            .with(Rider::PoisonCopy, Some(copy))
+            .with(Rider::OnPoison, follow_up);
+        self.delete_and_tell(purpose, riders, &unreplied).await?;
         tracing::warn!(target: LOG, %queue,
             %poison_queue,
             id = %incoming.envelope.id,
@@ -75,33 +78,6 @@ impl Settling<'_> {
             "moved a message to the poison queue"
         );
         Ok(Settled::Poisoned(reason))
-    }
-
-    /// Puts the copy and the follow-up of `on_poison`, then deletes the message. The sender of a request is told that it is poison, unless the follow-up is the reply. If the backend refuses the follow-up for good, the message is moved
-    /// without it: left on its queue, it would be received again and again.
-    async fn copy_and_delete(
-        self,
-        purpose: Purpose,
-        copy: (QueueName, NewMessage),
-        follow_up: Option<(QueueName, NewMessage)>,
-        unreplied: &Unreplied,
-    ) -> Result<(), SettleErrorKind> {
-        let has_follow_up = follow_up.is_some();
-        let puts = [copy].into_iter().chain(follow_up).collect();
-        let moved = self.delete_and_tell(purpose, puts, unreplied).await;
-        let Err(unsettled) = moved else {
-            return Ok(());
-        };
-        let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
-        let Some(error) = refused else {
-            return Err(unsettled.kind);
-        };
-        let mut puts = unsettled.puts;
-        // The follow-up is the last put, so it is among those that are left.
-        puts.pop();
-        self.delete_and_tell(purpose, puts, unreplied).await?;
-        not_submitted(self.incoming, &error);
-        Ok(())
     }
 }
 
@@ -173,37 +149,19 @@ fn wrapped(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Opt
 }
 
 impl Settling<'_> {
-    /// Puts messages, deletes the received one, and tells its sender how it ended, unless the puts do.
-    ///
-    /// What the sender is told never prevents the deletion: if the storage refuses it for good, it is left out.
+    /// Deletes the message with its riders, and tells its sender how it ended, unless one of them does.
     pub(super) async fn delete_and_tell(
         self,
         purpose: Purpose,
-        mut puts: Vec<(QueueName, NewMessage)>,
+        riders: Riders,
         unreplied: &Unreplied,
     ) -> Result<(), Unsettled> {
         let (context, incoming) = (self.context, self.incoming);
-        let told = unreplied.tell(context, &incoming.envelope, &mut puts);
+        let notice = unreplied.notice(context, &incoming.envelope, riders.puts());
+        let riders = riders.with(Rider::Notice, notice);
         let delete = MessageChange::Delete {
             moved: matches!(purpose, Purpose::Poison { .. }),
         };
-        let settled = write(context, incoming, purpose, puts, delete.clone()).await;
-        let Some(queue) = told else {
-            return settled;
-        };
-        let Err(mut unsettled) = settled else {
-            return Ok(());
-        };
-        let is_told = |error: &&Error| error.queue().is_none_or(|refused| *refused == queue);
-        let refused = unsettled.refused_put().filter(is_told).cloned();
-        // The caller has not asked for that put.
-        unsettled.puts.retain(|(to, _)| *to != queue);
-        let Some(error) = refused else {
-            return Err(unsettled);
-        };
-        let id = &incoming.envelope.id;
-        tracing::warn!(target: LOG, queue = %incoming.lease.queue(), %id, reply_queue = %queue, %error, "failed to tell the sender of a request that no reply comes");
-        let untold = write(context, incoming, purpose, unsettled.puts, delete);
-        Box::pin(untold).await
+        write(context, incoming, purpose, riders, delete).await
     }
 }

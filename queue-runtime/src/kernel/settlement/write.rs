@@ -5,13 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{
-    Atomicity, NewMessage, Op, Ops, PopReceipt, PutBackPlace, StorageId, Swap,
-};
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
+use queue_core::backend::{Atomicity, NewMessage, Op, Ops, PopReceipt, PutBackPlace};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
-use super::LOG;
 use super::end::SettleErrorKind;
+use super::riders::{Riders, is_refused_for_good};
 use crate::kernel::clock::ready_by;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Earlier, Gone, Intent, LastOp, Lease, Locked, Proof, Purpose};
@@ -35,20 +33,16 @@ pub(super) enum MessageChange {
 #[derive(Debug)]
 pub(super) struct Unsettled {
     pub(super) kind: SettleErrorKind,
-    /// The messages to put that are not known to be stored.
-    pub(super) puts: Vec<(QueueName, NewMessage)>,
+    /// What is not known to be stored.
+    pub(super) riders: Riders,
 }
 
 impl Unsettled {
-    /// Returns the error if the backend refuses one of the messages to put for good, or may do so. A storage
-    /// that fails or is damaged does not refuse a message.
+    /// Returns the error if the backend refuses one of the messages to put for good, or may do so.
     pub(super) fn refused_put(&self) -> Option<&Error> {
         match &self.kind {
             SettleErrorKind::NotDone(error)
-                if error.retry() == RetryAdvice::Permanent
-                    && !error.is_lease_gone()
-                    && !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Storage)
-                    && !self.puts.is_empty() =>
+                if is_refused_for_good(error) && !self.riders.puts().is_empty() =>
             {
                 Some(error)
             }
@@ -67,16 +61,22 @@ impl From<Unsettled> for SettleErrorKind {
 /// valid until another consumer receives the message.
 pub(super) const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Puts messages and then settles the received one: in one step if the backend is atomic, otherwise in this order.
+/// Settles a received message after its riders: in one step if the backend is atomic, otherwise in this order.
 pub(super) async fn write(
     context: &Context,
     incoming: &Incoming,
     purpose: Purpose,
-    mut puts: Vec<(QueueName, NewMessage)>,
+    riders: Riders,
     change: MessageChange,
 ) -> Result<(), Unsettled> {
-    let settled = repeat(context, incoming, purpose, &mut puts, &change).await;
-    settled.map_err(|kind| Unsettled { kind, puts })
+    let mut riders = match change {
+        MessageChange::Delete { .. } => {
+            riders.releasing(send::release(context, &incoming.envelope))
+        }
+        MessageChange::PutBack { .. } => riders,
+    };
+    let settled = repeat(context, incoming, purpose, &mut riders, &change).await;
+    settled.map_err(|kind| Unsettled { kind, riders })
 }
 
 /// Returns why the lease was lost: the message has expired, or another consumer may have received it.
@@ -95,22 +95,18 @@ pub(crate) fn fingerprint(written: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Repeats the settlement until it is answered or given up. Removes from `puts` what is known to be stored.
+/// Repeats the settlement until it is answered or given up. Removes from the riders what is known to be stored.
 async fn repeat(
     context: &Context,
     incoming: &Incoming,
     purpose: Purpose,
-    puts: &mut Vec<(QueueName, NewMessage)>,
+    riders: &mut Riders,
     change: &MessageChange,
 ) -> Result<(), SettleErrorKind> {
     let (clock, lease) = (&*context.clock, &incoming.lease);
     let intent = Intent {
         purpose,
-        puts: puts.len(),
-    };
-    let mut release = match change {
-        MessageChange::Delete { .. } => send::release(context, &incoming.envelope),
-        MessageChange::PutBack { .. } => None,
+        puts: riders.puts().len(),
     };
     let mut locked = lease.lock().await;
     let give_up_at = clock
@@ -126,44 +122,36 @@ async fn repeat(
             Err(error) => return Err(SettleErrorKind::Unknown(error)),
         };
         let asked = Asked::of(&mut locked, &intent);
-        let attempt = attempt(context, lease, receipt, puts, change, release.as_ref());
+        let attempt = attempt(context, lease, receipt, riders, change);
         let attempt = ready_by(clock, give_up_at, attempt).await;
         let attempt = attempt.unwrap_or_else(|| Err(Interrupted::at_settlement(no_answer(lease))));
         asked.answered();
         let Err(Interrupted {
             done,
+            at,
             at_settlement,
-            at_release,
             error,
         }) = attempt
         else {
             locked.settled();
-            announce(context, lease, puts, Some(change));
+            announce(context, lease, riders.puts(), Some(change));
             return Ok(());
         };
-        announce(context, lease, &puts[..done], None);
-        puts.drain(..done);
+        announce(context, lease, &riders.puts()[..done], None);
+        riders.are_stored(done);
         if error.outcome() == Outcome::Unknown {
             let tried = at_settlement.then_some(change);
-            announce(context, lease, puts, tried);
+            announce(context, lease, riders.puts(), tried);
             if at_settlement {
                 locked.settlement_unanswered(&intent);
             }
         }
-        if leave_out_replies((lease.queue(), lease.id()), puts, &error) {
-            continue;
-        }
-        // The key is another message's by now, or nobody's, or its record cannot be read.
-        if at_release && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt) {
-            release = None;
-            // A redrive believes what a copy of the message says.
-            for (_, put) in puts.iter_mut().filter(|(_, put)| put.moved) {
-                put.body = context.encoder.without_unique_key(&put.body);
-            }
+        let message = (lease.queue(), incoming.envelope.id.as_str());
+        if riders.leave_behind(at - done, &error, message, context) {
             continue;
         }
         if let Some(answer) = Gone::of(&error) {
-            let request = request(context, change, puts);
+            let request = request(context, change, riders);
             return match locked.settlement_gone(request, answer, &intent) {
                 Proof::CarriedOut => Ok(()),
                 Proof::LeaseLost => Err(SettleErrorKind::LeaseLost(error)),
@@ -186,31 +174,18 @@ async fn repeat(
         let again = Box::pin(repeats.pause(error));
         let again = ready_by(clock, give_up_at, again).await;
         let again = again.unwrap_or_else(|| Err(no_answer(lease)));
-        again.map_err(|error| match locked.before(&intent) {
-            Earlier::Nothing => SettleErrorKind::NotDone(error),
-            Earlier::Same | Earlier::Other => SettleErrorKind::Unknown(error),
-        })?;
+        match (again, locked.before(&intent)) {
+            (Ok(()), _) => {}
+            (Err(error), Earlier::Nothing) => {
+                if !riders.leave_behind_refused(at - done, &error, message) {
+                    return Err(SettleErrorKind::NotDone(error));
+                }
+            }
+            (Err(error), Earlier::Same | Earlier::Other) => {
+                return Err(SettleErrorKind::Unknown(error));
+            }
+        }
     }
-}
-
-/// Leaves out the replies to an instance that is gone with its reply queue, and returns whether there were any.
-pub(crate) fn leave_out_replies(
-    (queue, id): (&QueueName, &StorageId),
-    puts: &mut Vec<(QueueName, NewMessage)>,
-    error: &Error,
-) -> bool {
-    let gone = error.queue().filter(|_| error.is_queue_gone());
-    let Some(missing) = gone.filter(|queue| queue.is_reply_queue()) else {
-        return false;
-    };
-    let before = puts.len();
-    puts.retain(|(queue, _)| queue != missing);
-    let left_out = puts.len() < before;
-    if left_out {
-        let id = id.as_str();
-        tracing::debug!(target: LOG, %queue, id, reply_queue = %missing, "the reply to a message is not sent: the sender does not wait any more");
-    }
-    left_out
 }
 
 /// Announces the messages that were put, and the settled one if it was put back: all are, or may be, stored.
@@ -265,10 +240,10 @@ impl Drop for Asked<'_, '_> {
 struct Interrupted {
     /// The number of puts that were carried out.
     done: usize,
+    /// The index of the operation that failed, not below `done`.
+    at: usize,
     /// Whether the operation on the message itself was tried, so that it may have been carried out.
     at_settlement: bool,
-    /// Whether the release of the message's key failed.
-    at_release: bool,
     error: Error,
 }
 
@@ -276,8 +251,8 @@ impl Interrupted {
     fn at_settlement(error: Error) -> Self {
         Self {
             done: 0,
+            at: 0,
             at_settlement: true,
-            at_release: false,
             error,
         }
     }
@@ -287,36 +262,29 @@ async fn attempt(
     context: &Context,
     lease: &Lease,
     receipt: PopReceipt,
-    puts: &[(QueueName, NewMessage)],
+    riders: &Riders,
     change: &MessageChange,
-    release: Option<&Swap>,
 ) -> Result<(), Interrupted> {
-    let settled_at = puts.len();
-    let ops = operations(lease, receipt, puts, change, release);
+    let settled_at = riders.puts().len();
+    let ops = operations(lease, receipt, riders, change);
     match context.backend.apply(ops).await {
         Ok(_) => Ok(()),
         // The message is settled, and only its key is still held.
         Err(failed) if failed.completed.len() > settled_at => Ok(()),
         Err(failed) => Err(Interrupted {
             done: failed.completed.len(),
+            at: failed.index,
             at_settlement: is_atomic(context)
                 || failed.index >= settled_at
                 || failed.is_unreadable(),
-            at_release: failed.index > settled_at,
             error: failed.error,
         }),
     }
 }
 
-/// Returns the puts, the settlement itself, and the release of the key: last, so that it is the message itself that is
-/// reported as gone.
-fn operations(
-    lease: &Lease,
-    receipt: PopReceipt,
-    puts: &[(QueueName, NewMessage)],
-    change: &MessageChange,
-    release: Option<&Swap>,
-) -> Ops {
+/// Returns the puts, the settlement itself, and the release of the key.
+fn operations(lease: &Lease, receipt: PopReceipt, riders: &Riders, change: &MessageChange) -> Ops {
+    let (puts, release) = (riders.puts(), riders.release());
     let (queue, id) = (lease.queue().clone(), lease.id().clone());
     let settlement = match change {
         MessageChange::PutBack { place, body } => Op::PutBack {
@@ -348,10 +316,10 @@ fn operations(
 }
 
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
-fn request(context: &Context, change: &MessageChange, puts: &[(QueueName, NewMessage)]) -> LastOp {
+fn request(context: &Context, change: &MessageChange, riders: &Riders) -> LastOp {
     match change {
         MessageChange::PutBack { .. } => LastOp::PutBack,
-        MessageChange::Delete { .. } if is_atomic(context) && !puts.is_empty() => {
+        MessageChange::Delete { .. } if is_atomic(context) && !riders.puts().is_empty() => {
             LastOp::DeleteWithPuts
         }
         MessageChange::Delete { .. } => LastOp::Delete,
