@@ -55,7 +55,7 @@ pub enum Disposition {
 
 /// The error of a failed attempt, and whether to retry.
 ///
-/// `?` converts any error into a failure that is retried according to the retry policy. [`Failure::retry_after`],
+/// `?` converts any error into a failure that is retried according to the retry policy; [`Failure::retry_after`],
 /// [`Failure::reject`] and [`Failure::postpone`] have other outcomes:
 ///
 /// ```
@@ -258,7 +258,7 @@ impl Failure {
     }
 
     /// Creates a failure that puts the message back without counting the attempt, as
-    /// [`Disposition::postpone`] does. The error is logged as the reason.
+    /// [`Disposition::postpone`] does, and logs the error as the reason.
     pub fn postpone(after: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(Advice::Postpone(after), error)
     }

@@ -2,11 +2,11 @@
 //!
 //! | step | in | out |
 //! |---|---|---|
-//! | [`Encoded::of`] | message | [`Encoded`]: its type, key fields and payload |
+//! | [`Encoded::of`] | message | [`Encoded`]: the message's type, key fields and payload |
 //! | [`Encoded::body`] | `Encoded` and its [envelope](Encoded::envelope) | body: an event, or the payload alone |
 //! | [`Encoder::encode`] | `Encoded` and envelope | the body in the backend's form, within its limit |
-//! | [`Packer::pack`] | bodies of several messages | the body of a pack of them |
-//! | [`Encoder::put_back`], [`poison_event`](Encoder::poison_event), [`restore`](Encoder::restore) | event | the same event with another record |
+//! | [`Packer::pack`] | bodies of several messages | the body of a pack |
+//! | [`Encoder::put_back`], [`poison_event`](Encoder::poison_event), [`restore`](Encoder::restore) | event | the event, with another attempt or poison record |
 //!
 //! Submissions, follow-ups, the poison queue, redrive and golden files all use the encoder.
 
@@ -219,7 +219,7 @@ impl Packer {
 
 impl Encoder {
     /// Returns the event of a pack with this attempt record and these deleted items, which take at most the space that
-    /// is reserved for attempt records. Returns `None` if there is no room for the record.
+    /// is reserved for attempt records; `None` if there is no room for the record.
     #[must_use]
     pub fn pack_with(
         self,
@@ -231,9 +231,9 @@ impl Encoder {
         (body.len() <= self.raw_limit()).then(|| self.stored(body))
     }
 
-    /// Returns the body of an item that becomes a message of its own. The attempts that the item's record counts become
-    /// [earlier](AttemptRecord::earlier) attempts, because the new message's dequeue count does not know them, and
-    /// `more` are added. A body that is not an event, or has no room for a record, stays as it is.
+    /// Returns the body of a pack's item that becomes a message of its own. The attempts that the item's record counts
+    /// become [earlier](AttemptRecord::earlier) attempts, because the unpacked item's dequeue count does not know them,
+    /// and `more` are added. A body that is not an event, or has no room for a record, stays as it is.
     #[must_use]
     pub fn unpacked(self, item: &Bytes, more: usize) -> Bytes {
         let Body::Event(event) = Body::read(item, usize::MAX) else {

@@ -13,7 +13,7 @@ use crate::text::{canonical, has_forbidden, is_forbidden};
 
 pub use trace::{InvalidTrace, MAX_TRACE_STATE, TraceContext};
 
-/// The longest id, in bytes.
+/// The longest message, client or request id, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;
 
 /// The namespace of derived ids (UUID version 5).
@@ -54,15 +54,15 @@ pub struct Envelope {
     pub queue_uri: Option<String>,
     /// The payload's media type.
     pub content_type: Option<Cow<'static, str>>,
-    /// The queue that a reply goes to, if the sender waits for one. The sender writes the name: check it with
-    /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything on the queue.
+    /// The queue that a reply goes to, if the sender waits for one. The sender names the queue: check the name with
+    /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything on it.
     pub reply_to: Option<String>,
     /// The message id of the request that this message is a reply to.
     pub correlation: Option<String>,
     /// The W3C trace context.
     pub trace: Option<TraceContext>,
     /// The unique key that the message holds until it is settled, as JSON. The sender writes the unique key, which is
-    /// therefore valid only if the storage has a record of this message under the key.
+    /// therefore valid only if the storage has a record of this message under it.
     #[serde(skip)]
     pub unique_key: Option<String>,
     /// The attempts so far.
@@ -103,7 +103,7 @@ pub struct AttemptRecord {
     pub not_before: Option<Timestamp>,
     /// The last checkpoint that a handler wrote, as JSON.
     pub progress: Option<String>,
-    /// Attempts before a redrive that kept the counts, unrecorded attempts included; the message gets at least one
+    /// Attempts before a redrive that kept their count, unrecorded attempts included; the message gets at least one
     /// further attempt.
     pub earlier: usize,
 }

@@ -59,7 +59,7 @@ struct Inner {
 pub enum ErrorKind {
     /// The queue does not exist.
     QueueNotFound,
-    /// The queue exists with other metadata.
+    /// The queue exists with other metadata than required.
     QueueExists,
     /// The queue is being deleted, and its name cannot be used yet.
     QueueBeingDeleted,
@@ -315,8 +315,8 @@ impl Error {
         self.kind() == ErrorKind::Corrupt && self.retry() == RetryAdvice::Permanent
     }
 
-    /// Whether the receipt is stale or the message is gone, so that the caller no longer holds it; proves nothing after
-    /// an earlier delete or update by the same caller that went unanswered.
+    /// Whether the receipt is stale or the message is gone, so that the caller no longer holds the message; after an
+    /// earlier unanswered delete or update by the same caller, the result proves nothing.
     #[must_use]
     pub fn is_lease_gone(&self) -> bool {
         matches!(

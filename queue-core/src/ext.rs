@@ -1,5 +1,5 @@
-//! What the types of others lack: locks that survive a panic, saturating arithmetic with timestamps, and a `Debug` without
-//! secrets.
+//! What the types of other crates lack: locks that survive a panic, saturating arithmetic with timestamps, and a
+//! `Debug` without secrets.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -25,12 +25,13 @@
 //! golden::assert("tests/golden/order-v1.json", &Order { item: "tea".to_owned() });
 //! ```
 //!
-//! The first run of the test, with `QUEUE_GOLDEN=write` in the environment, writes the golden file. Once the golden
-//! file is committed, the test fails if it no longer decodes to the value, or the value no longer encodes to it.
+//! The first `golden::assert` of a value, with `QUEUE_GOLDEN=write` in the environment, writes the golden file. Once
+//! the golden file is committed, `golden::assert` fails if the file no longer decodes to the given value, or the value
+//! no longer encodes to the file.
 //!
-//! An intended change of the wire format requires a new `version` with a golden file of its own. Keep the old golden
-//! file, and check with [`assert_decodes`] that it decodes to the upgraded value. Fill every field of a golden value:
-//! an empty list says nothing about its items.
+//! An intended change of the wire format requires a new `version` with a golden file of its own. Keep the old version's
+//! golden file, and check with [`assert_decodes`] that it decodes to the upgraded value. Fill every field of a golden
+//! value: an empty list says nothing about its items.
 
 use std::error::Error as StdError;
 use std::fmt::{Debug, Write as _};
@@ -56,18 +57,18 @@ const VARIABLE: &str = "QUEUE_GOLDEN";
 /// The most differences that are listed.
 const MAX_DIFFERENCES: usize = 40;
 
-/// Checks that the event in the file decodes to `value`, and that `value` encodes to it.
+/// Checks that the event in the file decodes to `value`, and `value` encodes to it.
 ///
-/// A relative path is relative to the package's folder (`CARGO_MANIFEST_DIR`). The order of an object's
-/// members does not matter. A missing file is written if the environment has `QUEUE_GOLDEN=write`; an
-/// existing file is never overwritten.
+/// A relative path is relative to the package's folder (`CARGO_MANIFEST_DIR`). The check ignores the order of an
+/// object's members. A missing file is written if the environment has `QUEUE_GOLDEN=write`; an existing file is never
+/// overwritten.
 ///
-/// The file holds the body that `submit` stores, with fixed ids and time and no queue URI. The file of a type with
+/// The file holds the body that `submit` stores, with fixed ids and time and no queue URI; the file of a type with
 /// `wire = "lines"` therefore begins with an empty line, and has no line feed at its end.
 ///
 /// # Panics
-/// If the type reads another value than it writes, if the file is missing, or if a check fails. The panic's message
-/// lists the differences and says what to do.
+/// If the type reads another value than it writes, the file is missing, or a check fails. The panic's message lists
+/// differences and says what to do.
 #[track_caller]
 pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M) {
     let path = in_package(path.as_ref());

@@ -66,7 +66,7 @@ impl IdempotencyKey {
         Self(id.as_str().to_owned())
     }
 
-    /// Creates a key from the `subject` that its sender wrote.
+    /// Creates a message's key from the `subject` that the sender wrote.
     #[must_use]
     pub fn from_subject(subject: &str) -> Self {
         Self(subject.to_owned())
@@ -131,8 +131,8 @@ pub struct Owner(u64);
 pub struct Claim {
     /// The owner that began the work.
     pub owner: Owner,
-    /// A number that the store gave to the claim. Later claims of a key have greater generations, if the store numbers
-    /// claims.
+    /// A number that the result store gave to the claim: later claims of a key have greater generations, if the store
+    /// numbers claims.
     pub generation: u64,
 }
 

@@ -128,7 +128,7 @@ pub fn decode_lines<M: Message + SerdePayload>(payload: &[u8]) -> Result<M, Deco
     note = "add `impl From<{Old}> for {Self}`"
 )]
 pub trait UpgradeFrom<Old>: Sized {
-    /// Converts a payload of the version before.
+    /// Converts a payload of the version before `Self`'s.
     fn upgrade_from(old: Old) -> Self;
 }
 
@@ -139,7 +139,7 @@ impl<Old, T: From<Old>> UpgradeFrom<Old> for T {
     }
 }
 
-/// Converts a payload of the version before.
+/// Converts a payload of the version before `T`'s.
 pub fn upgrade<T: UpgradeFrom<Old>, Old>(old: Old) -> T {
     T::upgrade_from(old)
 }
@@ -155,7 +155,7 @@ pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
     }
 }
 
-/// Returns the name of an enum's variant, for its key.
+/// Returns the name of an enum's variant, for the message's key.
 #[must_use]
 pub fn key_name(name: &str) -> Value {
     Value::from(name)
@@ -194,8 +194,7 @@ pub fn json_error(error: &serde_json::Error) -> JsonError {
     JsonError::new(error)
 }
 
-/// Returns a number that was stored with its width as a count: the largest count if the number does not fit, also if it is
-/// negative.
+/// Returns a stored number of a fixed width as a count: the largest count if the number does not fit or is negative.
 #[must_use]
 pub fn as_count(number: impl TryInto<usize>) -> usize {
     number.try_into().unwrap_or(usize::MAX)
@@ -213,7 +212,8 @@ pub fn as_u32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Returns who may use a file, to follow its name in the error of a process that may not. Empty for any other error.
+/// Returns who may use a file, to follow its name in the error of a process that may not use it, or an empty text for
+/// any other error.
 #[must_use]
 pub fn file_access(path: &Path, error: &io::Error) -> String {
     match error.kind() {
@@ -223,7 +223,7 @@ pub fn file_access(path: &Path, error: &io::Error) -> String {
 }
 
 /// Returns the owner and the mode of a file (of one that is missing or cannot be seen: of the folder that is the
-/// reason), the user of this process, and what helps. Empty where files have no owner.
+/// reason), the user of this process, and what helps; an empty text where files have no owner.
 #[must_use]
 pub fn owner_and_user(path: &Path) -> String {
     // The last folder of a relative path is the current one.

@@ -16,8 +16,8 @@ const TRIES: usize = 3;
 
 /// A lock that one program at a time holds, on any storage: the only message of a queue, received by its holder.
 ///
-/// A lock must be [renewed](Self::renew): a program that was killed holds its lock no longer than for the time for
-/// which it was taken.
+/// A lock must be [renewed](Self::renew): a killed program holds its lock no longer than the time for which it was
+/// taken.
 pub struct Lock {
     store: Arc<dyn Backend>,
     queue: QueueName,
@@ -28,7 +28,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a queue, which exists and is used for nothing else, for this time.
+    /// Takes the lock of a queue, which exists and is used for nothing else, for the duration `held_for`.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if another program holds the lock; [`ErrorKind::InvalidInput`] if the queue has messages

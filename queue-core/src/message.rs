@@ -154,11 +154,11 @@ pub enum Wire {
     /// The payload alone, for producers and consumers outside this framework. A type with bare bodies also accepts
     /// events.
     Bare,
-    /// Text for programs that know no events, each part on a line of its own: the URI of the queue, the client id and
-    /// the request id, then the fields of the struct, in order. A type in lines also accepts events, with JSON.
+    /// Text for programs that know no events, each part on its own line: the URI of the queue, the client id and the
+    /// request id, then the struct's fields, in order. A type in lines also accepts events, with JSON.
     ///
-    /// A value cannot contain a line feed or a carriage return. The payload of a type that implements [`Message`] by
-    /// hand is the lines of its fields.
+    /// A field's value cannot contain a line feed or a carriage return. The payload of a type that implements
+    /// [`Message`] by hand is the lines of its fields.
     Lines,
 }
 
@@ -190,8 +190,8 @@ impl fmt::Display for Wire {
 /// The scope of an idempotency key: one request, or all requests.
 ///
 /// The scope does not concern queues: an idempotent listener has keys of its own for each queue, because the same
-/// message on another queue may ask for other work. The lanes of a group share their keys. To do work once wherever its
-/// key comes from, do it by `once` with the key.
+/// message on another queue may ask for other work. The lanes of a listener group share their keys. To do work once
+/// wherever its key comes from, do it by `once` with the key.
 ///
 /// ```
 /// use queue_core::{KeyScope, MessageType};
@@ -206,7 +206,7 @@ pub enum KeyScope {
     /// One request: the request id is part of the key.
     #[default]
     Request,
-    /// All requests: the same key in another request is the same work, if it is on the same queue.
+    /// All requests: the same key in another request is the same work, if on the same queue.
     Global,
 }
 

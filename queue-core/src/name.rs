@@ -134,7 +134,7 @@ impl QueueName {
     /// Returns the name of this queue's poison queue.
     ///
     /// # Errors
-    /// [`InvalidName`] if the name is longer than 56 characters, which leaves no room for the suffix.
+    /// [`InvalidName`] if the name is longer than 56 characters, which leaves no room for `-poison`.
     pub fn poison(&self) -> Result<Self, InvalidName> {
         self.check_poison()?;
         let name = [self.as_str(), POISON_SUFFIX].concat();
@@ -182,7 +182,7 @@ impl QueueName {
         ))
     }
 
-    /// Returns whether this is the name of a reply queue: `queue-replies-` and 32 hexadecimal digits in lower case.
+    /// Returns whether this is the name of a reply queue: `queue-replies-` and 32 lower-case hexadecimal digits.
     /// Replies go to reply queues only, whatever a request asks for.
     ///
     /// ```
@@ -273,7 +273,7 @@ impl From<&QueueName> for QueueName {
     }
 }
 
-/// For [`QueueName`] as an argument of the methods that take any name.
+/// Lets [`QueueName`] be an argument of the methods that take any `TryInto<QueueName>`.
 impl From<Infallible> for InvalidName {
     fn from(never: Infallible) -> Self {
         match never {}

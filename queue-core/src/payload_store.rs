@@ -32,14 +32,13 @@ use crate::error::Result;
 /// An operation whose future was dropped may still be carried out.
 #[async_trait]
 pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
-    /// Creates the place for objects, such as the container, if it does not exist. `prepare` is called before
-    /// the first payload is stored, unless the place has been seen before: if a place that was seen is gone, every
-    /// operation fails. A store without a place to create does nothing, and a store around another store calls
-    /// its `prepare`.
+    /// Creates the place for objects, such as the container, if it does not exist. `prepare` is called before the first
+    /// payload is stored, unless the place has been seen before: if a seen place is gone, every operation fails. A
+    /// store without a place to create does nothing, and a store around an inner store calls the inner `prepare`.
     async fn prepare(&self) -> Result<()>;
 
     /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a
-    /// part of an object. Never creates the place for objects.
+    /// part of an object. `create` never creates the place for objects.
     async fn create(&self, name: &str, data: Bytes) -> Result<Created>;
 
     /// Reads up to `max` bytes of an object from byte `from` on: fewer at its end only, none behind it. Returns `None` if
@@ -50,12 +49,12 @@ pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
     async fn delete(&self, name: &str) -> Result<()>;
 
     /// Lists objects whose names begin with `prefix`, which is empty or ends with `/`: the first page, or the one at
-    /// `from`. An object that exists during the whole listing is on exactly one page, whatever is created and deleted
+    /// `from`. An object that exists throughout the listing is on exactly one page, whatever is created and deleted
     /// meanwhile. A page may be empty although another page follows.
     async fn list(&self, prefix: &str, from: Option<&str>) -> Result<ObjectPage>;
 
     /// Lists what interrupted creations have left, such as temporary files of a folder, which [`list`](Self::list) does
-    /// not show and `delete` removes by the same names; by default nothing.
+    /// not show and `delete` removes by the listed names; by default nothing.
     async fn list_partial(&self) -> Result<Vec<StoredObject>> {
         Ok(Vec::new())
     }

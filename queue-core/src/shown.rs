@@ -1,5 +1,5 @@
-//! How what queues hold is serialized, for command lines and dashboards; not the wire format, which is in
-//! [`wire`](crate::wire). Keys and receipts are left out.
+//! How what queues hold is serialized, without keys and receipts, for command lines and dashboards; not the wire
+//! format, which is in [`wire`](crate::wire).
 
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap as _, SerializeStruct as _, Serializer};

@@ -75,8 +75,8 @@ impl StoreClock {
         anchor.at(moment)
     }
 
-    /// Follows the store time of a file: its anchor, if that is of this boot, and at least `latest`, the
-    /// highest time that the file has recorded. Returns the anchor to record if the file has another.
+    /// Follows the store time of a file: its anchor, if that is of this boot, and at least `latest`, the highest time
+    /// that the file has recorded; returns the anchor to record if the file has another.
     ///
     /// Within a boot, the recorded time exceeds the current one only if the machine was set back to an
     /// earlier state, as from a snapshot.
@@ -144,8 +144,8 @@ pub fn after(now: i64, duration: Duration) -> i64 {
         .min(Timestamp::MAX.as_microsecond())
 }
 
-/// Returns when a message that is put `now` becomes visible, and when it expires, if ever. A message expires later than
-/// it becomes visible, also if rounding would make the two times the same, so that the message can be received.
+/// Returns when a message put `now` becomes visible, and when it expires, if ever. A message expires later than it
+/// becomes visible, also if rounding would make the two times equal, so that it can be received.
 #[must_use]
 pub fn lifespan(now: i64, message: &NewMessage) -> (i64, Option<i64>) {
     let visible_at = after(now, message.delay);

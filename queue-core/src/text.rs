@@ -139,7 +139,7 @@ pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns what [`shorten`] makes of the text with forbidden characters escaped.
+/// Returns what [`shorten`] makes of the text that [`escape_text`] returns.
 #[must_use]
 pub fn escape_short(text: &str, max: usize) -> Cow<'_, str> {
     // An escape is longer than its character, so that the rest of a longer text is never needed. One character more tells
@@ -180,8 +180,8 @@ macro_rules! debug_as_text {
     };
 }
 
-/// Implements `Display`, `Error` and `Debug` for an error whose text ends with that of its cause, which is in the named
-/// field. The error's source is the source of its cause. The last argument is the error's `outcome`, if it has one.
+/// Implements `Display`, `Error` and `Debug` for an error whose text ends with that of its cause, the named field. The
+/// error's source is the source of its cause. The last argument is the error's `outcome`, if it has one.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! error_around {

@@ -1,9 +1,9 @@
 //! HTTP: one connection pool for each runtime, whose connections are made by TCP, possibly through a proxy, and TLS, all
 //! within one timeout.
 //!
-//! A connection is driven by the runtime that opened it. With a shared pool, a renewal in the background
-//! could use a connection of the application's runtime, whose workers a handler may block for any time.
-//! When a runtime ended, other runtimes' calls on its connections would fail.
+//! A connection is driven by the runtime that opened it. With a shared pool, a renewal in the background could use a
+//! connection of the application's runtime, whose workers a handler may block for any time, and when a runtime ended,
+//! other runtimes' calls on its connections would fail.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};

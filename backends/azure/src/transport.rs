@@ -1,8 +1,8 @@
-//! The last step of the pipeline, which adds the secrets to a request and sends it.
+//! The last step of the SDK's pipeline, which adds secrets to a request and sends it.
 //!
 //! The steps before the transport (the SDK's logging, instrumentation and errors) see a placeholder instead of the
-//! pop receipt, no signature and no `authorization`. In a reply, the earlier steps see the receipt under a header name
-//! that the SDK does not log, and errors without a URL.
+//! pop receipt, no signature and no `authorization`. In a reply, the SDK sees the pop receipt under a header name that
+//! it does not log, and errors without a URL.
 
 use std::borrow::Cow;
 use std::error::Error;

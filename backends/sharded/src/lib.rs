@@ -27,7 +27,7 @@
 //! - **Records.** Metadata, results, unique keys and schedules are kept on the first storage. While the first storage
 //!   cannot be reached, messages are put and received for two minutes.
 //! - **Transactions** of the application's own, unique keys and attachments of messages need all shards on one storage
-//!   that has them. With shards, other drivers cannot put messages by a statement.
+//!   that has them. With shards, messages cannot be put by an SQL statement.
 //!
 //! A queue is empty if all its shards have said so. A shard that is throttled, cannot be reached, or has not answered
 //! for half the visibility timeout (at least 10 s) holds up no other shard: it is left out until a growing pause of up

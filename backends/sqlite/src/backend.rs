@@ -66,7 +66,7 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// throughput grows with the number of tasks.
 ///
 /// # Atomicity
-/// Every operation is atomic, including [`apply`](Backend::apply). If the commit itself fails, the
+/// Every operation is atomic, including [`apply`](Backend::apply). If an operation's commit fails, its
 /// outcome is [`Outcome::Unknown`](queue_core::Outcome::Unknown).
 ///
 /// # Time

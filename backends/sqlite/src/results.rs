@@ -1,4 +1,4 @@
-//! The result store in a file: its requests to the writer, and what it lists by the reader.
+//! The result store in a file: changes by the writer's thread, reads by the reader's.
 //!
 //! The keys of a listing are read from their index, and each record by itself, so that a damaged one does not hide the
 //! others.

@@ -36,7 +36,7 @@ pub struct Capabilities {
     pub atomicity: Atomicity,
     /// What the error of an update or delete with a stale receipt proves.
     pub stale_receipts: StaleReceipts,
-    /// Whether a message that is handed back keeps its place.
+    /// Whether a message handed back keeps its place in the queue.
     pub places: Places,
     /// Whether messages can be browsed.
     pub browsing: Browsing,
@@ -44,7 +44,7 @@ pub struct Capabilities {
     pub conditional_puts: ConditionalPuts,
     /// Whether messages can have data besides their bodies.
     pub attachments: Attachments,
-    /// The most operations on messages in one [`apply`](super::Backend::apply), and also the most [swaps](Op::Swap).
+    /// The most operations on messages in one [`apply`](super::Backend::apply), and the most [swaps](Op::Swap).
     pub max_apply: usize,
     /// The maximum total size, in bytes, of the bodies in one [`apply`](super::Backend::apply) without the largest
     /// body.
@@ -102,7 +102,7 @@ pub enum StaleReceipts {
 pub enum Places {
     /// [`PutBackPlace::Kept`](super::PutBackPlace::Kept) keeps the place of a message.
     Kept,
-    /// A message that is handed back is received after all messages that are already visible.
+    /// A message that is handed back is received after all messages already visible.
     Lost,
 }
 
@@ -164,8 +164,8 @@ impl Capabilities {
     ///
     /// Three limits differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
     /// between polls, and the size of a moved message, which has no limit. A backend that implements
-    /// [`browse`](super::Backend::browse), [`Op::Swap`] or [`PutBackPlace::Kept`](super::PutBackPlace::Kept) sets the field for
-    /// that method.
+    /// [`browse`](super::Backend::browse), [`Op::Swap`] or [`PutBackPlace::Kept`](super::PutBackPlace::Kept) sets
+    /// `browsing`, `conditional_puts` or `places`.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -216,8 +216,8 @@ pub fn parse_max_delay(text: &str) -> Result<Duration> {
 /// Checks the arguments of one operation on one queue, before anything is sent or written: part of what every
 /// [`Backend`](super::Backend) promises.
 ///
-/// The errors are [`ErrorKind::InvalidInput`], or [`ErrorKind::TooLarge`] for a body, name the limit, and say that nothing
-/// was sent.
+/// The checks' errors are [`ErrorKind::InvalidInput`], or [`ErrorKind::TooLarge`] for a body, name the limit, and say
+/// that nothing was sent.
 ///
 /// ```
 /// use queue_core::backend::{Capabilities, NewMessage};
@@ -233,9 +233,9 @@ pub fn parse_max_delay(text: &str) -> Result<Duration> {
 pub struct Limits<'a> {
     /// The limits and guarantees of the backend.
     pub capabilities: &'a Capabilities,
-    /// The operation, for the error.
+    /// The operation that errors name.
     pub operation: Operation,
-    /// The queue, for the error.
+    /// The queue that errors name.
     pub queue: &'a QueueName,
 }
 

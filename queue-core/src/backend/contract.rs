@@ -36,7 +36,7 @@ use crate::wire::{Body, StoredPayload};
 /// - A backend never retries: the caller knows what may be repeated, and until when.
 /// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
 /// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`], or
-///   [`ErrorKind::TooLarge`] for a body. The error of an argument says what is allowed, and proves that nothing
+///   [`ErrorKind::TooLarge`] for a body. The error of an invalid argument says what is allowed, and proves that nothing
 ///   happened.
 ///
 /// # Cancel safety
@@ -66,7 +66,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// the default, if no containers lie beside the queues.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for the name; [`ErrorKind::Unsupported`] if it is not known where containers are.
+    /// [`ErrorKind::InvalidInput`] for an invalid `container`; [`ErrorKind::Unsupported`] if it is not known where
+    /// containers are.
     fn payload_store(&self, container: &str) -> Result<Option<Arc<dyn PayloadStore>>> {
         let _ = container;
         Ok(None)
@@ -118,8 +119,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
     /// Returns an empty list only if no message was visible.
     ///
-    /// A storage that finds a message damaged returns it with [`ReceivedMessage::damage`], so that a damaged message
-    /// does not hide the others, and can be deleted.
+    /// A storage that finds a message damaged returns it with [`ReceivedMessage::damage`], so that it does not hide the
+    /// others, and can be deleted.
     ///
     /// Each message's dequeue count is incremented, and its new receipt makes earlier receipts stale. Repeating a
     /// receive of unknown outcome is safe, but messages of the first receive may stay invisible for `visibility` with
@@ -221,7 +222,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// wait for long. [`Capabilities::fitting`] tells how many operations are accepted.
     ///
     /// An operation that the backend does not support is refused as [`ErrorKind::Unsupported`] before any operation is
-    /// carried out: [`check_ops`](super::check_ops) refuses it, and checks the other limits.
+    /// carried out: [`check_ops`](super::check_ops) refuses it, and checks arguments against `capabilities`.
     ///
     /// # Errors
     /// [`ApplyError`] holds the index of the failed operation and the outcomes of the operations before it; its error
@@ -362,7 +363,7 @@ pub trait BackendExt: Backend {
     }
 
     /// Ends the lease of a message that its holder does not keep, so that the message becomes visible at this
-    /// [place](PutBackPlace), and replaces the body if one is given. Apart from that, a put-back is like
+    /// [place](PutBackPlace), and replaces the body if one is given. Apart from the place, a put-back is like
     /// [`renew`](Self::renew). A message that nobody has handled goes back to [its place](PutBackPlace::Kept).
     ///
     /// # Errors
@@ -413,8 +414,8 @@ pub trait BackendExt: Backend {
     /// Carries out one operation on this queue; `read` takes the answer from the operation's outcome.
     ///
     /// # Errors
-    /// The error of the operation; [`ErrorKind::Corrupt`] with an unknown outcome if the storage answered with other
-    /// outcomes.
+    /// The error of the operation; [`ErrorKind::Corrupt`] with an unknown outcome if the storage answered with
+    /// unexpected outcomes.
     fn one<T: Send>(
         &self,
         queue: &QueueName,

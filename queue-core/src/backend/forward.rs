@@ -9,7 +9,8 @@ use super::contract::Backend;
 ///
 /// A layer whose promises each new method could break lists what it forwards, as in
 /// `forward_backend!(self => self.inner; peek clear);`, and has the lint `clippy::missing_trait_methods` report what it
-/// neither forwards nor implements. The default of a method that is left out would bypass the inner backend's own method.
+/// neither forwards nor implements. The default of a method that is not forwarded would bypass the inner backend's own
+/// method.
 ///
 /// `#[async_trait]` does not see into a macro, so the methods are what it would make of an `async fn`.
 #[macro_export]

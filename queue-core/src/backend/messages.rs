@@ -49,8 +49,8 @@ pub struct NewMessage {
 pub enum Attachment {
     /// New data, of any size.
     New(Bytes),
-    /// The attachment of another message, which the same [`apply`](super::Backend::apply) moves; no attachment if that
-    /// message has none, or is gone.
+    /// The attachment of another message, moved by the [`apply`](super::Backend::apply) that puts this one; no
+    /// attachment if that message has none, or is gone.
     Of {
         /// The queue of the message whose attachment is moved.
         queue: QueueName,
@@ -105,7 +105,7 @@ pub struct ReceivedMessage {
     pub id: StorageId,
     /// The pop receipt of the message.
     pub receipt: PopReceipt,
-    /// The body. On a [`Text`](super::BodyForm::Text) backend, the body is the literal text.
+    /// The body; on a [`Text`](super::BodyForm::Text) backend, the stored text, not decoded from Base64.
     pub body: Bytes,
     /// The number of receives of the message, including the current receive.
     pub dequeue_count: usize,
@@ -119,7 +119,7 @@ pub struct ReceivedMessage {
     pub visible_at: Timestamp,
     /// The length of the lease, from the receive on, if shorter than requested.
     pub leased_for: Option<Duration>,
-    /// The damage that the storage has found in the body, which must then not be decoded, or `None`.
+    /// The damage that the storage found in the body, which must then not be decoded, or `None`.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -139,7 +139,7 @@ pub struct PeekedMessage {
     pub inserted_at: Timestamp,
     /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// The damage that the storage has found in the body, which must then not be decoded, or `None`.
+    /// The damage that the storage found in the body, which must then not be decoded, or `None`.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -371,7 +371,7 @@ impl ItemSet {
         is_new
     }
 
-    /// Adds the items of another set. Returns whether none of the items was in the set.
+    /// Adds the items of another set, and returns whether none of them was in this one.
     pub fn insert_all(&mut self, other: &Self) -> bool {
         let mut all_new = true;
         for item in other.iter() {

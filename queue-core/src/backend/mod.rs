@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`Limits`], [`check_ops`] | check arguments against the [`Capabilities`] |
 //! | [`store_clock`](crate::store_clock) | store time, for an engine without a server's clock |
-//! | [`LocalNotifier`](crate::notify::LocalNotifier), [`Pending`](crate::notify::Pending) | announce messages in this process, and collect what is announced to others |
+//! | [`LocalNotifier`](crate::notify::LocalNotifier), [`Pending`](crate::notify::Pending) | announce messages in this process, and collect what is announced to other processes |
 //! | [`forward_backend!`](crate::forward_backend) | forwards methods to another backend |
 //! | [`StorageTransaction`], [`Transactions`] | the contract of transactions that the application shares with the queues |
 //!

@@ -19,11 +19,11 @@ pub trait Placement: fmt::Debug + Send + Sync {
     /// The queue of the storage whose metadata says where messages are put.
     fn directory(&self) -> &QueueName;
 
-    /// Returns messages with the queues of the storage on which they are put, by the directory as the transaction sees
-    /// it. `home` is the message that is completed together with the messages put, if there is one.
+    /// Returns messages with the queues of the storage on which they are put, by `directory` as the application's
+    /// transaction sees it. `home` is the message that is completed together with the messages put, if there is one.
     ///
     /// # Errors
-    /// If the directory cannot be read, or a name is invalid.
+    /// If `directory` cannot be read, or a queue's name is invalid.
     fn place(
         &self,
         directory: &Metadata,
@@ -42,8 +42,8 @@ pub trait Placement: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) and
-    /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the backend gives out no such id or
-    /// receipt.
+    /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the backend cannot have given out `id` or
+    /// `receipt`.
     fn locate(
         &self,
         queue: &QueueName,

@@ -104,7 +104,7 @@ impl Metadata {
     }
 
     /// Returns the free text of a name as [`insert_text`](Self::insert_text) was given it, with control characters escaped.
-    /// A value that another program has set is returned as it is, unless it is percent-encoded too.
+    /// A value that another program has set is returned as it is, unless it is percent-encoded.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         let value = self.find(name)?;
@@ -151,7 +151,7 @@ impl Metadata {
 pub enum Created {
     /// The queue was created.
     New,
-    /// The queue already existed with the same metadata.
+    /// The queue already existed with the required metadata.
     Existed,
 }
 
@@ -234,7 +234,7 @@ pub struct BrowsedMessage {
     pub expires_at: Option<Timestamp>,
     /// Whether the message can be received, or why not.
     pub state: MessageState,
-    /// The damage that the storage has found in the body, which must then not be decoded, or `None`.
+    /// The damage that the storage found in the body, which must then not be decoded, or `None`.
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
@@ -249,7 +249,7 @@ pub enum MessageState {
     Visible,
     /// The message was put with a delay that is not over, and was never received.
     Delayed,
-    /// The message was received: a consumer holds the message, or has put it back for later.
+    /// The message was received: a consumer holds it, or has put it back for later.
     Hidden,
 }
 

@@ -26,7 +26,7 @@ pub struct Swap {
     pub key: WorkKey,
     /// What must be recorded under the key, so that the swap is carried out.
     pub condition: SwapIf,
-    /// What is recorded afterwards. With `None`, nothing is.
+    /// What the swap leaves recorded: with `None`, nothing.
     pub record: Option<Record>,
 }
 
@@ -48,7 +48,7 @@ pub enum SwapIf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
-    /// Whose claim it is, or whose claim the value has finished.
+    /// Whose claim is recorded, or was finished by the value.
     pub owner: Owner,
     /// The value. `None` for a claim.
     pub value: Option<Bytes>,
@@ -64,7 +64,7 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FoundRecord {
-    /// Whose claim it is, or whose claim the value has finished.
+    /// Whose claim is recorded, or was finished by the value.
     pub owner: Owner,
     /// The value. `None` for a claim.
     pub value: Option<Bytes>,
@@ -77,7 +77,7 @@ pub struct FoundRecord {
 pub enum SwapOutcome {
     /// The swap was carried out.
     Swapped,
-    /// Something else is recorded, or nothing. Nothing was changed.
+    /// Something else than the swap requires is recorded, or nothing. Nothing was changed.
     Differs(Option<FoundRecord>),
 }
 
@@ -167,7 +167,7 @@ impl Swap {
         self
     }
 
-    /// The value that is recorded, if one is.
+    /// The value that the swap records, if any.
     #[must_use]
     pub fn value(&self) -> Option<&Bytes> {
         self.record.as_ref()?.value.as_ref()
@@ -175,7 +175,8 @@ impl Swap {
 }
 
 impl SwapIf {
-    /// Returns whether the condition holds for what is recorded. An engine leaves out a value whose retention is over.
+    /// Returns whether the condition holds for what is recorded. An engine never passes a value whose retention is
+    /// over.
     #[must_use]
     pub fn holds(&self, found: Option<&FoundRecord>) -> bool {
         match self {

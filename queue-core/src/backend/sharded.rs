@@ -20,10 +20,10 @@ pub trait Sharded: Send + Sync {
     /// Returns the errors of the shards of a queue that are not received from while others are: their messages wait.
     fn failing(&self, queue: &QueueName) -> Vec<Error>;
 
-    /// Changes the number of shards, of all queues, while programs use them. Shards that are no longer in use stay, and are
+    /// Changes the number of shards, of all queues, while programs use them. Shards no longer in use stay, and are
     /// received from: [`retired`](Self::retired) tells when they can be deleted.
     ///
-    /// A resize to the same number creates missing shards. A resize that fails half way can be called again.
+    /// A resize to the current number creates missing shards. A resize that fails half way can be called again.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for a number that the backend does not allow;
@@ -34,8 +34,8 @@ pub trait Sharded: Send + Sync {
     /// only half a minute later.
     async fn resize(&self, shards: u32) -> Result<Resized>;
 
-    /// Watches the shards that are no longer in use, for a little longer than programs may still put messages on them,
-    /// which is two minutes. Returns at once if no shard is retired.
+    /// Watches the shards no longer in use, for a little longer than programs may still put messages on them, which is
+    /// two minutes. Returns at once if no shard is retired.
     ///
     /// Nobody but you deletes retired shards: `is_drained` says which can be deleted.
     ///
@@ -78,14 +78,13 @@ pub trait Sharding: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resized {
-    /// The number of shards before.
+    /// The number of shards before the resize.
     pub before: u32,
     /// The number of shards that messages are put on now.
     pub shards: u32,
     /// The version of the record of the shards, which all programs read within a minute.
     pub epoch: u64,
-    /// The number of shards that have only what was put on them before. Retired shards are received from as long as
-    /// they exist.
+    /// The number of shards that messages are no longer put on. Retired shards are received from as long as they exist.
     pub retired: u32,
 }
 
@@ -99,10 +98,11 @@ pub struct RetiredShard {
     pub name: QueueName,
     /// The URI of the account that has the shard.
     pub account: String,
-    /// The approximate number of messages on the shard, invisible messages included, at the last look.
+    /// The approximate number of messages on the shard, invisible ones included, when [`retired`](Sharded::retired)
+    /// last counted them.
     pub messages: usize,
-    /// Whether the shard was empty at each look for longer than any program may put messages on it, so that the shard
-    /// can be deleted.
+    /// Whether the shard was empty whenever [`retired`](Sharded::retired) counted, for longer than any program may put
+    /// messages on it, so that it can be deleted.
     pub is_drained: bool,
 }
 

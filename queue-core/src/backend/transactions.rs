@@ -25,14 +25,14 @@ pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// application.
 #[async_trait]
 pub trait Transactions: Any + fmt::Debug + Send + Sync {
-    /// Waits for the transaction that is open now to end. Returns whether a completion with this token was committed;
+    /// Waits until the application's open transaction ends. Returns whether a completion with this token was committed;
     /// without a token, `false`.
     ///
-    /// Once the transaction has ended, the answer is final, also after a crash. After [`RECORD_RETENTION`], the answer
-    /// may be `false` for a transaction that was committed.
+    /// Once the application's transaction has ended, the answer is final, also after a crash. After
+    /// [`RECORD_RETENTION`], the answer may be `false` for a transaction that was committed.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the transaction stays open for too long.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the application's transaction stays open for too long.
     ///
     /// # Cancel safety
     /// Cancel safe: another call with the same token has the same answer.
@@ -187,11 +187,11 @@ pub trait Writes: Sized + Send + 'static {
         }
     }
 
-    /// Returns the queues that are created together with this queue if it is missing, itself included; if any of these
-    /// queues exists, none is created.
+    /// Returns the queues that are created together with this queue if it is missing, itself included; if any of them
+    /// exists, none is created.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// If the [directory](Self::directory) cannot be read.
     fn siblings(&self, queue: &QueueName) -> Result<Vec<QueueName>> {
         Ok(vec![queue.clone()])
     }
@@ -202,7 +202,7 @@ pub trait Writes: Sized + Send + 'static {
     /// The message to complete after the puts.
     fn completion(&self) -> Option<Completion<'_>>;
 
-    /// Takes the result of one try, and returns the output, or the writes to try next in the same transaction.
+    /// Takes the result of the writes, and returns the output, or the writes to try next in the same transaction.
     fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<Self::Output, Self>;
 }
 
@@ -216,8 +216,8 @@ pub struct Completion<'a> {
     pub id: &'a StorageId,
     /// The message's last known receipt.
     pub receipt: PopReceipt,
-    /// The dequeue count of the receive. While the dequeue count is unchanged, nobody else has received the message, so
-    /// a newer receipt stems from an update of this consumer whose answer has not arrived.
+    /// The message's dequeue count when received. While the dequeue count is unchanged, nobody else has received the
+    /// message, so a newer receipt stems from an update of this consumer whose answer has not arrived.
     pub dequeue_count: usize,
     /// The longest visibility timeout of an update by this consumer whose answer has not arrived.
     pub visibility: Duration,
@@ -227,7 +227,7 @@ pub struct Completion<'a> {
     pub finish: Option<Finish>,
     /// The item to delete, and with the last item the message, if the message is a [pack](crate::wire::Pack).
     pub item: Option<PackItem>,
-    /// The swap that releases the unique key of the message. The swap is skipped if another value is recorded.
+    /// The swap that releases the unique key of the message. The swap is skipped if its condition does not hold.
     pub release: Option<Swap>,
 }
 

@@ -36,7 +36,7 @@ pub enum MessageEncoding {
     #[default]
     Base64,
     /// Plain text, so that other programs and tools read the JSON without decoding it. A body that XML
-    /// cannot carry, or that exceeds the limit once escaped, is written as Base64.
+    /// cannot carry, or that exceeds the backend's limit once escaped, is written as Base64.
     Text,
 }
 
@@ -138,7 +138,7 @@ impl Encoder {
     }
 
     /// Returns a new message. An event leaves [`ACCOUNTING_RESERVE`] bytes of its body free for attempt records. The
-    /// payload is compressed if it does not fit otherwise, or if the type [asks](crate::MessageType::compresses) for
+    /// payload is compressed if it does not fit uncompressed, or if the type [asks](crate::MessageType::compresses) for
     /// compression and the payload has at least 4 KiB. A payload that does not fit compressed is attached to its
     /// message, if the backend has [attachments](Attachments).
     ///
@@ -207,15 +207,15 @@ impl Encoder {
     }
 
     /// Returns the event with this attempt record, without its last error if there is no room for that.
-    /// Returns `None` if the event exceeds the limit even without its last error. The event's poison record is kept,
-    /// because a poison queue can have a consumer.
+    /// Returns `None` if the event exceeds the backend's limit even without its last error. The event's poison record
+    /// is kept, because a poison queue can have a consumer.
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
         self.put_back_body(&event.body, event.envelope.poison.as_ref(), attempts)
     }
 
-    /// Returns what [`put_back`](Self::put_back) returns, from the needed parts of the event: its bytes without
-    /// any Base64 around them, and its poison record.
+    /// Returns what [`put_back`](Self::put_back) returns, from the needed parts of the event: its bytes without Base64
+    /// around them, and its poison record.
     #[must_use]
     pub fn put_back_body(
         self,
@@ -237,8 +237,8 @@ impl Encoder {
 
     /// Returns the event for a poison queue: with `record`, its error text shortened as far as needed, and without the
     /// attempt record, so that a consumer of the poison queue starts counting anew. The event's `progress` is kept, so
-    /// that work resumes there after a redrive. A poison record that the event already has is replaced, except for
-    /// whether the payload is the original body. Returns `None` if there is no room for a record.
+    /// that work resumes there after a redrive. An earlier poison record of the event is replaced, except for whether
+    /// the payload is the original body. Returns `None` if there is no room for a record.
     #[must_use]
     pub fn poison_event(
         self,
@@ -276,8 +276,8 @@ impl Encoder {
     }
 
     /// Returns a body for a poison queue if there is no room for a record: the stored body unchanged, except that a
-    /// poison record that the event already has is removed, because consumers of the poison queue would trust it. A
-    /// `progress` of the event is kept if there is room for it.
+    /// poison record of the event is removed, because consumers of the poison queue would trust it. A `progress` of the
+    /// event is kept if there is room for it.
     #[must_use]
     pub fn without_record(self, stored: &Bytes, progress: Option<&str>) -> Bytes {
         let event = match Body::read(stored, usize::MAX) {
@@ -300,10 +300,10 @@ impl Encoder {
         .unwrap_or_else(|| without.into())
     }
 
-    /// Returns the body of a message on a poison queue as it was before the move: the event without the record, with
-    /// its progress, and with so many [earlier attempts](AttemptRecord::earlier); or the wrapped bytes, which have no
-    /// room for progress and attempts. Returns `None` if the event has no poison record, or does not have the wrapped
-    /// bytes as they are.
+    /// Returns the body of a message on a poison queue as it was before the move: the event without its poison record,
+    /// with its progress, and with `earlier` [earlier attempts](AttemptRecord::earlier); or the bytes that it wraps,
+    /// which have no room for progress and attempts. Returns `None` if the event has no poison record, or wraps bytes
+    /// in a compressed or attached payload.
     #[must_use]
     pub fn restore(self, event: &Event, earlier: usize) -> Option<Bytes> {
         if event.envelope.poison.as_ref()?.raw {

@@ -43,11 +43,11 @@ const FORM: &str =
 impl TraceContext {
     /// Creates a trace context from the value of a `traceparent` header.
     ///
-    /// Later versions of the header than 00 may have more fields at the end, which are kept.
+    /// Later versions of `traceparent` than 00 may have more fields at the end, which are kept.
     ///
     /// # Errors
-    /// [`InvalidTrace`] if the text does not have the form of the header, its version is `ff`, or one of its ids is
-    /// zero.
+    /// [`InvalidTrace`] if the text does not have the form of a `traceparent`, its version is `ff`, or one of its ids
+    /// is zero.
     pub fn new(parent: impl Into<String>) -> Result<Self, InvalidTrace> {
         let parent = parent.into();
         match parent_problem(&parent) {
@@ -59,7 +59,7 @@ impl TraceContext {
         }
     }
 
-    /// Creates the trace context of a span. `flags` are the trace flags of the header: 1 if the trace is sampled.
+    /// Creates the trace context of a span. `flags` are the trace flags of `traceparent`: 1 if the trace is sampled.
     ///
     /// # Errors
     /// [`InvalidTrace`] if one of the ids is zero.
@@ -112,7 +112,7 @@ impl TraceContext {
         u64::from_str_radix(&self.parent[36..52], 16).expect(CHECKED)
     }
 
-    /// The flags of the header.
+    /// The trace flags of `traceparent`.
     #[must_use]
     pub fn flags(&self) -> u8 {
         u8::from_str_radix(&self.parent[53..55], 16).expect(CHECKED)

@@ -1,4 +1,4 @@
-//! What a store has recorded, for those who look after it.
+//! What a result store has recorded, for those who look after the store.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Recorded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordState {
-    /// The work has begun.
+    /// The work of the key has begun.
     InFlight {
         /// Who has begun the work.
         owner: Owner,
@@ -46,7 +46,7 @@ pub enum RecordState {
         /// The size of the result or value, in bytes.
         size: u64,
     },
-    /// The record cannot be read. [`begin`](super::ResultStore::begin) of its key fails until the record is
+    /// The record cannot be read, and [`begin`](super::ResultStore::begin) of its key fails until the record is
     /// [forgotten](super::ResultStore::forget) or its retention is over.
     Damaged {
         /// What is wrong with the record.
@@ -54,7 +54,7 @@ pub enum RecordState {
     },
 }
 
-/// A page of the records of a store.
+/// A page of a result store's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordedPage {

@@ -40,8 +40,8 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 /// - A claim that was taken over can never be finished: `finish` and `renew` return [`ClaimStatus::Lost`]. Until
 ///   another owner takes the work over, a claim whose lease has ended can be finished and renewed.
 ///
-/// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the worker
-/// that has taken over, but only one of the two can record its result.
+/// A worker that stops for longer than its lease, and then goes on, may work at the same time as the worker that has
+/// taken over, but only one of the two can record its result.
 ///
 /// # Repeated calls
 /// Every operation may be repeated after an error, whatever its [outcome](crate::Outcome): `begin` by the same
@@ -61,8 +61,8 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// Changes the record of a key on a condition. The methods for claims, [`begin`](Self::begin) to
     /// [`release`](Self::release), are protocols over `swap`.
     ///
-    /// The default is for stores that have no conditional changes in their own time. They implement the methods for
-    /// claims.
+    /// The default implementation is for stores that have no conditional changes in their own time, but implement the
+    /// methods for claims.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if
@@ -101,7 +101,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// Renews a claim: its lease begins anew.
     ///
     /// # Errors
-    /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
+    /// If the store is not available. After an error, the claim lasts until the end of the lease last confirmed.
     async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
         let renewed = self.swap(&Swap::renew(key.clone(), claim, lease)).await?;
         Ok(renewed.status_of(claim))
@@ -123,8 +123,8 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
         Ok(self.swap(&finish).await?.status_of(claim))
     }
 
-    /// Gives up a claim without a result, so that another consumer can begin the work at once. Has no effect on a claim
-    /// that is finished or lost.
+    /// Gives up a claim without a result, so that another consumer can begin the work at once. `release` has no effect
+    /// on a claim that is finished or lost.
     ///
     /// # Errors
     /// If the store is not available. A claim that is not released ends with its lease.
@@ -135,8 +135,8 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// Removes records that are no longer needed, above all results whose retention is over. One call does a bounded
-    /// amount of work.
+    /// Removes records no longer needed, above all results whose retention is over. One call does a bounded amount of
+    /// work.
     ///
     /// # Errors
     /// If the store is not available.
@@ -147,8 +147,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// being the last.
     ///
     /// Results whose retention is over are left out. A record that nobody touches between the pages is on exactly one
-    /// page. A record that cannot be read is listed as [damaged](super::RecordState::Damaged), and does not hide other
-    /// records.
+    /// page. An unreadable record is listed as [damaged](super::RecordState::Damaged), and does not hide other records.
     ///
     /// A list may contain the storage's own records, such as those of schedules, beside the application's. The default
     /// implementation is for stores that cannot list.
@@ -169,7 +168,7 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the record of a key with its value, or `None` if there is no record, or its retention is over. Changes
     /// nothing.
     ///
-    /// The default is for stores that cannot look records up.
+    /// The default implementation is for stores that cannot look records up.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported); if the store is not available.
@@ -178,14 +177,14 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
         Err(unsupported())
     }
 
-    /// Removes the record of a key, also one that is damaged. The work of the key is done again when it is requested
-    /// next, because nothing shows any more that the work was done; under the key of a [swap](crate::backend::Swap),
-    /// the next swap that expects no value succeeds.
+    /// Removes the record of a key, also if damaged. The work of the key is done again when requested next, because
+    /// nothing shows any more that it was done; under the key of a [swap](crate::backend::Swap), the next swap that
+    /// expects no value succeeds.
     ///
-    /// Work that is in flight is not forgotten while its lease lasts. Once the lease of the work has ended, the record
-    /// is removed, and the claim is lost as if another owner had taken the work over. Repeating a call is safe.
+    /// Work in flight is not forgotten while its lease lasts. Once the lease of the work has ended, the record is
+    /// removed, and the claim is lost as if another owner had taken the work over. Repeating a call is safe.
     ///
-    /// The default is for stores that cannot look records up.
+    /// The default implementation is for stores that cannot look records up.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported);
@@ -262,9 +261,9 @@ impl<S: ResultStore + ?Sized> ResultStore for Arc<S> {
 pub enum ClaimOutcome {
     /// No other consumer holds the work: the caller does the work, and finishes or releases the claim.
     Fresh(Claim),
-    /// Another consumer has begun the work and has not finished it.
+    /// Another consumer has begun the work and not finished it.
     InFlight {
-        /// The time until the lease of the other claim ends, if not renewed, after which to ask again.
+        /// The time until the lease of whoever has begun the work ends, if not renewed, after which to ask again.
         remaining: Duration,
     },
     /// The work is done, with this result.
@@ -275,9 +274,9 @@ pub enum ClaimOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum ClaimStatus {
-    /// The claim was held, and the operation was carried out.
+    /// The claim was held, and `renew` or `finish` was carried out.
     Held,
-    /// Another consumer has taken over the work, or the claim was removed. The operation was not carried out.
+    /// Another consumer has taken over the work, or the claim was removed, so `renew` or `finish` was not carried out.
     Lost,
 }
 

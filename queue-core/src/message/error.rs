@@ -40,7 +40,7 @@ pub enum EncodeErrorKind {
     Key {
         /// The key field.
         field: &'static str,
-        /// What is wrong with the value.
+        /// What is wrong with the key field's value.
         problem: Cow<'static, str>,
     },
 }
@@ -90,8 +90,8 @@ pub enum DecodeErrorKind {
     },
     /// The event has no data, but a reference to where the data is.
     DataElsewhere {
-        /// The length of the reference, in bytes. The reference itself, which is not part of the error, may contain a
-        /// secret.
+        /// The length in bytes of the reference to the data; the reference, which may contain a secret, is not part of
+        /// the error.
         length: usize,
     },
     /// The payload is invalid. The source is the deserializer's error: a [`JsonError`] if the payload is JSON, a

@@ -1,15 +1,15 @@
 //! JSON that comes back: what is written is what a reader reads.
 //!
-//! | step | what is refused |
+//! | step | check |
 //! |---|---|
-//! | [`to_json`] | floats that are not finite, nesting that not every reader accepts, and 128-bit integers that the type cannot read |
-//! | [`to_json_and_back`] | whatever the type does not read as it writes it |
-//! | [`to_json_perhaps_back`] | what has no JSON at all |
-//! | [`check_json`] | JSON that is given as text, and that no reader accepts |
+//! | [`to_json`] | refuses floats that are not finite, nesting that not every reader accepts, and 128-bit integers that the type cannot read |
+//! | [`to_json_and_back`] | refuses values that the type does not read as it writes them |
+//! | [`to_json_perhaps_back`] | refuses values that have no JSON at all |
+//! | [`check_json`] | refuses JSON, given as text, that no reader accepts |
 //!
-//! `serde_json` writes NaN by the call that writes `None`, and a value without either, without 128-bit integers and too
-//! deep nesting comes back by construction. The formatter therefore only notes nulls, 128-bit integers and too deep
-//! nesting; a value with them is looked at again.
+//! `serde_json` writes NaN by the call that writes `None`, as a null. A value without nulls, 128-bit integers and too
+//! deep nesting is by construction read as it is written, so the formatter of [`to_json`] only notes those three; a
+//! value with any of them is looked at again.
 
 use std::io;
 
@@ -51,8 +51,7 @@ pub fn to_json_and_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<Ve
     Ok(json)
 }
 
-/// Serializes a value as JSON, also if the type does not read that as it writes it: then the error is returned with the
-/// JSON.
+/// Serializes a value as JSON; if the type does not read the JSON as it writes it, returns the JSON with an error.
 ///
 /// # Errors
 /// The errors of [`to_json_and_back`], if there is no JSON of the value.
@@ -70,8 +69,8 @@ pub fn to_json_perhaps_back<T: Serialize + DeserializeOwned>(
     }
 }
 
-/// Checks that every reader accepts a text as JSON: no half of a surrogate pair, no number beyond those of 64 bits, no more
-/// than the 127 levels that `serde_json` reads.
+/// Checks that every reader accepts a text as JSON: no half of a surrogate pair, no number beyond 64 bits, no more than
+/// the 127 levels that `serde_json` reads.
 ///
 /// # Errors
 /// What is wrong with the text, with its line and column.

@@ -107,11 +107,11 @@ impl Body {
     /// Decodes the message.
     ///
     /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with `wire = "bare"`, if need be
-    /// without Base64 around it, or with `wire = "lines"`. A body that was put inside an event when it was moved to a
-    /// poison queue is taken out of the event first. Compressed data is expanded, to at most [`DEFAULT_MAX_PAYLOAD`].
+    /// without Base64 around it, or with `wire = "lines"`. A body that was put inside an event when moved to a poison
+    /// queue is taken out of the event first. Compressed data is expanded, to at most [`DEFAULT_MAX_PAYLOAD`].
     ///
     /// # Errors
-    /// [`DecodeError`] says what the body is instead.
+    /// [`DecodeError`] says what the body is instead of an `M`.
     pub fn decode<M: Message>(&self) -> Result<M, DecodeError> {
         let expected = M::TYPE;
         let error = |kind| DecodeError::new(expected.kind(), kind);

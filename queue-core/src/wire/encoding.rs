@@ -30,7 +30,7 @@ pub fn to_base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Decodes Base64, or returns `None` if the text is not Base64 or is empty.
+/// Decodes Base64, or returns `None` if the text is empty or not Base64.
 ///
 /// White space is ignored and padding is optional, because producers differ.
 #[must_use]
@@ -94,7 +94,7 @@ pub enum NotXmlText {
     Character {
         /// The first character that XML forbids or changes.
         character: char,
-        /// The byte offset of the character.
+        /// The byte offset of `character`.
         at: usize,
     },
 }

@@ -1,7 +1,8 @@
 //! The layout of a new event, as this crate writes it: members in a fixed order, without white space.
 //!
-//! Nearly all events of a queue are in this layout, so names are compared rather than looked up. Other events, such as
-//! those that another producer wrote or that were put back, are left to [`Attributes::of`], which reads any event. Tests check that [`Attributes::of`] and `read` read an event in this layout alike.
+//! Nearly all events of a queue are in the layout of new events, so `read` compares names rather than looking them up.
+//! Events in another layout, such as another producer's or those put back, are left to [`Attributes::of`], which reads
+//! any event. Tests check that [`Attributes::of`] and `read` read a new event alike.
 
 use serde::de::IgnoredAny;
 

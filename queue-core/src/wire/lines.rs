@@ -3,7 +3,7 @@
 //!
 //! | step | in | out |
 //! |---|---|---|
-//! | [`to_lines`] | message | its fields, which are the payload |
+//! | [`to_lines`] | message | the message's fields, which are the payload |
 //! | [`encode`] | envelope, payload | body |
 //! | [`Lines::read`] | body | ids, payload |
 //! | [`from_lines`] | payload | message |

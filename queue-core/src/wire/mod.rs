@@ -7,7 +7,7 @@
 //! | [`Body::decode`] | body | message |
 //! | [`Lines::read`] | a body that is not an event, of a type with `wire = "lines"` | its ids, payload |
 //!
-//! `docs/design.md` specifies the format byte by byte.
+//! `docs/design.md` specifies the wire format byte by byte.
 
 mod attributes;
 mod body;

@@ -12,7 +12,7 @@ use crate::message::{JsonError, MessageType};
 /// it that were deleted.
 ///
 /// A consumer handles and settles each item as a message of its own. The event around a pack is of its items' kind, and
-/// has the version [`Pack::VERSION`], so a program that does not know packs leaves the message to a program that does.
+/// has the version [`Pack::VERSION`], so a program that does not know packs leaves the message to one that does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pack {
     pub(super) data: Compressed,
@@ -90,13 +90,13 @@ impl Pack {
         self.data.size() as usize
     }
 
-    /// The items that the event says were deleted. A storage may know of further deleted items.
+    /// The items that the event says were deleted; a storage may know of further ones.
     #[must_use]
     pub fn deleted(&self) -> &ItemSet {
         &self.deleted
     }
 
-    /// Returns the event of each item, deleted ones included. Takes time and memory in proportion to the declared size,
+    /// Returns the event of each item, deleted ones included, in time and memory in proportion to the declared size,
     /// and at most [`MAX_SIZE`](Self::MAX_SIZE).
     ///
     /// # Errors

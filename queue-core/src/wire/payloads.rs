@@ -107,8 +107,8 @@ impl Compressed {
         self.size
     }
 
-    /// Returns the data as it was before it was compressed. Takes time and memory in proportion to the declared size,
-    /// and no more.
+    /// Returns the data as it was before it was compressed, in time and memory in proportion to the declared size, and
+    /// no more.
     ///
     /// # Errors
     /// [`ExpandError`] if the data is larger than `limit`, in bytes, or does not expand to what the event declares.
@@ -169,7 +169,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Returns what an event says about this data, and the data as it is attached: compressed, if that is shorter.
+    /// Returns what an event says about this data, and the data as attached: compressed, if that is shorter.
     #[must_use]
     pub fn new(data: &[u8], compressed: Compressed) -> (Self, Bytes) {
         let is_compressed = compressed.data.len() < data.len();

@@ -95,8 +95,8 @@ pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
     object.finish()
 }
 
-/// Returns an event with this payload and content type instead of its own. Members that are not written keep their
-/// bytes and order.
+/// Returns an event with this payload and content type instead of its own; the other members keep their bytes and
+/// order.
 #[must_use]
 pub fn with_payload(event: &Event, payload: &Payload, content_type: Option<&str>) -> Vec<u8> {
     let mut object = ObjectWriter::copy(event, |name| !OF_PAYLOAD.contains(&name));
@@ -105,8 +105,8 @@ pub fn with_payload(event: &Event, payload: &Payload, content_type: Option<&str>
     object.finish()
 }
 
-/// Replaces the attempt and poison records of an event; returns `None` if `body` is not an event. The
-/// payload and all other attributes keep their bytes and order.
+/// Replaces the attempt and poison records of an event, whose payload and other attributes keep their bytes and order;
+/// returns `None` if `body` is not an event.
 #[must_use]
 pub fn rewrite(
     body: &Bytes,

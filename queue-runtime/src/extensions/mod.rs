@@ -9,11 +9,11 @@
 //! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
 //! | `idempotency/` | work that is done once: claims, `once`, results in object stores |
 //! | `payloads/` | payloads in a store beside the messages: the backend that puts them there, the stores, sweeps |
-//! | `meter/` | the backend that counts storage transactions, and has them wait for the limits |
+//! | `meter/` | the backend that counts storage transactions, and delays those beyond a limit |
 //! | `storage_limit/` | requests that wait until the storage's limits let them be sent |
 //! | `transactions/` | transactions of the application's on the storage of the queues |
 //! | `unique/` | submissions of which one of each key puts a message |
-//! | `objects` | what stores over an `object_store` share |
+//! | `objects` | what payload and result stores over an `object_store` share |
 
 pub(crate) mod flow;
 pub mod idempotency;

@@ -1,4 +1,4 @@
-//! What the stores over an `object_store` share.
+//! What payload and result stores over an `object_store` share.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! Counting how often something may be done.
+//! Token buckets: how often something may be done.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The state that all parts of one service share. Neither this module nor those below import the facade above.
+//! The state that all parts of one service share. Neither `context` nor the modules below it import the facade
+//! `service`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! What every message passes through, whatever a program adds to it.
+//! What every message passes through, whatever extensions a program uses.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Repeats of failed storage operations. Each repeat follows a pause, and the repeats have an end, whatever the
-//! service answers. Missing queues are created: operations that find the same queue missing at the same
-//! time share one creation.
+//! Repeats of failed storage operations. Each repeat follows a pause, and the repeats have an end, whatever the storage
+//! answers. Missing queues are created: operations that find the same queue missing at the same time share one
+//! creation.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

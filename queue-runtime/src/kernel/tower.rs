@@ -5,9 +5,9 @@
 //! the crate `tower` for timeouts and limits, fit as they are. A layer that looks at the message itself is put around a
 //! service of [`Received`], which [`service`] makes a handler.
 //!
-//! A listener receives as many messages as its layers, and its service, are ready for. If there are no messages, the
-//! readiness is given up. A layer or service of one type of a router is asked whether it is ready when a message of the
-//! type has come, and the message waits as for [`Route::max_in_flight`](crate::listener::Route::max_in_flight).
+//! A listener receives as many messages as its layers, and its service, are ready for, and gives the readiness up if
+//! there are none. A layer or service of one type of a router is asked whether it is ready when a message of the type
+//! has come, and the message waits as for [`Route::max_in_flight`](crate::listener::Route::max_in_flight).
 //!
 //! An error of a layer is a failure of the handler: its message is retried, rejected or postponed as
 //! [`classify`](crate::ListenerBuilder::classify) says. A layer that fails to become ready counts against no message:

@@ -84,7 +84,7 @@ impl QueueService {
     /// Connects to the queues at the URL in the environment variable `QUEUE_URL`.
     ///
     /// # Errors
-    /// [`ConnectError`] if the variable is not set or not valid Unicode, or for the reasons of
+    /// [`ConnectError`] if `QUEUE_URL` is not set or not valid Unicode, or for the reasons of
     /// [`connect`](Self::connect).
     pub async fn from_env() -> Result<Self, ConnectError> {
         match std::env::var("QUEUE_URL") {
@@ -107,7 +107,7 @@ impl QueueService {
     /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
     /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
     /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
-    /// | `sharded:NUMBER\|URL\|URL…` | each queue spread over NUMBER queues on these storages, as by [`sharded`](Self::sharded) |
+    /// | `sharded:NUMBER\|URL\|URL…` | each queue spread over NUMBER queues at the URLs, as by [`sharded`](Self::sharded) |
     ///
     /// The Azure URLs require the feature `azure`. [`backend::register`](crate::backend::register) adds a scheme. Pass a URL that contains a secret in `QUEUE_URL` rather
     /// than on a command line.
@@ -211,10 +211,10 @@ impl ServiceBuilder {
         self
     }
 
-    /// Stores payloads that do not fit their messages in this store, and not in the storage of the messages.
+    /// Stores payloads that do not fit their messages in this store, not in the storage of the messages.
     ///
     /// Each message with a payload in the store takes one more transaction of the storage. All services that submit to
-    /// a queue or consume from it need the same store: a service without the store leaves messages with such payloads
+    /// a queue or consume from it need the same store: a service without the store leaves messages with payloads in it
     /// where they are. With a payload store, messages and their follow-ups are not stored in one step: as on Azure,
     /// unique submissions, and schedules with large payloads, need a result store, and transactions of the application
     /// ([`submit_within`](QueueService::submit_within)) are refused.

@@ -163,7 +163,7 @@ impl<M: Message> Queue<M> {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidName`] if the queue's name leaves no room for the suffix, and the type sets no poison queue.
+    /// [`InvalidName`] if the queue's name leaves no room for `-poison`, and the type sets no poison queue.
     pub fn poison(&self) -> Result<AnyQueue, InvalidName> {
         let poison = M::TYPE.poison_queue();
         let name = poison.map_or_else(|| self.name.poison(), Ok)?;
@@ -368,10 +368,10 @@ impl AnyQueue {
     ///
     /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
     /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (a duration such as `90s`, or seconds) are settings of
-    /// every consumer of the queue whose builder does not set them. The settings apply to messages received after the
-    /// change: by this service at once, by other services within 5 seconds in memory and on SQLite, and within a minute
-    /// on Azure. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata without it
-    /// resumes the queue.
+    /// every consumer of the queue whose builder does not set them. Changed settings apply to messages received after
+    /// the change: by this service at once, by other services within 5 seconds in memory and on SQLite, and within a
+    /// minute on Azure. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata
+    /// without it resumes the queue.
     ///
     /// # Errors
     /// The backend's error. If the outcome of the error is unknown, the metadata may have been replaced.

@@ -290,7 +290,7 @@ impl QueueService {
     /// Consumers of a named queue do not create the queue unless
     /// [`Accept::create_queue`](crate::receive::Accept::create_queue) or
     /// [`ListenerBuilder::create_queue`](crate::ListenerBuilder::create_queue) says so: otherwise a listener with a
-    /// misspelled name would wait on an empty queue. To have the type's own queue not created either, name that queue:
+    /// misspelled name would wait on an empty queue. To have the type's own queue not created, name it:
     /// `queue_named(Order::TYPE.queue())`.
     ///
     /// If the type sets its `poison_queue`, that queue is the poison queue of the named queue too. A consumer of the
@@ -434,9 +434,9 @@ impl QueueService {
         &self.context.client_id
     }
 
-    /// Clears the cached metadata of all queues, so that a change by another program takes effect at once
-    /// instead of within 5 seconds in memory and on SQLite, or a minute on Azure. Listeners of a
-    /// [paused](crate::AnyQueue::pause) queue still read the metadata when they would anyway.
+    /// Clears the cached metadata of all queues, so that a change by another program takes effect at once instead of
+    /// within 5 seconds in memory and on SQLite, or a minute on Azure. `refresh_metadata` has no listener of a
+    /// [paused](crate::AnyQueue::pause) queue read the metadata sooner.
     pub fn refresh_metadata(&self) {
         self.context.settings.clear();
     }

@@ -6,9 +6,9 @@
 //! |---|---|
 //! | while no `StopSignals` exists | has its default action |
 //! | first | is told |
-//! | again, and the first was noticed | is told, and the process has [`LAST`] to end |
-//! | again within [`NOTICE`], and the first was not noticed yet | is kept, and told as soon as the first is noticed; has its default action if that is not within [`NOTICE`] of the first |
-//! | again later, and the first was not noticed | has its default action |
+//! | second, after the first signal was noticed | is told, and the process has [`LAST`] to end |
+//! | second, within [`NOTICE`] of a first signal not noticed yet | is kept, and told as soon as the first is noticed; has its default action if the first is not noticed within [`NOTICE`] |
+//! | second, later, after a first signal not noticed | has its default action |
 //! | after the second | changes nothing |
 
 use std::fmt;

@@ -47,7 +47,7 @@ pub enum Fault {
     /// Another client receives the message before the call is carried out, holds it for this long, and never settles
     /// it. The receipt of the failed call is stale.
     ///
-    /// The messages ahead of the message in the queue are received, too, and released: their dequeue counts rise
+    /// The fault also receives and releases the messages ahead of its message in the queue: their dequeue counts rise
     /// by one.
     LeaseLost(Duration),
     /// The storage answers a receive with up to this many messages more than were asked for.

@@ -93,7 +93,7 @@ impl FaultInjector {
         self.shared.seed
     }
 
-    /// Makes the next `calls` calls of an operation fail. A second script for the operation starts after the
+    /// Makes the next `calls` calls of an operation fail. A second `fail_next` for the operation starts after the
     /// first.
     ///
     /// # Panics
@@ -142,7 +142,7 @@ impl FaultInjector {
         self.plan().sometimes.push((operation, probability, fault));
     }
 
-    /// Removes all scripted and random faults and releases stalled calls. Keeps the counts and the shift of
+    /// Removes all faults and releases stalled calls. Keeps the counts of calls and faults, and the shift of
     /// timestamps.
     pub fn heal(&self) {
         self.plan().heal();

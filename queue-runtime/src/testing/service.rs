@@ -79,8 +79,8 @@ impl TestService {
             .collect()
     }
 
-    /// Makes a [`Received`](crate::Received) by hand, as [`testing::received`](super::received) does. Submissions of
-    /// its handler go to this service.
+    /// Makes a [`Received`](crate::Received) by hand, as [`testing::received`](super::received) does. Submissions by
+    /// the `Received` go to this service.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, SubmitError, testing};

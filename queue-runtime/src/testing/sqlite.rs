@@ -20,9 +20,9 @@ use super::service::{Record, TestService, connect};
 /// Connects to private queues in a new SQLite file, in a temporary folder: for handlers that work
 /// [in transactions](crate::in_transaction). Leases are renewed on the current runtime.
 ///
-/// A connection from [`sqlite::connect`](crate::sqlite::connect) creates the application's own tables. Commits do not wait for
-/// the disk. The folder is deleted once nothing uses the queues: the service, its clones, and what they have started or
-/// returned were dropped, and their tasks have ended, as they do with the runtime.
+/// A connection from [`sqlite::connect`](crate::sqlite::connect) creates the application's own tables. Commits do not
+/// wait for the disk. The temporary folder is deleted once nothing uses the queues: the service, its clones, and what
+/// they have started or returned were dropped, and their tasks have ended, as they do with the runtime.
 ///
 /// Time is real, because SQLite's threads do not follow Tokio's: delays and retries take as long as they say, and a
 /// [`drain`](super::drain()) needs a [limit](super::Drain::timeout) that a failing test can wait for.
@@ -65,8 +65,8 @@ use super::service::{Record, TestService, connect};
 /// ```
 ///
 /// # Panics
-/// If called outside a Tokio runtime, or while Tokio's time is paused; if the folder or the file cannot be created. While
-/// Tokio's time is paused, [`drain`](super::drain()) panics, too.
+/// If called outside a Tokio runtime, or while Tokio's time is paused; if the SQLite file or its folder cannot be
+/// created. While Tokio's time is paused, [`drain`](super::drain()) panics, too.
 pub async fn service_on_sqlite() -> TestService {
     assert_time_is_real();
     let folder = env::temp_dir().join(format!("queue-test-{:016x}", rand::random::<u64>()));

@@ -41,7 +41,7 @@ impl SqliteBackend {
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot be
     /// written, or its name is so long that it could not be opened;
     /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if a page of the original is damaged (see
-    /// [`salvage`](crate::salvage)). The error names the path. After an error no copy remains.
+    /// [`salvage`](crate::salvage)). An error names the original's path or `to`, and leaves no copy.
     ///
     /// # Cancel safety
     /// Dropping the future stops the copying soon, and no copy remains, unless it was already complete.

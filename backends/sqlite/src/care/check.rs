@@ -73,9 +73,9 @@ pub struct FileCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckProgress {
-    /// The rows that were examined.
+    /// The examined rows of all tables.
     pub rows: usize,
-    /// The rows to examine in all: an estimate until the end.
+    /// The rows to examine in all tables: an estimate until the end.
     pub of: usize,
 }
 

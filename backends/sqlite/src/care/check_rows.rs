@@ -1,4 +1,4 @@
-//! What the tables say of each other.
+//! Comparing a file's tables with each other.
 
 use std::collections::{HashMap, HashSet};
 

@@ -40,8 +40,8 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 #[non_exhaustive]
 pub enum Synchronous {
     /// A commit is durable when the log has reached the disk: completed operations survive a power failure. Only a
-    /// receive does not wait for the disk. If the power fails within about 10 ms, a receive may be undone: the message
-    /// is received again, without the former lease, and that dequeue is not counted.
+    /// receive does not wait for the disk. A power failure within about 10 ms of a receive may undo it: the message is
+    /// received again, without the former lease, and that dequeue is not counted.
     #[default]
     Full,
     /// A commit is durable when the log was written to the operating system: completed operations survive a crash of

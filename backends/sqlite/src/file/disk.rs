@@ -2,7 +2,7 @@
 //! single file; and the space that puts leave to receives and settlements.
 //!
 //! SQLite appends each change to the log, a deletion too, and starts the log anew only once the database contains all
-//! of it. Neither file can become longer on a full disk. So that messages can still be received and settled on a full
+//! of it. Log and database cannot grow on a full disk. So that messages can still be received and settled on a full
 //! disk:
 //!
 //! - puts are refused while less than [`Settings::min_free_space`](super::connection::Settings) is left;

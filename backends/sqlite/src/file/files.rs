@@ -1,4 +1,4 @@
-//! The files on disk: creating the database, noticing that the path leads to other files, and refusing a second path,
+//! The files on disk: creating the database, noticing that its path leads to other files, and refusing a second path,
 //! for which SQLite would keep a second log.
 //!
 //! The database is never opened here. To close a descriptor of a file releases all locks that the process has on it,

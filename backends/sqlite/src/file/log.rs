@@ -1,13 +1,13 @@
 //! The write-ahead log: which commits wait until it has reached the disk, and when it is moved into the database.
 //!
-//! With [`Synchronous::Full`], all commits wait, except those of receives: whoever held the lease is gone as well after
-//! a power failure, and the message is received again. A receive reaches the disk with the next commit that
-//! waits, which syncs the whole log. Without a commit that waits, the log is synced after [`DELAY`], so that a message
-//! that brings the machine down is counted as received.
+//! With [`Synchronous::Full`], all commits but those of receives wait for the disk: whoever held the lease is gone as
+//! well after a power failure, and the message is received again. A receive reaches the disk with the next commit that
+//! waits for the disk, which syncs the whole log, or after [`DELAY`], so that a message that brings the machine down is
+//! counted as received.
 //!
-//! SQLite moves the log by itself every 1,000 pages, but starts it anew only if nobody reads or writes at that
-//! moment: with several busy processes, maybe never. So the writer starts the log anew when it is long,
-//! and when nothing was committed for a while: the file alone is then complete.
+//! SQLite moves the log into the database every 1,000 pages, but starts it anew only if nobody reads or writes
+//! meanwhile: with several busy processes, maybe never. So the writer starts the log anew when it is long, and when
+//! nothing was committed for a while, after which the database alone is complete.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! The order in which processes write, and who keeps the others from writing.
 //!
 //! SQLite has no queue for its write lock: who waits for it tries again and again, and a process that commits and
-//! begins in a loop nearly always wins. So a process that wants to begin first takes its turn, a lock that it keeps
-//! until it has begun. A process that has just committed then finds the turn taken by whoever waits.
+//! begins in a loop nearly always wins. Before a transaction, a process therefore takes its turn, a lock that it keeps
+//! until the transaction has begun: a process that has just committed finds the lock taken by whoever waits.
 //!
 //! SQLite does not tell who keeps the write lock. On Linux and Android, the kernel lists the locks of each open file, and
 //! SQLite's write lock is one on a byte of the file beside the log. The kernel's list of all locks would tell of other

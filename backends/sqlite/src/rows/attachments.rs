@@ -1,7 +1,7 @@
 //! What is stored with a message: its attachment, and which items of a pack were deleted.
 //!
 //! An attachment is in parts, shared by the copies of a message, and removed after the last of these. A large
-//! attachment is staged before its message is put, in transactions of their own, so that none takes long. A staged
+//! attachment is staged before its message is put, in transactions of its own, so that none takes long. A staged
 //! attachment becomes a message's in the transaction that puts the message. What was staged and never used, and what no
 //! message has any more, is removed a few parts at a time. The deleted items of a pack are a row that goes with its
 //! message.

@@ -1,7 +1,7 @@
 //! Finding messages that can no longer be received, a bounded number of rows at a time.
 //!
-//! The messages are found by reading, before the transaction that removes them: damage in their way fails no other
-//! transaction.
+//! Removable messages are found by reading, before the transaction that removes them: damage in their way fails no
+//! other transaction.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! A message as it is stored, converted to the contract's types on the caller's thread, to keep the writer's free.
 //!
-//! A storage id is the row's number and a random salt, because SQLite reuses the number of the last row
-//! if that was deleted. A receipt is the row's visibility time, which every receive and update changes,
+//! A storage id is the message's row number and a random salt, because SQLite reuses the number of the last row
+//! if that was deleted. A receipt is the message's visibility time, which every receive and update changes,
 //! and a random nonce of 64 bits: a stale receipt matches no row, and a valid one cannot be guessed.
 
 use std::cell::OnceCell;

@@ -1,4 +1,4 @@
-//! A change to one message, and the tables of a transaction, on whichever connection it is.
+//! A change to one message or value, and its execution, on any connection.
 
 use std::time::Duration;
 

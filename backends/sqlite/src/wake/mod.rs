@@ -11,12 +11,12 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `outbox` | the subscriptions; what is sent, and how often |
-//! | `inbox` | the socket that receives; the table, and the processes that are known to wait; the format |
+//! | `outbox` | the subscriptions; which datagrams are sent, and how often |
+//! | `inbox` | the socket that receives; the table of waiting processes, and those known; the datagrams' format |
 //!
 //! Datagrams are never trusted: they only cause a receive. A process in another network namespace, such as a
-//! container's, gets none and finds messages by polling. Therefore no subscription is ever armed: a consumer always
-//! polls too.
+//! container's, gets no datagrams and finds messages by polling. Therefore no subscription is ever armed: a consumer
+//! always polls too.
 
 mod inbox;
 mod outbox;

@@ -56,7 +56,7 @@ pub enum StoreError {
         max: u64,
     },
     /// A container's pictures are too large together.
-    #[error("its {count} pictures have more than the {} allowed", Size(*max))]
+    #[error("the library's {count} pictures exceed the {} allowed", Size(*max))]
     TooManyPictures {
         /// The number of pictures.
         count: usize,

@@ -79,7 +79,7 @@ impl MemoryBackend {
         self
     }
 
-    /// Sets the longest delay of a message; 7 days by default, as on Azure. A URL sets it by
+    /// Sets the longest delay of a message; 7 days by default, as on Azure. A URL sets the longest delay by
     /// `memory:NAME?max_delay=30d`.
     #[must_use]
     pub fn with_max_delay(mut self, delay: Duration) -> Self {
@@ -94,8 +94,8 @@ impl MemoryBackend {
         self
     }
 
-    /// Sets the longest pause between two polls of an idle consumer, before jitter; 250 milliseconds by default. On
-    /// Azure, the cap is 30 seconds.
+    /// Sets the longest pause between polls of an idle consumer, before jitter; 250 milliseconds by default. On Azure,
+    /// the cap is 30 seconds.
     #[must_use]
     pub fn with_idle_cap(mut self, cap: Duration) -> Self {
         self.capabilities.idle_cap = cap;

@@ -1,7 +1,7 @@
 //! The circuit breaker: while a downstream outage makes handlers fail, the listener receives single messages as
 //! probes only, and the attempts of other messages do not count.
 //!
-//! [`Circuit`] decides, a pure state machine; [`Breaker`] has the tasks wait that may not receive.
+//! [`Circuit`], a pure state machine, decides which tasks may receive; [`Breaker`] has the other tasks wait.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,8 @@
 //! One message of a key at a time.
 //!
-//! A message takes its [`KeyTurn`] when it is received, so that turns come in the order of receives; a message whose
-//! payload is elsewhere or compressed, once that is read. A turn ends when it is dropped: once the handler has ended,
-//! or the message is put back.
+//! A message takes its [`KeyTurn`] when received, so that turns come in the order of receives; a message whose payload
+//! is elsewhere or compressed takes its turn once the payload is read. A turn ends when it is dropped: once the handler
+//! has ended, or the message is put back.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};

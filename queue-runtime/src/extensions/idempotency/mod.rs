@@ -3,7 +3,7 @@
 //! | store | for | durability |
 //! |---|---|---|
 //! | [`MemoryResults`] | tests, one process | lost with the process |
-//! | [`QueueService::results`](crate::QueueService::results) | consumers of the service's queues, in the same memory or SQLite file |
+//! | [`QueueService::results`](crate::QueueService::results) | consumers of the service's queues, in the queues' memory or SQLite file |
 //! | `SqliteResults` | the processes of one machine | lost with the file |
 //! | `ObjectResults` (feature `object-store`) | any number of machines: a folder, Azure blobs, a bucket | lost with the objects |
 //!

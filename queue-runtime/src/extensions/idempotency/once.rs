@@ -143,7 +143,7 @@ pub enum OnceErrorKind<T, E> {
     #[error("{0}")]
     Work(E),
     /// The store is not available, and the call did not begin the work.
-    #[error("the store failed, and the work was not begun")]
+    #[error("the result store failed, and the work was not begun")]
     Store(#[source] Error),
     /// Another process is still doing the work after the maximum [wait](Once::wait), and this call did not do it.
     #[error("the work is still in flight elsewhere")]

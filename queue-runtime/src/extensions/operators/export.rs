@@ -265,7 +265,7 @@ impl ExportedMessage {
 #[non_exhaustive]
 pub struct ImportError {
     /// How many messages, counted from the first, were put on the queue. If the [outcome](Self::outcome) is unknown,
-    /// some of the next messages may have been put too.
+    /// further messages may have been put too.
     pub imported: usize,
     /// The error of the storage.
     pub error: Error,

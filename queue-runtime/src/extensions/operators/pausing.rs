@@ -20,8 +20,8 @@ impl AnyQueue {
     /// [`accept`](Self::accept), `messages`, redrives.
     ///
     /// No storage replaces metadata only if it is unchanged, so whoever else writes the queue's metadata at the same
-    /// time may lose an entry, or overwrite the mark. `pause` reads the mark again once it is written, and writes a
-    /// mark again that is gone.
+    /// time may lose an entry, or overwrite `PAUSED`. `pause` reads `PAUSED` again once it is written, and writes it
+    /// again if it is gone.
     ///
     /// ```
     /// use std::time::Duration;
@@ -55,8 +55,8 @@ impl AnyQueue {
     ///
     /// # Errors
     /// The backend's error, also for a missing queue. [`InvalidInput`](ErrorKind::InvalidInput) if the reason is too
-    /// long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have overwritten the mark three times. If
-    /// the outcome is unknown, the queue may be paused.
+    /// long for the storage, and [`Conflict`](ErrorKind::Conflict) if others have overwritten `PAUSED` three times. If
+    /// the error's outcome is unknown, the queue may be paused.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may be paused.
@@ -76,13 +76,14 @@ impl AnyQueue {
     }
 
     /// Ends a [pause](Self::pause): removes the mark from the queue's metadata, and keeps the other entries. Returns
-    /// the mark, or `None` if the queue was not paused. Listeners receive again as fast as they stop at a pause.
+    /// the pause's mark, or `None` if the queue was not paused. Listeners receive again as fast as they stop at a
+    /// pause.
     ///
     /// A listener that was also paused by [its handle](crate::ListenerHandle::pause) stays paused.
     ///
     /// # Errors
-    /// The backend's error, also for a missing queue. [`Conflict`](ErrorKind::Conflict) if others have written the mark
-    /// again three times. If the outcome is unknown, the queue may be paused or not.
+    /// The backend's error, also for a missing queue. [`Conflict`](ErrorKind::Conflict) if others have written `PAUSED`
+    /// again three times. If the error's outcome is unknown, the queue may be paused or not.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may be paused or not.
@@ -96,7 +97,7 @@ impl AnyQueue {
         Ok(paused(&before))
     }
 
-    /// Reads whether the queue is [paused](Self::pause), since when and why. The function [`paused`] reads the mark
+    /// Reads whether the queue is [paused](Self::pause), since when and why. The function [`paused`] reads the pause
     /// from metadata of another call, such as [`properties`](Self::properties).
     ///
     /// # Errors

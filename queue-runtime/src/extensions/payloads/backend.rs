@@ -1,11 +1,11 @@
 //! A backend whose attachments are in a payload store.
 //!
-//! A message is put before its payload is stored: invisible, as a *pending* message. The update to its own body submits
-//! the message. At any time a payload has a message that refers to it, or a mark, or a pending message that will be
-//! received: whoever receives a pending message marks its payload as done and deletes the message.
+//! A message is put before its payload is stored: invisible, as a *pending* message. Updating a pending message to its
+//! real body submits it. At any time a payload has a message that refers to it, a mark, or a pending message that will
+//! be received: whoever receives a pending message marks its payload as done and deletes the message.
 //!
-//! A message is done once its payload has a mark, before the message is deleted. Copies of a message, which an
-//! interrupted move leaves behind, find the mark.
+//! A message is done once its payload has a mark, before the message is deleted. Copies of a message that an
+//! interrupted move leaves behind find its payload's mark.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -170,8 +170,8 @@ pub(super) mod objects {
         ///
         /// Every request compares the folder with the one that was opened, by device and inode on Unix. While the
         /// folder is away, or another folder has taken its place, such as the folder under an unmounted disk, every
-        /// request is an error: nothing is stored, and messages wait for their payloads. The folder is not created
-        /// again.
+        /// request is an error: nothing is stored, and messages wait for their payloads. A missing folder is not
+        /// created again.
         ///
         /// # Errors
         /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as the folder

@@ -29,8 +29,8 @@ const CLOCK: &str = "clock/";
 /// A deletion of payloads that no message needs, from [`Payloads::sweep`]. Configure the sweep, then [`run`](Self::run)
 /// it or do a [`dry_run`](Self::dry_run).
 ///
-/// A payload is deleted with its message. A payload is left behind by a deletion that was interrupted, by a process
-/// that was killed or a store that could not be reached. A sweep deletes
+/// A payload is deleted with its message. A payload is left behind by a deletion that a killed process or an
+/// unreachable store interrupted. A sweep deletes
 ///
 /// - payloads whose message is done, or was never submitted: they have a mark;
 /// - payloads of expired messages, eight days after the expiry;
@@ -106,8 +106,8 @@ impl Sweep {
     /// Name together the queues among which messages are moved: a queue and its poison queues.
     ///
     /// Cleared queues are read twice, in the order given, a minute apart. The sweep fails if a cleared queue has a
-    /// message, visible or not. A payload of a cleared queue is deleted if it was stored over an hour before the first
-    /// read.
+    /// message, visible or not. A payload of a cleared queue is deleted if it was stored over an hour before the sweep
+    /// begins.
     ///
     /// # Errors
     /// [`InvalidName`] for the first of `queues` that is not a valid queue name.

@@ -1,8 +1,8 @@
-//! Decisions about ticks, without storage and without a clock: which are due, and what is done while the last recorded
-//! tick is ahead of the clock: one of the clocks is or was wrong.
+//! Decisions about ticks, without storage or clock: which are due, and what is done while the last recorded tick is
+//! ahead of the clock: one of the clocks is or was wrong.
 //!
-//! A schedule waits for a record that is a little ahead. A record that is far ahead is replaced once this process's
-//! clock has been steady for a while, so that the schedule does not stop until then.
+//! A schedule waits for a recorded tick a little ahead of the clock. A recorded tick far ahead of this process's clock
+//! is replaced once the clock has been steady for a while, so that the schedule does not stop until that tick.
 
 use std::time::Duration;
 

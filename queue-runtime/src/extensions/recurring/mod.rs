@@ -4,20 +4,20 @@
 //! finds it due, with an id that is derived from the schedule's name and the tick.
 //!
 //! # Guarantees
-//! In memory and on SQLite, the last tick of a schedule is recorded in the queues' storage, in one step with the
-//! message of the tick. Each tick is therefore submitted at most once by all processes of the storage, also if they are
-//! killed, and [`Missed`] decides about ticks that no process submitted in time. A schedule that the storage does not
-//! know begins with the first tick after its start.
+//! In memory and on SQLite, each tick is submitted at most once by all processes of the storage, also if they are
+//! killed, and [`Missed`] decides about ticks that no process submitted in time: the last tick of a schedule is
+//! recorded in the queues' storage, in one step with the tick's message. A schedule that the storage does not know
+//! begins with the first tick after its start.
 //!
 //! On storages such as Azure, the ticks are recorded in a store that [`Schedule::recorded_in`] sets, with a weaker
 //! promise.
 //!
 //! # Clocks
 //! Each process decides by its own wall clock when a tick is due, so a tick is submitted when the fastest clock has
-//! reached it. Processes with slower clocks find the tick recorded. Ticks are recorded in order, and no tick before the
-//! last recorded one is submitted any more: if a clock that is an hour ahead records a tick, the ticks of that hour are
-//! submitted by that clock alone, and the other processes wait for their clocks to reach it. A clock that is stepped is
-//! noticed within a minute.
+//! reached it. Processes with slower clocks find each tick recorded. Ticks are recorded in order, and no tick before
+//! the last recorded one is submitted any more: if a clock that is an hour ahead records a tick, the ticks of that hour
+//! are submitted by that clock alone, and the other processes wait for their clocks to reach it. A clock that is
+//! stepped is noticed within a minute.
 //!
 //! While the last tick is more than 30 seconds ahead of its clock, a process logs a warning: within a minute, and then
 //! every hour. If the recorded tick is ahead by more than an hour and more than one period, as after a clock that was a

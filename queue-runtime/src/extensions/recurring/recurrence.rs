@@ -135,7 +135,7 @@ pub enum InvalidRecurrence {
     Cron {
         /// The expression.
         expression: String,
-        /// What is wrong with the expression.
+        /// Why the cron expression is invalid.
         problem: String,
     },
     /// The time zone is not in the IANA database that the program reads.
@@ -143,7 +143,7 @@ pub enum InvalidRecurrence {
     TimeZone {
         /// The name.
         name: String,
-        /// What is wrong with the name.
+        /// Why the time zone is unknown.
         problem: String,
     },
     /// There is no tick after now, for example because a cron expression names a year in the past.
@@ -265,7 +265,7 @@ pub(super) mod cron {
         }
     }
 
-    /// The expression and the zone, not the tables that they are parsed into.
+    /// Shows the expression and zone, not the tables that they are parsed into.
     impl fmt::Debug for CronTicks {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.debug_struct("Cron")

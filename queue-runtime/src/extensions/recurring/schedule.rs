@@ -1,4 +1,4 @@
-//! A schedule: its settings, its handle, and those of one service.
+//! A schedule's settings and handle, and the schedules of one service.
 
 use std::fmt;
 use std::future::Future;
@@ -118,9 +118,9 @@ impl<M: Message> Schedule<M> {
     /// Starts the schedule on the current Tokio runtime.
     ///
     /// A schedule runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. A
-    /// failure of the storage or of the store, a message that cannot be encoded and a panic of the closure are logged,
-    /// and the tick is tried again, after a pause of up to 30 seconds. [`Missed`] decides about a tick that is late
-    /// after a pause.
+    /// failure of the storage or result store, a message that cannot be encoded and a panic of the schedule's closure
+    /// are logged, and the tick is tried again, after a pause of up to 30 seconds; [`Missed`] decides about a tick that
+    /// is late by then.
     ///
     /// # Errors
     /// [`ScheduleError`] if the name, the recurrence or the limit of missed ticks is invalid, the storage cannot record
@@ -397,7 +397,7 @@ pub struct ScheduleError {
 #[non_exhaustive]
 pub enum ScheduleErrorKind {
     /// The name is empty, too long or contains control characters.
-    #[error("the name must have 1 to 128 bytes and no control characters")]
+    #[error("a schedule's name must have 1 to 128 bytes and no control characters")]
     Name,
     /// The recurrence is invalid.
     #[error(transparent)]

@@ -99,9 +99,9 @@ pub enum RequestErrorKind {
          use a type without it"
     )]
     NotAnEvent {
-        /// The kind of the message type.
+        /// The message kind that declares `wire`.
         kind: &'static str,
-        /// The form of the bodies.
+        /// The declared form of message bodies.
         wire: Wire,
     },
     /// 10,000 requests of the service wait for replies, which is the maximum: nothing was submitted.
@@ -145,9 +145,9 @@ pub enum RequestErrorKind {
     Failed {
         /// The poison reason, which is not [`Rejected`](PoisonReason::Rejected).
         reason: PoisonReason,
-        /// The number of attempts.
+        /// The message's number of attempts.
         attempts: usize,
-        /// The last error and its causes, outermost first, if the listener [sends
+        /// The message's last error and its causes, outermost first, if the listener [sends
         /// errors](crate::ListenerBuilder::reply_errors).
         error: Option<String>,
     },
@@ -158,7 +158,7 @@ pub enum RequestErrorKind {
     /// its lease, or by [`delete_reply_queue`](crate::QueueService::delete_reply_queue).
     #[error("the reply queue of this instance was deleted")]
     ReplyQueueDeleted,
-    /// The reply is of another kind, or does not decode. The message was handled.
+    /// The reply has the wrong kind, or does not decode. The message was handled.
     #[error(transparent)]
     Undecodable(DecodeError),
 }

@@ -8,7 +8,7 @@
 //!            none waits            others have deleted the queue ──────────────► Closed: those that wait are told
 //! ```
 //!
-//! The task receives only while a request waits, and writes heartbeats as long as it runs.
+//! A reply queue's task receives only while a request waits, and writes heartbeats as long as it runs.
 
 use std::sync::Arc;
 use std::time::Duration;

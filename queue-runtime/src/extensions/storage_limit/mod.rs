@@ -1,7 +1,7 @@
 //! Staying below the storage's limits: the requests of the [metered](crate::meter) backend wait until they may be sent.
 //!
-//! Each request takes a token of its queue's [`Bucket`](crate::bucket::Bucket), and then one of the account's, as far as they
-//! are limited. [`RequestTurns`](turns::RequestTurns) alone decides who is the next to get one:
+//! Each request takes a token of its queue's [`Bucket`](crate::bucket::Bucket), and then one of the account's, as far
+//! as they are limited. [`RequestTurns`](turns::RequestTurns) alone decides which request gets the next token:
 //!
 //! ```text
 //!            the first of its queue,          the first of those that have
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Requests about a leased message are before all others, and otherwise earlier requests are before later ones, on a
-//! queue and among the queues of the account. A renewal waits for other renewals and settlements only. A request that
-//! waits is woken when it becomes the first; only the first watches the clock.
+//! queue and among the queues of the account. A renewal waits for other renewals and settlements only. A waiting
+//! request is woken when it becomes the first in line; only the first watches the clock.
 //!
 //! A request is what the [meter](crate::meter) counts, except that a page of a long answer takes no further token. An
 //! engine that carries out several operations [in order](queue_core::backend::Atomicity::InOrder) makes a request for

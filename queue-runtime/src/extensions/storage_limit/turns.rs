@@ -1,4 +1,4 @@
-//! Who is the next to get a token. The [module](super) shows the states.
+//! Which request gets the next token. The [module](super) shows the states of requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;

@@ -26,11 +26,11 @@ impl<M> Received<M> {
     /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and `complete_within` returns the `Result`
     /// itself. For an engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
     ///
-    /// After `complete_within`, a handler commits its transaction and returns. The listener then finds out whether the
-    /// transaction was committed, even if the commit returned an error. After a commit, the message is completed,
-    /// whatever the handler returned. Without a commit, the message is settled as the handler returned; a handler that
-    /// returns success without a commit has failed. With a result store in the same file, the result is part of the
-    /// transaction too.
+    /// After `complete_within`, a handler commits its transaction and returns. The listener finds out whether the
+    /// handler's transaction was committed, even if the commit returned an error. After a commit, the message is
+    /// completed, whatever the handler returned. Without a commit, the message is settled as the handler returned; a
+    /// handler that returns success without a commit has failed. With a result store in the queues' file, the result is
+    /// part of the transaction too.
     ///
     /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
     /// message either: keep the transaction short. [`blocking`](crate::blocking) runs a handler on a thread that may
@@ -248,14 +248,14 @@ impl<M> Delivery<M> {
 
 impl<M> Completing<M> {
     /// Finds out whether the transaction was committed, and so the message completed. Call `confirm` when the
-    /// transaction has ended, also if its commit returned an error: the file has the answer. The storage keeps the
+    /// transaction has ended, also if its commit returned an error: the storage has the answer. The storage keeps the
     /// record of a commit for 24 hours of store time.
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery. [`SettleErrorKind::NotDone`](crate::receive::SettleErrorKind::NotDone) if
     /// the transaction was not committed: the message is still leased, and can be settled.
     /// [`SettleErrorKind::Unknown`](crate::receive::SettleErrorKind::Unknown) if the transaction was still open when
-    /// the lease ended, if the file could not be read, or if there is no record of a commit and the transaction was
+    /// the lease ended, if the storage could not be read, or if there is no record of a commit and the transaction was
     /// written more than 12 hours ago.
     ///
     /// # Cancel safety

@@ -5,8 +5,9 @@
 //!     ─► acknowledgement, follow-ups ─► COMMIT
 //! ```
 //!
-//! The mark is a row that only the transaction that was begun sees. SQLite ends a transaction by itself after some
-//! errors, and a function can end it too; what the function then begins is not acknowledged, whatever it looks like.
+//! A transaction's mark is a row that only that transaction sees. SQLite ends a transaction by itself after some
+//! errors, and a handler's function can end it too; a transaction that the function begins afterwards is not
+//! acknowledged, whatever it looks like.
 
 use std::fmt;
 use std::future::ready;
@@ -80,9 +81,9 @@ where
     })
 }
 
-/// Begins a handler with an async function that runs before its transaction, which gets the function's value. Work that
-/// takes long, such as a request to another service, goes into `prepare`, because a transaction holds up all others
-/// that write to the file.
+/// Begins a handler with an async function that runs before its transaction, which gets the function's value. Long
+/// work, such as a request to another service, goes into `prepare`, because a transaction holds up all other writers of
+/// the SQLite file.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -157,24 +158,24 @@ impl<P> Prepare<P> {
 
 /// A handler that works in transactions on the SQLite file of the queues, created by [`in_transaction`].
 ///
-/// The message is acknowledged within the transaction, and its follow-ups are stored there, so that the rows of the function are
-/// committed with them or not at all, also if the process is killed. The transaction is committed if the function
+/// The message is acknowledged within the transaction, and its follow-ups are stored there, so that the function's rows
+/// are committed with them or not at all, also if the process is killed. The transaction is committed if the function
 /// completes the message, and otherwise rolled back.
 ///
-/// A write transaction holds up everything else that writes to the file, renewals of leases included: the function of a
-/// transaction is therefore not async. Transactions of one service run one at a time, on a thread of the listener, and
+/// A write transaction holds up everything else that writes to the SQLite file, renewals of leases included: its
+/// function is therefore not async. Transactions of one service run one at a time, on a thread of the listener, and
 /// none begins when less than a quarter of the visibility timeout is left of the message's lease. A transaction that
 /// runs for more than a second is reported as [`TransactionSlow`](crate::ListenerEventKind::TransactionSlow); at its
-/// handler timeout, which begins with the transaction, its statement is interrupted. Work that takes long goes before
-/// the transaction: [`prepare`].
+/// handler timeout, which begins with the transaction, its statement is interrupted. Long work goes before the
+/// transaction: [`prepare`].
 ///
 /// Each transaction has a connection of its own, so that no setting, temporary table or attached file of one reaches the next. A
 /// function that ends the transaction, or goes on after SQLite has ended it, completes nothing, also within a transaction or
 /// savepoint of its own; the attempt has failed.
 ///
-/// If the file cannot be written, because its disk is full or another process writes for too long, the error is logged,
-/// and the message is postponed: the attempt does not count. The message is also postponed if the function returns an
-/// error of SQLite, or of a submission, because the disk is full or another process writes.
+/// If the SQLite file cannot be written, because its disk is full or another process writes for too long, the error is
+/// logged, and the message is postponed: the attempt does not count. The message is also postponed if the function
+/// returns an error of SQLite, or of a submission, because the disk is full or another process writes.
 ///
 /// With [`idempotent`](crate::ListenerBuilder::idempotent), the result store must be that of the SQLite file:
 /// [`QueueService::results`](crate::QueueService::results).

@@ -4,7 +4,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `in_transaction` | handlers that work in a transaction, with the acknowledgement and the follow-ups of their message |
-//! | `connection` | the connection of one such transaction, and what an error in it means for the message |
+//! | `connection` | the connection of a handler's transaction, and what its errors mean for the message |
 //! | `completion` | completing a message within a transaction, and learning its outcome |
 //! | `submission` | submitting within a transaction, and announcing what was put in one once it has ended |
 //!

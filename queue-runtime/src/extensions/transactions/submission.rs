@@ -25,8 +25,8 @@ impl<M> Submit<M> {
     /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and `within` returns the `Result` itself. For an
     /// engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
     ///
-    /// The queue is created, in the same transaction, if it does not exist and is not a reply queue. Consumers learn of
-    /// the message when the transaction has ended. Blocks the thread while another connection writes, for up to the
+    /// The queue is created, in the transaction, if it does not exist and is not a reply queue. Consumers learn of the
+    /// message when the transaction has ended. Blocks the thread while another connection writes, for up to the
     /// connection's busy timeout; [`storage_retry`](Self::storage_retry) has no effect.
     ///
     /// ```

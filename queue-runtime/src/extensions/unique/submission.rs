@@ -40,7 +40,7 @@ impl<M> Submit<M> {
     ///
     /// In memory and on SQLite the key is recorded in one step with the put, for all processes, and a killed process
     /// leaves both or neither. A submission of unknown outcome is tried again by itself, and may be repeated, except
-    /// for one that is unique [until settled](Self::unique_until_settled). On other storages, such as Azure, use
+    /// for one that is unique [until settled](Self::unique_until_settled). On storages such as Azure, use
     /// [`unique_in`](Self::unique_in).
     ///
     /// Unique submissions also work for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
@@ -91,9 +91,9 @@ impl<M> Submit<M> {
     /// again; if another message holds the key by then, the poison message stays where it is, as
     /// [refused](crate::service::redrive::RedriveOutcome::Refused).
     ///
-    /// A submission of [unknown](SubmitError::outcome) outcome is not tried again by itself, because its message may
-    /// have been handled, and its key released, since: another try would put the message a second time. A repetition is
-    /// up to the caller, or to [`retry_unknown`](Self::retry_unknown).
+    /// A submission of [unknown](SubmitError::outcome) outcome is not tried again by itself, but only by the caller or
+    /// [`retry_unknown`](Self::retry_unknown), because its message may have been handled, and its key released, since:
+    /// another try would put the message a second time.
     ///
     /// The key does not outlive its message: it is free as soon as the message is removed or has expired, or its queue was
     /// cleared or deleted. The key also ends with the duration of [`unique_for`](Self::unique_for), which is 7 days

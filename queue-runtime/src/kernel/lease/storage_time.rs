@@ -6,15 +6,15 @@
 //! | the storage's time, which may be minutes from this machine's | visibility, expiry, `newersince`, the times of a poison record |
 //! | this machine's wall clock | the `time` of a submitted event, message ids (UUIDv7), signed requests to Azure |
 //!
-//! Each received message carries the storage's time of its receive, which is advanced by the monotonic clock. The storage
-//! carried out the receive between the request and the answer, so each estimate errs on one side:
+//! Each received message carries the storage's time of its receive, advanced by the monotonic clock. The storage
+//! carried out the receive between request and answer, so each estimate of its time errs on one side:
 //!
 //! | question | counted from | margin | if the estimate is wrong |
 //! |---|---|---|---|
 //! | May the message expire before a put-back makes it visible again? | the request | 2 s | It is moved to the poison queue a little early, and does not vanish. |
 //! | Until when does a renewal last? | the request | 2 s | It ends a little before the expiry. |
 //! | Has the message certainly expired, so that its handler is told to stop? | the answer | 2 s | The handler is told a little late. |
-//! | Did a lost lease end because the message expired? | the answer | none | *Expired* and *lease lost* are confused within these seconds. |
+//! | Did a lost lease end because the message expired? | the answer | none | *Expired* and *lease lost* are confused within seconds of expiry. |
 //! | Is `newersince` possible? | the storage's time of the receive | 2 s | Patience begins again. |
 
 use std::time::Duration;

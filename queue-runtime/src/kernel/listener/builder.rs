@@ -198,16 +198,16 @@ impl<M> ListenerBuilder<M> {
     /// |---|---|
     /// | new work, or work whose last attempt failed | The message is handled; its result is recorded before the message is deleted. |
     /// | work that is done | The message is completed without running the handler: the recorded follow-ups are stored again, with the same ids. |
-    /// | work in flight elsewhere | The message is put back, without counting the attempt, until the other consumer's claim ends. |
+    /// | work in flight elsewhere | The message is put back, without counting the attempt, until the work's claim ends. |
     /// | work that cannot be looked up: the store is down or slow | The message waits, and is not handled; the listener reports the outage, backs off and receives no more than fits in flight. |
     ///
-    /// A message that would expire if put back, or whose put-back counts as an attempt, such as a bare body, waits
-    /// leased. The key's claim has the length of the visibility timeout, and is renewed as the message's lease is. If
-    /// another consumer may have taken the claim over, the handler is cancelled and the message handed back.
+    /// Until its work can begin, a message that would expire if put back, or whose put-back counts as an attempt, such
+    /// as a bare body, waits leased. The key's claim lasts a visibility timeout, and is renewed as the message's lease
+    /// is; if another consumer may have taken the claim over, the handler is cancelled and the message handed back.
     ///
-    /// If the process is killed after the effect of the handler and before the result is recorded, the handler runs
-    /// once more. What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded. Follow-ups
-    /// whose record has more than [`MAX_RESULT`](crate::idempotency::MAX_RESULT) bytes are not recorded: the message is
+    /// If the process is killed between the handler's effect and the record of its result, the handler runs once more.
+    /// What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded. Follow-ups whose
+    /// record has more than [`MAX_RESULT`](crate::idempotency::MAX_RESULT) bytes are not recorded: the message is
     /// completed with them, an error is logged, and a duplicate is handled again.
     ///
     /// The keys of different queues are independent, except for those of [lanes](crate::listener::Lanes), whatever the type's
@@ -324,12 +324,12 @@ impl<M> ListenerBuilder<M> {
     /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
     /// [notifier](crate::notify) announces all that are put. While no task polls, the listener receives as soon as a
     /// message is announced, and asks for the number of messages about every 5 minutes, in case a notification was
-    /// lost. A lost announcement, or the end of the lease of a crashed consumer, is noticed up to 6 minutes later than
-    /// by polling.
+    /// lost. A lost announcement, or the end of a crashed consumer's lease, is noticed up to 6 minutes later than by
+    /// polling.
     ///
     /// With a range from zero, one task polls while no working notifier announces all messages. The memory backend's
-    /// notifier and [`NatsNotifier`](crate::notify) announce all messages. SQLite's notifier does not announce all,
-    /// because its datagrams do not reach processes in other network namespaces, such as containers.
+    /// notifier and [`NatsNotifier`](crate::notify) announce all messages; SQLite's does not, because its datagrams do
+    /// not reach processes in other network namespaces, such as containers.
     pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
         self.options.config.tasks = Some(tasks.into());
         self
@@ -368,19 +368,19 @@ impl<M> ListenerBuilder<M> {
     }
 
     /// Has messages of one key handled one at a time, such as those of one account: in the order of their receives,
-    /// until one is retried or put back. Messages of other keys do not wait.
+    /// until one is retried or put back. Messages of different keys do not wait for each other.
     ///
-    /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight.
-    /// Messages of a key beyond half of the room, and messages that have waited for the handler timeout, are put back
-    /// for up to 30 s without counting the attempt; bare bodies wait leased. The order holds as long as no more
-    /// messages of a key than fill half of the room in flight are received at a time. A message whose payload is stored
-    /// elsewhere, or compressed, gets its turn when its payload has been read, and a message on its last chance when
-    /// the last chance is recorded. The key function is called when a message is received, by one [task](Self::tasks)
-    /// at a time, and must be quick. A panic of the key function is a failed attempt.
+    /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight: those
+    /// beyond, and messages that have waited for the handler timeout, are put back for up to 30 s without counting the
+    /// attempt; bare bodies wait leased. The order of a key's messages holds as long as no more of them than fill half
+    /// of the room in flight are received at a time. A message whose payload is stored elsewhere, or compressed, gets
+    /// its turn when the payload has been read, and one on its last chance when that is recorded. The key function is
+    /// called when a message is received, by one [task](Self::tasks) at a time, and must be quick; its panic is a
+    /// failed attempt.
     ///
-    /// The order holds within one listener. A message whose lease was lost while its handler goes on may be handled by
-    /// another handler at the same time. To keep the order in several processes, run one listener, or let the database
-    /// decide: a transaction that checks the row's version.
+    /// A message whose lease was lost while its handler goes on may be handled twice at a time. The order of a key's
+    /// messages holds within one listener: for several processes, run one listener, or let the database decide, by a
+    /// transaction that checks the version of what it changes.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};

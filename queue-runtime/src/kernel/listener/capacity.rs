@@ -8,7 +8,7 @@
 //! | file | limits | changed by |
 //! |---|---|---|
 //! | `limits` | messages and bytes in flight, and the share of the messages that is used | receives, by [`Capacity::observe`]: throttling |
-//! | `threads` | blocking handlers | nobody: the pool grows to what is reserved |
+//! | `threads` | blocking handlers | nobody changes the thread pool: it grows to what is reserved |
 //! | `room` | what a message occupies, and what is acquired before it is received | the message's task |
 //!
 //! Lanes, rates and the circuit breaker, which limit receives too, are in [`flow`](crate::extensions::flow).

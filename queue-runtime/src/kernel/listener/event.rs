@@ -62,7 +62,7 @@ use crate::kernel::settings::Paused;
 /// # }
 /// ```
 ///
-/// What happened is the event's kind, with the errors as their types:
+/// The event's kind says what happened, with typed errors:
 ///
 /// ```
 /// use queue_runtime::{ListenerEventKind, Message, Received, testing};
@@ -196,12 +196,12 @@ pub enum ListenerEventKind {
     },
     /// A receive found messages, whose events follow, after a receive that found none, or a missing queue.
     WorkDetected,
-    /// The queue does not exist. The listener keeps polling for the queue.
+    /// The queue does not exist; the listener keeps polling for it.
     QueueMissing,
     /// The queue is [paused](crate::AnyQueue::pause) for everybody. The listener receives nothing until the queue is
     /// resumed, and finishes what is in flight. Each pause publishes one event.
     QueuePaused(Paused),
-    /// The queue is not paused any more. The listener receives messages again, unless its handle has paused it.
+    /// The queue is no longer paused: the listener receives messages again, unless its handle has paused it.
     QueueResumed,
     /// A receive failed and will be retried.
     ReceiveFailed {
@@ -210,59 +210,57 @@ pub enum ListenerEventKind {
         /// The delay before the next receive.
         after: Duration,
     },
-    /// The [result store](super::ListenerBuilder::idempotent) failed. Messages wait, and are not handled before the
-    /// result store works again.
+    /// The [result store](super::ListenerBuilder::idempotent) failed: messages wait unhandled until it works again.
     ResultStoreFailed {
         /// The error.
         error: Error,
-        /// The delay before the next try.
+        /// The delay before the result store is tried again.
         after: Duration,
     },
     /// The data of messages is not in their bodies, and the storage or the [payload store](crate::payloads) that has it
-    /// cannot be read now. Messages with such data wait, and are not handled before the data can be read.
+    /// cannot be read now: the messages wait unhandled until it can.
     DataUnavailable {
         /// The error.
         error: Error,
-        /// The delay before the next try.
+        /// The delay before the data of messages is requested again.
         after: Duration,
     },
-    /// No thread could be started for a blocking handler. The listener receives no messages until a thread can be
-    /// started.
+    /// No thread could be started for a blocking handler: the listener receives no messages until one can.
     NoThread {
-        /// The operating system's error.
+        /// The operating system's error of starting a thread.
         error: Arc<std::io::Error>,
-        /// The delay before the retry.
+        /// The delay before the next try to start a thread.
         after: Duration,
     },
-    /// A `tower` layer around the handler, or a service as the handler, failed to become ready. Until the layer is
-    /// ready, the listener receives no messages or, for a layer of one type of a router, messages of the type wait.
+    /// A `tower` layer around the handler, or a service as the handler, failed to become ready: until it is ready, the
+    /// listener receives no messages or, for a layer of one type of a router, messages of the type wait.
     NotReady {
         /// The error.
         error: Failure,
-        /// The delay before the next try.
+        /// The delay before the layer or service is tried again.
         after: Duration,
     },
     /// The number of dequeue tasks that should run has changed: the scale policy or
     /// [`scale`](super::ListenerHandle::scale) has set it, or a task has ended because the queue was empty.
     Scaled {
-        /// The number of tasks before.
+        /// The earlier number of dequeue tasks.
         from: usize,
-        /// The number of tasks now.
+        /// The new number of dequeue tasks.
         to: usize,
     },
     /// The [circuit breaker](super::ListenerBuilder::circuit_breaker) has opened: the listener receives probes
     /// only.
     CircuitOpened {
-        /// The number of failed attempts.
+        /// How many of the last `attempts` failed.
         failed: usize,
         /// The number of last attempts, of which `failed` have failed.
         attempts: usize,
-        /// The delay before the first probe.
+        /// The delay before the circuit breaker's first probe.
         probe_after: Duration,
     },
     /// A probe of the circuit breaker failed.
     CircuitProbeFailed {
-        /// The delay before the next probe.
+        /// The delay before the circuit breaker's next probe.
         probe_after: Duration,
     },
     /// A probe of the circuit breaker succeeded: the listener receives messages again.
@@ -359,8 +357,8 @@ impl ListenerEventKind {
     }
 }
 
-/// The log lines of events that are [told](super::core::Core::tell). Other events are published only, and either of no
-/// interest to an operator or logged where they happen, because the line says what the event does not: how many
+/// The log lines of events that are [told](super::core::Core::tell); other events are published only, and either of no
+/// interest to an operator or logged where they happen, because their lines say what the events do not: how many
 /// handlers are stuck, whether all messages wait for a layer or those of one type, which policy panicked, and what
 /// waits in an outage.
 impl ListenerEventKind {

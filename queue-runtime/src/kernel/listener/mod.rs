@@ -14,11 +14,11 @@
 //!
 //! | part | owns |
 //! |---|---|
-//! | `core` | nothing: what all parts are handed |
+//! | `core` | no state: it is handed to all parts |
 //! | `handle` | the parts, as one listener, and the handles to it |
 //! | `intake` | the dequeue tasks: when they receive, how many there are, when none needs to poll |
 //! | `capacity` | how many messages may be received: messages and bytes in flight, threads, throttling, and what flow control allows |
-//! | `builder`, `router`, `start` | nothing: they build a listener, also one of several types, and start it |
+//! | `builder`, `router`, `start` | no state: they build a listener, also one of several types, and start it |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
 //! | `info`, `event` | what an operator sees: figures, health and events |

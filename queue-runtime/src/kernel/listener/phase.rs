@@ -6,10 +6,10 @@
 //! | who | decides |
 //! |---|---|
 //! | the [handle](super::ListenerHandle), and `shutdown` | to pause, resume, stop and abort |
-//! | a dequeue task that finds the queue empty, or paused for everybody | to stop, if the listener runs until then |
-//! | whoever pauses the queue for everybody | nothing: `intake/pauses` has the tasks wait in any phase |
+//! | a dequeue task that finds the queue empty, or paused for everybody | to stop, if the listener runs until its queue is empty |
+//! | whoever pauses the queue for everybody | no phase: `intake/pauses` has the dequeue tasks wait in any phase |
 //! | a task that its runtime drops | to abort |
-//! | the watchdog | that all is settled, so that the listener has stopped |
+//! | the watchdog | that all messages are settled, so that the listener has stopped |
 
 use std::process::{ExitCode, Termination};
 use std::sync::OnceLock;

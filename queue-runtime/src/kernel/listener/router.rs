@@ -22,12 +22,11 @@ use crate::kernel::receive::{
 /// The settings of a router apply to the listener and, unless a [`Route`] has others, to each type. The listener
 /// receives with the longest visibility timeout that one of the types declares.
 ///
-/// An event of a kind without a handler may be for a newer program, as in a rolling deployment. A message of a kind
-/// without a handler is put back without counting an attempt until
-/// [`version_patience`](ListenerBuilder::version_patience) is over, and then moved to the poison queue as
-/// [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves a message of another
-/// kind to the poison queue at once: before programs submit a second type to a queue, let all its listeners become
-/// routers.
+/// A message of a kind without a handler may be for a newer program, as in a rolling deployment, so it is put back
+/// without counting an attempt until [`version_patience`](ListenerBuilder::version_patience) is over, and then moved to
+/// the poison queue as [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves a
+/// message of another kind to the poison queue at once: before programs submit a second type to a queue, let all its
+/// listeners become routers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -139,10 +138,10 @@ impl<M: Message> Route<M> {
     /// Limits how many messages of this type are handled at a time, so that a slow type leaves room for the others. The
     /// default is no limit but the limit of the listener.
     ///
-    /// Messages of this type beyond the limit wait, leased, in half of the listener's room. Messages beyond half of the
-    /// room, and messages that have waited for a visibility timeout, are put back for up to 30 s without counting the
-    /// attempt. Messages that cannot be put back without counting the attempt, such as bare bodies, wait leased, and
-    /// take room in flight from the other types.
+    /// Messages of this type beyond the limit wait, leased, in half of the listener's room: further ones, and those
+    /// that have waited for a visibility timeout, are put back for up to 30 s without counting the attempt. Messages
+    /// that cannot be put back without counting the attempt, such as bare bodies, wait leased, and take the other
+    /// types' room in flight.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.options.config.max_in_flight = Some(messages);
         self

@@ -330,11 +330,11 @@ pub enum StartErrorKind {
     /// Two handlers of a [`Router`](super::Router) take the same messages.
     #[error("the handlers of `{first}` and `{second}` both take {messages}")]
     TwoHandlers {
-        /// The messages that both handlers take.
+        /// The messages that two handlers take.
         messages: String,
-        /// The kind of the handler that was added first.
+        /// Of two clashing handlers, the kind of the first added.
         first: &'static str,
-        /// The kind of the handler that was added second.
+        /// Of two clashing handlers, the kind of the second added.
         second: &'static str,
     },
     /// Layers are around a handler that blocks its thread, takes batches, or works in transactions. Layers fit async

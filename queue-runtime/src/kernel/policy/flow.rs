@@ -102,7 +102,7 @@ impl Rate {
 pub struct CircuitBreaker {
     /// The share of failed attempts at which the circuit breaker opens, above 0 and at most 1.
     pub failed: f64,
-    /// The number of most recent attempts that the share is computed over.
+    /// Over how many last attempts the share of failures is computed.
     pub attempts: usize,
     /// The time between two probes. The default is 10 seconds.
     #[serde(

@@ -75,10 +75,10 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     /// [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and sleeps as by default.
     fn delay(&self, idle: Idle) -> Duration;
 
-    /// Returns whether the task ends now, instead of sleeping. `ends` is asked only while more than the minimum number
-    /// of [tasks](crate::ListenerBuilder::tasks) run, so the last tasks stay. With a minimum of zero tasks, the last
-    /// task also needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends after
-    /// three empty receives in a row. If `ends` panics, the task ends as by default.
+    /// Returns whether the dequeue task ends now, instead of sleeping. `ends` is asked only while more than the minimum
+    /// number of [tasks](crate::ListenerBuilder::tasks) run, so the last tasks stay. With a minimum of zero tasks, the
+    /// last task also needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends
+    /// after three empty receives in a row. If `ends` panics, the task ends as by default.
     fn ends(&self, idle: Idle) -> bool {
         idle.count >= EMPTY_BEFORE_END
     }

@@ -9,11 +9,11 @@ use super::backoff::Backoff;
 ///
 /// By default an operation is tried up to 8 times, within 30 seconds of its first failure, with pauses that double from
 /// 200 milliseconds up to 10 seconds, less a random part of up to half. A throttling service that asks for a longer
-/// pause gets it; if the pause would exceed the timeout, the error is returned at once. No pause is shorter than 50
+/// pause gets it; if it would exceed the timeout, the error is returned at once. No pause is shorter than 50
 /// milliseconds.
 ///
-/// The operations in the table are tried again if their outcome is *not done* and the error is not
-/// [permanent](RetryAdvice::Permanent). The right column is for an *unknown* outcome:
+/// The operations in the table below are tried again if their outcome is *not done* and the error is not
+/// [permanent](RetryAdvice::Permanent); the right column is for an *unknown* outcome:
 ///
 /// | operation | if its outcome is *unknown* |
 /// |---|---|

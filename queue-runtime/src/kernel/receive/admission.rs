@@ -1,5 +1,5 @@
-//! Deciding whether a received message is handled. A message that was completed before, has no attempts left, or does
-//! not decode is not, and is settled here. Data that a body does not have is fetched before decoding.
+//! Deciding whether a received message is handled: one that was completed before, has no attempts left, or does not
+//! decode is not, and is settled here. Data that a body does not have is fetched before decoding.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Attempt accounting: the number of attempts that a message has had, and whether it gets another one.
 //!
-//! A receive whose attempt ended without a record (because the process died, the lease was lost, or the
-//! response was lost) shows only in the dequeue count, and is *unexplained*: the handler may never have run. If a
-//! message with unexplained receives reaches the threshold, it is therefore marked as on its last chance and run once
-//! more. The message is poison only if it comes back with the mark.
+//! A receive whose attempt ended without a record (because the process died, or the lease or response was lost) shows
+//! only in the dequeue count, and is *unexplained*: the handler may never have run. A message with unexplained receives
+//! that reaches the poison threshold is marked as on its last chance and run once more, and is poison only if it comes
+//! back with the mark.
 //!
 //! A record is data from outside: a producer can write anything into it. A record is believed only as far as the
 //! storage's own figures allow ([`believe`]).

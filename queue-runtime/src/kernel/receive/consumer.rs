@@ -250,7 +250,7 @@ impl Idempotency {
     }
 }
 
-/// The settings that the builders of all consumers share. Each builder has a field `options: Options`.
+/// The settings that the builders of all consumers share, which have a field `options: Options`.
 macro_rules! consumer_setters {
     () => {
         $crate::kernel::receive::type_setters!();
@@ -334,8 +334,8 @@ macro_rules! type_setters {
 
         /// Sets a callback for messages that are moved to the poison queue. The follow-up that the callback returns is
         /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react to the
-        /// failure. See [`Poisoned`](crate::receive::Poisoned). If the follow-up cannot be stored, an error is logged
-        /// and the message is moved without it.
+        /// failure. See [`Poisoned`](crate::receive::Poisoned). If the callback's follow-up cannot be stored, an error
+        /// is logged and the message is moved without it.
         ///
         /// The callback must not block.
         pub fn on_poison(
@@ -355,7 +355,7 @@ macro_rules! type_setters {
         /// Sends the text of the error with which a request fails for good to the instance that waits for the reply, in
         /// [`RequestErrorKind::Rejected`](crate::request::RequestErrorKind::Rejected) or
         /// [`Failed`](crate::request::RequestErrorKind::Failed). With `reply_errors`, whoever may put messages on the
-        /// queue can read the text of the error: up to 8 KiB of the error and its causes. By default, the instance that
+        /// queue can read up to 8 KiB of text: a failed request's error and its causes. By default, the instance that
         /// sent the request learns only that the message was rejected or has failed.
         pub fn reply_errors(mut self) -> Self {
             self.options.reply_errors = true;

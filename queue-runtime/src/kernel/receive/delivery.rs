@@ -271,7 +271,7 @@ impl<M> Delivery<M> {
     }
 
     /// Makes the message visible to other consumers at once, without counting the attempt. In memory and on SQLite, the
-    /// message goes back where it was, and is the next message that is accepted; [postpone](Disposition::postpone) a
+    /// message keeps its place in the queue, and is the next that is accepted; [postpone](Disposition::postpone) a
     /// message to let others go first.
     ///
     /// # Errors
@@ -355,9 +355,9 @@ queue_core::error_around!(kind in SettleError<M>, M; |error, f| {
 /// ```
 #[non_exhaustive]
 pub struct CompleteAllError<M> {
-    /// The number of messages that were completed.
+    /// The number of completed messages.
     pub completed: usize,
-    /// The messages that are not known to be completed, at least one, in the given order.
+    /// The messages not known to be completed, at least one, in the order given to `complete_all`.
     pub failed: Vec<SettleError<M>>,
     /// What is wrong with the first message that was not completed.
     pub kind: SettleErrorKind,

@@ -7,7 +7,7 @@
 //!              └─ failed ─────► wait in place; after a visibility timeout, put back
 //! ```
 //!
-//! A message that cannot record that it was put back, or would expire meanwhile, always waits in place: its receives
+//! A message that would expire while put back, or cannot record it, always waits for its claim in place: its receives
 //! would count as attempts.
 
 use std::sync::Arc;

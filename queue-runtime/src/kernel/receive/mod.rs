@@ -6,15 +6,15 @@
 //! | `send_time` | when a receive was sent, from which the leases of what it returns count | |
 //! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
 //! | `admission` | decides whether the message gets an attempt, and decodes it | `idempotent` |
-//! | `data` | in between, fetches the data of an event that is attached to its message | |
+//! | `data` | before decoding, fetches the data of an event that is attached to its message | |
 //! | `idempotent` | claims the message's key in a result store, if there is one | `delivery`, or the listener |
 //! | `batch/` | has messages handled several at a time | |
-//! | `waiting` | has a message wait, without counting an attempt: for data or a claim that cannot be had now, or in the parking room, for room, its turn or the rate | |
+//! | `waiting` | has a message wait, without counting an attempt: for its data or the claim of its key, or in the parking room for room, its turn or a rate limit | |
 //! | `received`, `progress`, `delivery`, `handler` | the application's view of the message, its checkpoints | `../settlement/` |
-//! | `call` | a handler with its type erased, its calls, and what may be around it and says when it is ready | |
+//! | `call` | a handler with its type erased, its calls, and layers or services that say when they are ready | |
 //! | `consumer` | how the messages of a queue are received and settled, of which types they are, and the methods that `accept` and the builder of listeners share | |
 //!
-//! `accept` runs the table's steps for one message; the listener for many.
+//! `accept` runs the steps of receiving for one message; the listener for many.
 
 mod accept;
 mod admission;

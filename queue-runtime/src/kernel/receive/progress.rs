@@ -160,19 +160,19 @@ pub struct CheckpointError {
 pub enum CheckpointErrorKind {
     /// The state cannot be encoded as JSON, or its type does not read the JSON as the same value. The previous
     /// checkpoint stays.
-    #[error("the state cannot be encoded")]
+    #[error("the checkpoint cannot be encoded")]
     Encode(#[source] serde_json::Error),
     /// The encoded state is too large.
     #[error(
         "the checkpoint has {size} bytes, and {limit} are allowed; write the state elsewhere, and its name in the checkpoint"
     )]
     TooLarge {
-        /// The state's size in bytes, with the escapes that it needs inside the message.
+        /// The state's size in bytes, with the escapes it needs inside the message.
         size: usize,
-        /// The limit in bytes.
+        /// The limit of `size`, in bytes.
         limit: usize,
     },
-    /// The message has no room for the checkpoint. A message that was submitted by this library always has room.
+    /// The message has no room for the checkpoint. A message submitted by this library always has room.
     #[error("with the {size} bytes of the checkpoint, the message would exceed {limit} bytes")]
     NoRoom {
         /// The size of the checkpoint in bytes.
@@ -186,7 +186,7 @@ pub enum CheckpointErrorKind {
     /// The lease has ended, or the message is settled. The checkpoint was not written.
     #[error("the lease was lost")]
     LeaseLost(#[source] Error),
-    /// The storage failed. Unless the process ends before the message is settled, the next attempt still reads the
+    /// The storage failed; unless the process ends before the message is settled, the next attempt still reads the
     /// checkpoint.
     #[error("the storage failed")]
     Storage(#[source] Error),

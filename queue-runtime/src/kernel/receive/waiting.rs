@@ -1,9 +1,9 @@
-//! How a received message waits, leased and renewed, without being to blame: for what it needs from elsewhere, such as its data
-//! or a claim, or in the parking room for room, its turn, or the rate.
+//! How a received message waits, leased and renewed, without being to blame: for what it needs, such as its data or the
+//! claim of its key, or in the parking room for room, its turn, or a rate limit.
 //!
-//! A message that has waited too long, or finds no place in the parking room, is put back without counting the attempt,
-//! unless it cannot record that, or would expire meanwhile. A message that is handled in order keeps its place for as
-//! long as it takes: those behind it would go first.
+//! A message that waits too long, or finds no place in the parking room, is put back without counting the attempt,
+//! unless it cannot record that, or would expire while put back. A message handled in order keeps its place however
+//! long it waits: put back, it would let those behind it go first.
 
 use std::pin::pin;
 use std::sync::Arc;

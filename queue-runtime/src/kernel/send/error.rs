@@ -132,7 +132,7 @@ queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id
 
 /// An error of submitting several messages. The error returns the messages that were not submitted.
 ///
-/// If the outcome [is unknown](Self::outcome), any of [`rest`](Self::rest) may have been submitted. Submitting the rest
+/// If the outcome [is unknown](Self::outcome), any of [`rest`](Self::rest) may have been submitted; submitting them
 /// again with the same ids is safe for consumers that deduplicate by id or key.
 ///
 /// ```
@@ -165,10 +165,10 @@ queue_core::error_around!(kind in SubmitError<M>, M; |error, f| match (&error.id
 /// ```
 #[non_exhaustive]
 pub struct SubmitAllError<M> {
-    /// The messages that were certainly submitted, in the given order.
+    /// The messages certainly submitted, in the order given to `submit_all`.
     pub submitted: Vec<Submitted>,
-    /// The messages that were not certainly submitted, in the given order. The ids are `None` if no
-    /// message was sent to the storage.
+    /// The messages not certainly submitted, in the order given to `submit_all`. The ids are `None` if no message was
+    /// sent to the storage.
     pub rest: Vec<(Option<MessageId>, M)>,
     /// What is wrong.
     pub kind: SubmitErrorKind,

@@ -125,7 +125,7 @@ pub(crate) struct Unique {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Submitted {
-    /// The message id, which a bare body does not contain: its receiver sees the storage id instead.
+    /// The message id, which a bare body does not contain: its receiver sees the storage id.
     pub id: MessageId,
     /// The request that the message belongs to.
     pub request_id: RequestId,
@@ -134,9 +134,9 @@ pub struct Submitted {
     /// When the message becomes visible.
     pub visible_at: Timestamp,
     /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this submission stored
-    /// nothing. The id, the request and the time of a duplicate are those of the earlier message. If the key is unique
-    /// for a time, the earlier message may have been handled, cleared or expired since; if it is unique [until it is
-    /// settled](Submit::unique_until_settled), the earlier message is stored.
+    /// nothing. A duplicate has the id, the request and the time of the earlier message with its key. If a duplicate's
+    /// key is unique for a time, the earlier message with the key may have been handled, cleared or expired since; if
+    /// unique [until it is settled](Submit::unique_until_settled), that message is stored.
     pub duplicate: bool,
 }
 

@@ -2,8 +2,8 @@
 //! until it is settled.
 //!
 //! A message proves nothing: it releases a key only in place of the very record that its own submission has written,
-//! with its id and a random token, so a forged key releases nothing that is not the message's own. The copy on the poison
-//! queue carries the key only if the move there has released it, so a redrive takes no other key.
+//! with its id and a random token, so a forged key releases nothing but the message's own. A message's copy on the
+//! poison queue carries its key only if the move there has released it, so a redrive takes no other key.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::policy::{CircuitBreaker, Objective, Rate, RetryPolicy, ScaleRules, TaskRange};
 
-/// Declares the settings, each of which may be missing.
+/// Declares a consumer's settings, each of which may be missing.
 macro_rules! config {
     ($(#[$about:meta])* pub struct $name:ident { $($(#[$field_about:meta])* pub $field:ident: Option<$type:ty>,)* }) => {
         $(#[$about])*
@@ -191,7 +191,7 @@ fn check_breaker(breaker: &CircuitBreaker) -> Result<(), InvalidSetting> {
     InvalidSetting::share(share, breaker.failed)
 }
 
-/// A setting outside its allowed range. The text names the setting, the value and the range.
+/// A setting outside its allowed range. The error's text names setting, value and allowed range.
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};

@@ -1,4 +1,4 @@
-//! Queues that are paused for everybody: their mark in the metadata, and what is known of it here.
+//! Queues that are paused for everybody: their mark in the metadata, and what a service knows of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,8 +8,8 @@ use queue_core::backend::Metadata;
 use queue_core::{QueueName, Timestamp};
 use tokio::sync::watch;
 
-/// The name of the queue metadata that pauses every listener of the queue, in every process. The value is the time of
-/// the pause, as in RFC 3339. A value that is not a time pauses the queue too. See
+/// The name of the queue metadata that pauses every listener of the queue, in every process. The metadata's value is
+/// the time of the pause, as in RFC 3339; a value that is not a time pauses the queue too. See
 /// [`AnyQueue::pause`](crate::AnyQueue::pause).
 pub const PAUSED: &str = "paused";
 /// The name of the optional queue metadata for the reason of a [pause](PAUSED), as
@@ -36,7 +36,8 @@ pub const PAUSED_REASON: &str = "pausedreason";
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Paused {
-    /// The time of the pause, by the clock of the machine that paused the queue. `None` if the value is not a time.
+    /// The time of the pause, by the clock of the machine that paused the queue. `None` if the metadata's value is not
+    /// a time.
     pub since: Option<Timestamp>,
     /// The reason, if one was given.
     pub reason: Option<String>,

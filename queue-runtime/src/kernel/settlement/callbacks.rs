@@ -183,7 +183,7 @@ fn chain(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
 #[non_exhaustive]
 pub struct Poisoned<M> {
     /// The message. `None` if the message's body does not decode, or if three attempts to move the message ended
-    /// without a record: decoding may be what crashes the process.
+    /// without recording how: decoding may be what crashes the process.
     pub message: Option<M>,
     /// The envelope. For a body that is not an event, the envelope is derived from the metadata that the storage
     /// reports.

@@ -1,7 +1,7 @@
-//! The ids of messages whose handlers succeeded, but whose deletion failed or got no answer. A listed message that is
-//! delivered again is deleted without running the handler: only messages whose follow-ups are all stored may be
-//! inserted. Only `complete` inserts ids, and only `receive::admission` asks for them. The ids are storage ids, which
-//! duplicates and redriven messages do not share.
+//! The ids of messages whose handlers succeeded, but whose deletion failed or got no answer. A message in
+//! `completed_ids` that is delivered again is deleted without running the handler: only messages whose follow-ups are
+//! all stored may be inserted. Only `complete` inserts ids, and only `receive::admission` asks for them. The ids are
+//! storage ids, which duplicates and redriven messages do not share.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -6,9 +6,9 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `end` | how a message ended: what its handler returned, or why it is not handled; and the results |
+//! | `end` | how a message ended: what its handler returned, or why it is not handled; and how it was settled |
 //! | `callbacks` | what the application is asked: the classifiers of errors, and `on_poison` |
-//! | `plan` | what becomes of the message: a pure function of what is known; every row is in `docs/settlement.md` |
+//! | `plan` | what becomes of the message: a pure function of what is known, tabulated in `docs/settlement.md` |
 //! | `carry_out` | the order of the steps of a plan, and what follows from those that fail; the update that makes a message visible again |
 //! | `complete` | the follow-ups and replies of a message that is completed, and the record of its work |
 //! | `completed_ids` | which messages were completed and not deleted, so that they are not handled again |

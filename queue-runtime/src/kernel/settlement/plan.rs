@@ -1,4 +1,4 @@
-//! What becomes of a message that has ended, as a pure function of what is known. `docs/settlement.md` has the table.
+//! What becomes of a message that has ended, as a pure function of what is known, tabulated in `docs/settlement.md`.
 
 use std::time::Duration;
 

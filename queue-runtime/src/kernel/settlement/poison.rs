@@ -1,5 +1,5 @@
-//! Moving a message to the poison queue, with a record of the reason, the error and the attempts. The sender of a request is
-//! told of an end without a reply, also of its completion.
+//! Moving a message to the poison queue, with a record of the reason, the error and the attempts. The sender of a
+//! request is told if its message ends without a reply, even by completion.
 
 use std::sync::Arc;
 

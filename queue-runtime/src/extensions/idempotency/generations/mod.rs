@@ -1,10 +1,10 @@
-//! Results in an object store, by conditional creation alone. [`ObjectResults`] carries out the requests of the protocol.
+//! Results in an object store, by conditional creation alone: [`ObjectResults`] carries out the requests of `protocol`.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `protocol` | the transitions, without I/O |
 //! | `objects` | names and contents of the objects |
-//! | `sweeping` | removing what is no longer needed |
+//! | `sweeping` | removing objects that are no longer needed |
 //! | `tests::model` | every interleaving of two owners |
 
 mod objects;
@@ -41,13 +41,13 @@ use crate::extensions::objects::{Folder, whole};
 ///
 /// The object store needs to offer nothing but *create unless it exists* ([`PutMode::Create`]), listings that show what
 /// was created before, and deletions. The clocks of different machines are never compared: another owner's lease has
-/// ended when its objects were seen unchanged for the length of the lease, on this process's own clock. A process that
-/// has not watched a key before waits for a whole lease, also if the key's owner ended long ago.
+/// ended when its objects were seen unchanged for the lease's length, on this process's own clock. A process that has
+/// not watched a key before waits for a whole lease, also if the key's owner ended long ago.
 ///
 /// Clones of a store share what they have watched. Use one store (and its clones) per process.
 ///
 /// # Cost
-/// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2 or 3; `begin` of finished work takes 2. A key leaves
+/// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2 or 3; `begin` of finished work 2. A key leaves
 /// objects behind, which [`sweep`](ResultStore::sweep) removes; a listener calls `sweep`.
 ///
 /// # Durability
@@ -113,7 +113,7 @@ impl ObjectResults {
     ///
     /// # Errors
     /// If the folder does not exist or is no store ([`NotFound`](std::io::ErrorKind::NotFound)), such as the folder
-    /// under a disk that is not mounted yet, or if the folder cannot be read.
+    /// under a disk not mounted yet, or if the folder cannot be read.
     pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
         Folder::open(folder.as_ref()).map(Self::of_folder)
     }
@@ -123,7 +123,7 @@ impl ObjectResults {
     /// as messages.
     ///
     /// Call `create_in_folder` when the application is set up, and [`in_folder`](Self::in_folder) at each start: under
-    /// a disk that is not mounted, `create_in_folder` makes another store, in which no work is recorded.
+    /// an unmounted disk, `create_in_folder` makes another store, in which no work is recorded.
     ///
     /// ```
     /// use queue_runtime::idempotency::ObjectResults;

@@ -1,4 +1,4 @@
-//! The names and contents of the objects.
+//! The names and contents of the objects of `ObjectResults`.
 
 use std::time::Duration;
 

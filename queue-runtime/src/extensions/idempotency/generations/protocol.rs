@@ -4,12 +4,12 @@
 //!
 //! | object | created by | means |
 //! |---|---|---|
-//! | `1`, `2`, … | one that begins | The creator holds this generation of the work. |
+//! | `1`, `2`, … | one that begins | The object's creator holds this generation of the work. |
 //! | `n.beat-k` | the holder of `n` | The holder was alive after beat `k−1`. |
-//! | `n.end` | the holder, to finish or to give up; another, to take over | The generation has ended, one way. |
+//! | `n.end` | the holder of `n`, to finish or to give up; another owner, to take over | Generation `n` has ended: finished, given up or taken over. |
 //!
 //! The highest generation counts: if it has not ended, the work is in flight. Another owner's lease has ended once the
-//! generation and its beats have been seen unchanged for the length of the lease, on the observer's own clock.
+//! generation and its beats have been seen unchanged for the lease's length, on the observer's own clock.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Removing the objects of keys whose results are no longer kept.
 //!
-//! Ages are differences of two times of the store: the modification of an object, and that of a marker which the sweep
-//! writes first. The last generation goes last, and its end after everything else, so that at no time a finished key
-//! looks unfinished.
+//! An object's age is the time from its modification to that of a marker which the sweep writes first, by the object
+//! store's clock. Of a key, the last generation is removed last, and the end of that generation after everything else,
+//! so that a finished key never looks unfinished.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

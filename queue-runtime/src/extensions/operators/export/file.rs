@@ -17,8 +17,8 @@ const BEGIN: &[u8] = b"{\"queue\":";
 /// A file of exported messages, a line of JSON each.
 ///
 /// One process writes a file at a time: the file is locked while an `ExportFile` is open, and a second `ExportFile` is
-/// refused. The lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask for the
-/// lock. On Windows, no other program can write, move or delete the file while it is open.
+/// refused. The file's lock is advisory on Unix, where [`keep`](Self::keep) notices what programs do that do not ask
+/// for it. On Windows, no other program can write, move or delete the file while it is open.
 ///
 /// Each method blocks its thread while it reads, writes or syncs. An error names the file.
 ///

@@ -83,9 +83,9 @@ impl AnyQueue {
     /// messages within `visibility`.
     ///
     /// After `take`, write the messages, prove that they are kept, and then [delete](Taken::delete) them. An
-    /// [`ExportFile`](super::ExportFile) keeps the messages in a file, and proves that they are there. If the move is
-    /// interrupted, the messages become visible again when `visibility` is over, and a copy of each, with the same id,
-    /// is where it was written. The receive counts as an attempt, unless the messages are [handed
+    /// [`ExportFile`](super::ExportFile) keeps the messages in a file, and proves that they are there. After an
+    /// interruption before the deletion, the messages become visible again when `visibility` is over, and a copy of
+    /// each, with the same id, is where it was written. `take` counts as an attempt, unless the messages are [handed
     /// back](Taken::hand_back).
     ///
     /// # Errors
@@ -251,7 +251,7 @@ impl Taken {
     /// Makes the messages visible again.
     ///
     /// # Errors
-    /// The backend's error. The messages become visible again when their lease ends.
+    /// The backend's error; the messages become visible again when their lease ends.
     pub async fn hand_back(self) -> Result<()> {
         let messages = self.held.iter().map(|held| &held.message);
         self.queue.give_back(messages).await

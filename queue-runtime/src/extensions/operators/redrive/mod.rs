@@ -1,10 +1,10 @@
 //! Moving the messages of a poison queue back.
 //!
 //! A redrive finds the messages, by browsing or by receives that lease them, filters them, and checks the destination
-//! that each poison record names. A message's body is rebuilt without the record, with the same id. The message is put
-//! on its queue and deleted from the poison queue, in one step where the storage is atomic. A received message that
-//! stays on the poison queue is handed back. After a kill, run the redrive again: where the storage is not atomic, a
-//! message that was put and not deleted is put again, with the same id.
+//! that each poison record names. A message's body is rebuilt without its poison record, with the same id. The message
+//! is put on its queue and deleted from the poison queue, in one step where the storage is atomic. A received message
+//! that stays on the poison queue is handed back. After a kill, run the redrive again: where the storage is not atomic,
+//! a message that was put and not deleted is put again, with the same id.
 //!
 //! | module | does |
 //! |---|---|
@@ -34,10 +34,10 @@ pub use report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 /// Moves the messages of a poison queue back to the queue that they came from. Configure the redrive, then call
 /// [`run`](Self::run).
 ///
-/// A message is put on the queue that its poison record names, if that is the queue to which the poison queue belongs:
-/// `order` for `order-poison`, or the queue of the handle that [`Queue::poison`](crate::Queue::poison) was called on.
-/// Messages of other queues are left, and counted as [`not_allowed`](Redriven::not_allowed), unless
-/// [`allow`](Self::allow) names their queue.
+/// A message is put on the queue that its poison record names, if the poison queue belongs to that queue: `order` for
+/// `order-poison`, or the queue of the handle that [`Queue::poison`](crate::Queue::poison) was called on. Messages of
+/// queues to which the poison queue does not belong are left, and counted as [`not_allowed`](Redriven::not_allowed),
+/// unless [`allow`](Self::allow) names their queue.
 ///
 /// An event keeps its id and its last checkpoint, and starts without failed attempts, unless the redrive
 /// [keeps](Self::keep_attempts) them; a body that was not an event is
@@ -316,10 +316,10 @@ debug_fields!(Redrive { queue });
 impl Redrive {
     /// Returns what [`run`](Self::run) would do now, without changing anything.
     ///
-    /// On a storage that can be [browsed](crate::backend::Backend::browse), the dry run looks at the whole queue. On
-    /// other storages, such as Azure, the dry run looks at the messages of one peek, up to the backend's
-    /// [`max_receive`](crate::backend::Capabilities::max_receive), and [`Redriven::unseen`] is the approximate number
-    /// of the other messages.
+    /// On a storage that can be [browsed](crate::backend::Backend::browse), the dry run looks at the whole queue. On a
+    /// storage that cannot be browsed, such as Azure, the dry run looks at the messages of one peek, up to the
+    /// backend's [`max_receive`](crate::backend::Capabilities::max_receive), and [`Redriven::unseen`] is the
+    /// approximate number of the others.
     ///
     /// # Errors
     /// The backend's error; also [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a filter by age on a storage

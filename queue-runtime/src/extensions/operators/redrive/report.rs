@@ -50,8 +50,8 @@ pub struct Redriven {
     /// Messages that were not examined, by the storage's approximate count. No message is unseen on a storage that can
     /// be browsed. On storage that cannot be browsed, as on Azure, a dry run sees only the first visible messages. A
     /// run ends early, with unseen messages, if the storage keeps returning examined messages, because their leases end
-    /// before the others come. A message whose lease ended before it could be moved counts as unseen too, unless the
-    /// storage is [atomic](crate::backend::Atomicity::Atomic).
+    /// before unexamined messages come. A message whose lease ended before it could be moved counts as unseen too,
+    /// unless the storage is [atomic](crate::backend::Atomicity::Atomic).
     pub unseen: usize,
 }
 
@@ -140,8 +140,8 @@ pub enum RedriveOutcome {
     Taken,
     /// The message was left on the poison queue because its own queue refuses it for good, with this error. A reply
     /// queue refuses all messages. The error is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another message
-    /// holds its [unique key](crate::send::Submit::unique_until_settled): another redrive can move the message once the other
-    /// message is settled.
+    /// holds the message's [unique key](crate::send::Submit::unique_until_settled): another redrive can move the
+    /// message once the other is settled.
     Refused(Error),
     /// The message was left on the poison queue because its record names this queue, which the redrive may not send to.
     /// See [`Redrive::allow`](super::Redrive::allow).

@@ -1,4 +1,4 @@
-//! Handlers that work in a transaction: what is prepared first, the turn, and the thread.
+//! Handlers that work in a transaction: what is prepared first, the turn among transactions, and the thread.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};

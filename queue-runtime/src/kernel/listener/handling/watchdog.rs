@@ -1,14 +1,14 @@
 //! The watchdog of a listener, which runs in the background, not on the handlers' runtime, and has authority
 //! over the handler timeout: it cancels handlers, and settles the messages of those that do not react.
 //!
-//! A cancelled handler is polled once more and then dropped by its task, which settles the message. After a
-//! grace period of 1 s the watchdog takes the message over. The watchdog distinguishes an overloaded runtime from a
+//! A cancelled handler is polled once more and then dropped by its task, which settles the message; otherwise the
+//! watchdog takes the message over after a grace period of 1 s. The watchdog distinguishes an overloaded runtime from a
 //! stuck handler:
 //!
-//! | the handler | meaning | result |
+//! | state | meaning | result |
 //! |---|---|---|
-//! | is not being polled | the runtime is blocked or overloaded | the message is handed back at once, without counting the attempt; the handler is never polled again |
-//! | is still in the same poll | it blocks its thread | the message is settled; the handler is reported as stuck and counts against `max_in_flight` until it returns |
+//! | the handler is not being polled | the runtime is blocked or overloaded | the message is handed back at once, without counting the attempt; the handler is never polled again |
+//! | the handler has been in one poll for its whole grace period | it blocks its thread | the message is settled; the handler is reported as stuck and counts against `max_in_flight` until it returns |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,16 +1,14 @@
-//! The pause of a queue for everybody.
-//!
-//! The pause is a mark in the queue's metadata, which somebody else sets and removes.
+//! The pause of a queue for everybody: a mark in the queue's metadata, which somebody else sets and removes.
 //!
 //! A dequeue task waits [here](lifted) before it acquires anything, while the queue is known to be paused, and has the
-//! metadata read again whenever it is not fresh any more: one read for all tasks of a service. While the queue is not paused,
-//! nothing is read for the pause that is not read anyway:
+//! metadata read again whenever it is no longer fresh: one read for all tasks of a service. While the queue is not
+//! paused, nothing is read for the pause that is not read anyway:
 //!
-//! | the metadata is not fresh, and | so it is read |
+//! | while the queue's metadata is not fresh | effect |
 //! |---|---|
-//! | messages were announced | before the receive, which is then not sent if the queue is paused |
-//! | a poll finds messages | after the receive; they are handed back if the queue is paused |
-//! | a poll finds none | not at all |
+//! | messages were announced | the metadata is read before the receive, which is not sent if the queue is paused |
+//! | a poll finds messages | the metadata is read after the receive; the messages are handed back if the queue is paused |
+//! | a poll finds none | the metadata is not read |
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

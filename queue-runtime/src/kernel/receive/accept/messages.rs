@@ -68,9 +68,9 @@ pub struct Messages<M>(BoxStream<'static, Result<Delivery<M>, AcceptError>>);
 const FOREVER: Duration = Duration::MAX;
 
 impl<M: Send + 'static> AcceptMany<M> {
-    /// Turns the accept into an endless stream of messages, of which up to the given number are received at once and
-    /// wait in the stream. The stream waits for messages while it is polled, whatever [`wait`](Self::wait) says.
-    /// The stream with the default settings is [`QueueService::messages`](crate::QueueService::messages).
+    /// Turns the accept into an endless stream of messages, of which up to the `max` of `accept_many` are received at
+    /// once and wait in the stream. The stream waits for messages while it is polled, whatever [`wait`](Self::wait)
+    /// says. The stream with the default settings is [`QueueService::messages`](crate::QueueService::messages).
     #[must_use = "nothing is accepted until the stream is polled"]
     pub fn into_stream(self) -> Messages<M> {
         Messages::of(self.wait(FOREVER).build())

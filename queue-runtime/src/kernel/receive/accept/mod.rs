@@ -74,7 +74,7 @@ pub struct Accept<M, Out = Option<Delivery<M>>> {
     give: fn(Unclaimed<M>) -> Out,
 }
 
-/// A pending accept of several messages: an [`Accept`] with the same settings, from
+/// A pending accept of several messages, with the settings of every [`Accept`], from
 /// [`QueueService::accept_many`](crate::QueueService::accept_many).
 pub type AcceptMany<M> = Accept<M, Vec<Delivery<M>>>;
 
@@ -146,12 +146,12 @@ impl<M> Accept<M> {
 impl<M, Out> Accept<M, Out> {
     /// Waits for a message for up to `wait`. The default is not to wait.
     ///
-    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Messages that nobody announces
-    /// are found by polling, with the pauses of the [idle policy](Self::idle). By default the pauses are ten seconds at
+    /// A message that a [notifier](crate::notify) announces ends the wait at once. Messages that nobody announces are
+    /// found by polling, with the pauses of the [idle policy](Self::idle); by default the pauses are ten seconds at
     /// least while the queue is empty and a notifier announces all that is put on it.
     ///
-    /// A failed receive is tried again while the accept waits, according to the [`StorageRetry`] of the service. Tries
-    /// and time are counted anew after each receive that succeeds.
+    /// A failed receive is tried again while the accept waits, according to the [`StorageRetry`] of the service, whose
+    /// tries and time are counted anew after each receive that succeeds.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -191,13 +191,13 @@ impl<M, Out> Accept<M, Out> {
     /// Puts a result store in front of the caller: a message whose work was done before is completed and skipped, and a
     /// message whose work is in flight elsewhere is put back. See
     /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
-    /// the work is done. If completing fails after the work, the work must not be undone: the next consumer of the
-    /// message finds it recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is
-    /// held until the work ends, also longer than [`wait`](Self::wait); if several messages are accepted together, the
-    /// bare body is put back for a visibility timeout, which counts as an attempt.
+    /// the work is done. If completing fails after the work, the work must not be undone: the message's next consumer
+    /// finds it recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is held until
+    /// the work ends, also longer than [`wait`](Self::wait); if several messages are accepted together, it is put back
+    /// for a visibility timeout, which counts as an attempt.
     ///
-    /// If the store fails, the message is handed back, and accepting returns [`AcceptErrorKind::Idempotency`]. The receive
-    /// counts as an attempt only of a bare body, which cannot record that it was handed back.
+    /// If the store fails, the message is handed back, and accepting returns [`AcceptErrorKind::Idempotency`]; the
+    /// receive counts as an attempt only of a bare body, which cannot record that it was handed back.
     pub fn idempotent(mut self, store: impl ResultStore) -> Self {
         self.options.idempotency = Some(Idempotency::new(Arc::new(store)));
         self
@@ -315,11 +315,11 @@ pub enum AcceptErrorKind {
     /// The backend failed.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// The [result store](crate::receive::Accept::idempotent) failed. The message was handed back.
+    /// The [result store](crate::receive::Accept::idempotent) failed: the received message was handed back.
     #[error(transparent)]
     Idempotency(queue_core::Error),
     /// The data of a message is not in its body, and the storage or the [payload store](crate::payloads) that has it
-    /// cannot be read now. The message was handed back.
+    /// cannot be read now: the message was handed back.
     #[error(transparent)]
     Data(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.

@@ -6,9 +6,9 @@
 //!                                                                                 └─ two halves ┘
 //! ```
 //!
-//! To the listener, a message of a batch is like any other: it has its lease, its settlement, and a future that ends with
-//! how it was handled. A `Collector` puts messages together; a `Run` calls the function, and decides what its result
-//! means for each of them.
+//! To the listener, a message of a batch is like any other: it has its lease, its settlement, and a future that ends
+//! with how it was handled. A `Collector` puts messages together; a `Run` calls the batch function, and decides what
+//! its result means for each of them.
 
 mod run;
 
