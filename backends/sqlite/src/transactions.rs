@@ -1,6 +1,6 @@
 //! Messages in transactions of the application's own connections to the file.
 //!
-//! The statements are those of the writer's connection. Statements on messages are prepared for each call, because
+//! An application's transaction executes the writer's statements; those on messages are prepared for each call, because
 //! the connection is the application's.
 
 use std::ops::ControlFlow;
@@ -152,8 +152,7 @@ impl SqliteTransactions {
         if connection.is_autocommit() {
             return unfit("the connection has no open transaction".to_owned());
         }
-        let mut version = connection.prepare_cached(schema::VERSION)?;
-        schema::check_version(version.query_row([], |row| row.get(0))?)?;
+        schema::check_layout(&mut *connection.prepare_cached(schema::LAYOUT)?)?;
         if let Some(name) = schema::taken(connection, "temp")? {
             return unfit(format!(
                 "the connection's temporary table `{name}` hides the queues' table of that name"

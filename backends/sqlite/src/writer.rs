@@ -1,10 +1,10 @@
 //! The one thread of a backend that writes.
 //!
 //! The writer executes all queued commands in one transaction, commits, and then answers (group commit): they share the
-//! cost of a durable commit. A refused command leaves the transaction intact. If SQLite fails before the commit, the
+//! cost of a durable commit. A refused command leaves its transaction intact. If SQLite fails before the commit, the
 //! transaction is rolled back and each command is retried in a transaction of its own, so that one that reads a damaged
-//! page does not fail the others; that one is executed once more around the damage. If the commit fails, the outcome is
-//! *unknown* for every command.
+//! page does not fail the others; that one is executed once more around the damage. If a transaction's commit fails,
+//! all its commands' outcomes are *unknown*.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(super) struct Writer<'c> {
 
 /// What other processes change.
 struct Others<'c> {
-    version: Statement<'c>,
+    layout: Statement<'c>,
     any_dropped: Statement<'c>,
     consumers: Consumers<'c>,
     peers: Arc<Peers>,
@@ -98,7 +98,7 @@ impl<'c> Writer<'c> {
             commit: connection.prepare("COMMIT")?,
             store_time: StoreTime::new(connection),
             others: Others {
-                version: connection.prepare(schema::VERSION)?,
+                layout: connection.prepare(schema::LAYOUT)?,
                 any_dropped: connection.prepare("SELECT 1 FROM queue_dropped LIMIT 1")?,
                 consumers: Consumers::prepare(connection)?,
                 peers,
@@ -425,7 +425,7 @@ impl<'c> Writer<'c> {
     }
 
     fn read_changes(&mut self) -> Result<()> {
-        schema::check_version(self.others.version.query_row([], |row| row.get(0))?)?;
+        schema::check_layout(&mut self.others.layout)?;
         self.store_time.follow(&self.store_clock)?;
         if self.others.any_dropped.exists([])? {
             self.upkeep.purge.expect_work();

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 ///
 /// | table | contents |
 /// |---|---|
-/// | `queue_layout` | a view of one row, the version: it marks a file in which there are queues, and no damaged page hides it |
+/// | `queue_layout` | a view of one row, the version, and the first version that can use the file if that is an older one: it marks a file in which there are queues, and no damaged page hides it |
 /// | `queue_queues` | names and metadata; ids are never reused |
 /// | `queue_messages` | what does not change with a receive; `checksum` is that of salt and body; `salt` is random, and odd if the message was moved here from another queue |
 /// | `queue_schedule` | what a receive changes, in small rows. Its key is the order in which messages are received: a receive reads the start of the queue's range, independent of the backlog. |
@@ -27,13 +27,28 @@ use crate::failure::{Failure, Result};
 /// | `queue_attached` | the messages that have an attachment |
 /// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards; a value that ends with a message names it (version 5) |
-const VERSIONS: &[&str] = &[
-    include_str!("version_1.sql"),
-    include_str!("version_2.sql"),
-    include_str!("version_3.sql"),
-    include_str!("version_4.sql"),
-    include_str!("version_5.sql"),
+const VERSIONS: &[Version] = &[
+    Version::unlike_those_before(include_str!("version_1.sql")),
+    Version::unlike_those_before(include_str!("version_2.sql")),
+    Version::unlike_those_before(include_str!("version_3.sql")),
+    Version::unlike_those_before(include_str!("version_4.sql")),
+    Version::unlike_those_before(include_str!("version_5.sql")),
 ];
+
+/// A migration to a version of the layout.
+#[derive(Debug, Clone, Copy)]
+struct Version {
+    sql: &'static str,
+    /// Whether programs of the version before can go on using a file that was migrated: the migration only adds tables,
+    /// indexes and columns, which those programs may leave as they are.
+    adds: bool,
+}
+
+impl Version {
+    const fn unlike_those_before(sql: &'static str) -> Self {
+        Self { sql, adds: false }
+    }
+}
 
 /// The names of the tables, views, triggers and indexes, which nothing else of a file or connection may have.
 pub(crate) const NAMES: &[&str] = &[
@@ -57,8 +72,8 @@ pub(crate) const NAMES: &[&str] = &[
     "queue_deleted_items",
 ];
 
-/// Reads the version of a file in which there are queues.
-pub(crate) const VERSION: &str = "SELECT version FROM main.queue_layout";
+/// Reads the layout of a file in which there are queues: a row for [`check_layout`].
+pub(crate) const LAYOUT: &str = "SELECT * FROM main.queue_layout";
 
 /// Refuses a file that a newer version of this library has written, and one of another application in which there are
 /// no queues, unless it is to be adopted. Changes nothing.
@@ -66,15 +81,17 @@ pub(crate) fn check(connection: &Connection, adopt: bool) -> Result<()> {
     inspect_alone(connection, VERSIONS, adopt).map(drop)
 }
 
-/// Whether a file has all that this version creates, as far as its mark says.
+/// Whether a file has all that this version creates, as far as its mark says, and nothing else.
 pub(crate) fn is_current(connection: &Connection) -> Result<bool> {
-    let version: i64 = connection.query_row(VERSION, [], |row| row.get(0))?;
-    Ok(version == VERSIONS.len() as i64)
+    let layout = connection.query_row(LAYOUT, [], Layout::read)?;
+    Ok(layout.version == VERSIONS.len() as i64)
 }
 
-/// Refuses a file that a newer version of this library has migrated since it was opened.
-pub(crate) fn check_version(version: i64) -> Result<()> {
-    known(version, VERSIONS).map(drop)
+/// Refuses a file that a newer version of this library has migrated since it was opened, unless programs of this version
+/// can go on using it.
+pub(crate) fn check_layout(layout: &mut Statement<'_>) -> Result<()> {
+    let layout = layout.query_row([], Layout::read)?;
+    layout.known(VERSIONS).map(drop)
 }
 
 /// Creates the tables, or migrates them to the current version, in one transaction.
@@ -93,7 +110,7 @@ pub(crate) fn taken(connection: &Connection, schema: &str) -> Result<Option<Stri
     Ok(taken.optional()?)
 }
 
-fn migrate_to(connection: &mut Connection, versions: &[&str], adopt: bool) -> Result<()> {
+fn migrate_to(connection: &mut Connection, versions: &[Version], adopt: bool) -> Result<()> {
     if inspect_alone(connection, versions, adopt)? == versions.len() {
         return Ok(());
     }
@@ -101,38 +118,42 @@ fn migrate_to(connection: &mut Connection, versions: &[&str], adopt: bool) -> Re
     // Another process may have migrated the file before this one got the lock.
     let present = inspect(&transaction, versions, adopt)?;
     for step in &versions[present..] {
-        transaction.execute_batch(step)?;
+        transaction.execute_batch(step.sql)?;
     }
-    let mark = format!(
-        "DROP VIEW IF EXISTS queue_layout; CREATE VIEW queue_layout (version) AS SELECT {}",
-        versions.len()
-    );
-    transaction.execute_batch(&mark)?;
+    let version = versions.len();
+    let alike = versions.iter().rev().take_while(|version| version.adds);
+    let mark = match version - alike.count() {
+        // Programs before the first such version know no second column.
+        since if since == version => format!("(version) AS SELECT {version}"),
+        since => format!("(version, usable_since) AS SELECT {version}, {since}"),
+    };
+    transaction.execute_batch("DROP VIEW IF EXISTS queue_layout")?;
+    transaction.execute_batch(&format!("CREATE VIEW queue_layout {mark}"))?;
     Ok(transaction.commit()?)
 }
 
 /// Inspects the file in a read transaction: while another process creates the tables, all are seen together or none.
-fn inspect_alone(connection: &Connection, versions: &[&str], adopt: bool) -> Result<usize> {
+fn inspect_alone(connection: &Connection, versions: &[Version], adopt: bool) -> Result<usize> {
     let transaction = connection.unchecked_transaction()?;
     inspect(&transaction, versions, adopt)
 }
 
-/// Returns the version of the tables, or zero if there are none and they can be created.
-fn inspect(connection: &Connection, versions: &[&str], adopt: bool) -> Result<usize> {
+/// Returns how many of the versions the tables have: none if there are no tables and they can be created, and all if the
+/// tables are of a newer version that can be used.
+fn inspect(connection: &Connection, versions: &[Version], adopt: bool) -> Result<usize> {
     let count = |condition: &str| -> Result<i64> {
         let count = format!("SELECT count(*) FROM main.sqlite_schema WHERE {condition}");
         Ok(connection.query_row(&count, [], |row| row.get(0))?)
     };
     // The view is recognised by its text: the application may have something of that name.
-    if count("name = 'queue_layout' AND sql LIKE 'CREATE VIEW queue_layout (version) AS SELECT %'")?
-        > 0
-    {
-        let version = connection.query_row(VERSION, [], |row| row.get(0));
-        return match version {
+    let mark = "sql LIKE 'CREATE VIEW queue_layout (version) AS SELECT %' \
+        OR sql LIKE 'CREATE VIEW queue_layout (version, usable_since) AS SELECT %'";
+    if count(&format!("name = 'queue_layout' AND ({mark})"))? > 0 {
+        return match connection.query_row(LAYOUT, [], Layout::read) {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
                 Err(Failure::Corrupt("the list of its tables is damaged"))
             }
-            version => known(version?, versions),
+            layout => layout?.known(versions),
         };
     }
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -147,13 +168,37 @@ fn inspect(connection: &Connection, versions: &[&str], adopt: bool) -> Result<us
     }
 }
 
-fn known(version: i64, versions: &[&str]) -> Result<usize> {
-    match usize::try_from(version) {
-        Ok(present) if (1..=versions.len()).contains(&present) => Ok(present),
-        _ => Err(Failure::Newer {
-            found: version,
-            known: versions.len() as i64,
-        }),
+/// What a file says of its layout.
+struct Layout {
+    version: i64,
+    /// The first version whose programs can use the file.
+    usable_since: i64,
+}
+
+impl Layout {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let version = row.get(0)?;
+        let usable_since = match row.as_ref().column_count() {
+            1 => version,
+            _ => row.get(1)?,
+        };
+        Ok(Self {
+            version,
+            usable_since,
+        })
+    }
+
+    /// Returns how many of these versions the file has.
+    fn known(self, versions: &[Version]) -> Result<usize> {
+        let most = versions.len();
+        match usize::try_from(self.version) {
+            Ok(present) if (1..=most).contains(&present) => Ok(present),
+            Ok(1..) if (1..=most as i64).contains(&self.usable_since) => Ok(most),
+            _ => Err(Failure::Newer {
+                found: self.version,
+                known: most as i64,
+            }),
+        }
     }
 }
 
@@ -211,7 +256,9 @@ impl<'c> Lazy<'c> {
 mod tests {
     use super::*;
 
-    const NEXT: &str = "ALTER TABLE queue_queues ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody'";
+    const NEXT: Version = Version::unlike_those_before(
+        "ALTER TABLE queue_queues ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody'",
+    );
 
     fn created() -> Connection {
         let mut connection = Connection::open_in_memory().expect("open");
@@ -226,7 +273,8 @@ mod tests {
         connection.execute(insert, []).expect("insert");
         let owner = "SELECT owner FROM queue_queues WHERE name = 'orders'";
 
-        let broken = [VERSIONS, &[NEXT, "SELECT nonsense"]].concat();
+        let nonsense = Version::unlike_those_before("SELECT nonsense");
+        let broken = [VERSIONS, &[NEXT, nonsense]].concat();
         migrate_to(&mut connection, &broken, false).expect_err("the second step fails");
         let version = inspect(&connection, VERSIONS, false).expect("inspect");
         assert_eq!(version, VERSIONS.len());
@@ -239,6 +287,42 @@ mod tests {
         assert_eq!(owner, Ok("nobody".to_owned()));
         let refused = migrate(&mut connection, true).expect_err("newer now");
         assert!(matches!(refused, Failure::Newer { found: 6, known: 5 }));
+    }
+
+    #[test]
+    fn a_newer_file_is_used_by_programs_since_the_version_that_it_names() {
+        let more = |sql| Version { sql, adds: true };
+        let added = "CREATE TABLE queue_marks (id INTEGER PRIMARY KEY) STRICT";
+        let next = [VERSIONS, &[more("SELECT 1"), more(added)]].concat();
+        let mut connection = created();
+        let mut opened = connection.prepare_cached(LAYOUT).expect("prepare");
+        check_layout(&mut opened).expect("its own");
+        drop(opened);
+        migrate_to(&mut connection, &next, false).expect("migrate");
+
+        let marks = |connection: &Connection| {
+            let marks = "SELECT count(*) FROM sqlite_schema WHERE name = 'queue_marks'";
+            connection.query_row(marks, [], |row| row.get(0))
+        };
+        // By a statement that was prepared before, too.
+        let mut opened = connection.prepare_cached(LAYOUT).expect("prepared");
+        check_layout(&mut opened).expect("it can be used");
+        drop(opened);
+        migrate(&mut connection, false).expect("it is left as it is");
+        assert_eq!(marks(&connection), Ok(1));
+        assert!(!is_current(&connection).expect("read"));
+        migrate_to(&mut connection, &next[..next.len() - 1], false)
+            .expect("by the version between");
+        migrate_to(&mut connection, &next, false).expect("by the newest");
+        let before = &VERSIONS[..VERSIONS.len() - 1];
+        let refused = inspect(&connection, before, false).expect_err("it is too old");
+        assert!(matches!(refused, Failure::Newer { found: 7, known: 4 }));
+
+        let last = [&*next, &[NEXT]].concat();
+        migrate_to(&mut connection, &last, false).expect("migrate");
+        let mut opened = connection.prepare_cached(LAYOUT).expect("prepared");
+        let refused = check_layout(&mut opened).expect_err("another layout");
+        assert!(matches!(refused, Failure::Newer { found: 8, known: 5 }));
     }
 
     #[test]

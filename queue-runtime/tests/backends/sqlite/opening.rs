@@ -50,6 +50,68 @@ fn a_newer_file_is_refused_and_not_changed() {
     });
 }
 
+/// A newer program migrates a file that this one has open, by adding to it.
+#[test]
+fn a_file_with_more_than_this_version_knows_is_used_by_those_who_have_it_open_and_by_others() {
+    threads::block_on(async {
+        let place = Place::new();
+        let opened = place.orders().await;
+        opened
+            .put(&place.queue, NewMessage::new("before"))
+            .await
+            .expect("put");
+        let before = opened
+            .receive(&place.queue, 1, LEASE)
+            .await
+            .expect("received")
+            .remove(0);
+        let added = "BEGIN IMMEDIATE; CREATE TABLE queue_marks (id INTEGER PRIMARY KEY) STRICT; \
+            ALTER TABLE queue_queues ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody'; \
+            DROP VIEW queue_layout; CREATE VIEW queue_layout (version, usable_since) AS SELECT 99, 5; \
+            COMMIT";
+        place.connection().execute_batch(added).expect("migrated");
+
+        let deleted = opened.delete(&place.queue, &before.id, &before.receipt);
+        deleted.await.expect("by a lease of before");
+        let later = QueueName::from_static("later");
+        for (name, backend) in [
+            ("opened", &opened),
+            ("opens", &place.open(&place.file()).await),
+        ] {
+            backend.ensure_queue(&later).await.expect("created");
+            backend
+                .put(&later, NewMessage::new(name))
+                .await
+                .expect(name);
+        }
+        let received = opened.receive(&later, 2, LEASE).await.expect("received");
+        assert_eq!(
+            received.iter().map(|one| &*one.body).collect::<Vec<_>>(),
+            [&b"opened"[..], b"opens"]
+        );
+        let kept = "SELECT count(*) FROM queue_layout, pragma_table_list WHERE version = 99 AND name = 'queue_marks'";
+        let kept = place
+            .connection()
+            .query_row(kept, [], |row| row.get::<_, i64>(0));
+        assert_eq!(kept.expect("counted"), 1);
+
+        let since = "DROP VIEW queue_layout; CREATE VIEW queue_layout (version, usable_since) AS SELECT 100, 99";
+        place
+            .connection()
+            .execute_batch(since)
+            .expect("migrated again");
+        let refused = opened.put(&later, NewMessage::new("late")).await;
+        assert_eq!(
+            refused.expect_err("another layout").kind(),
+            ErrorKind::Unsupported
+        );
+        assert_eq!(
+            place.refusal(&canonical(&place)).await.kind(),
+            ErrorKind::Unsupported
+        );
+    });
+}
+
 fn canonical(place: &Place) -> PathBuf {
     place.file().canonicalize().expect("it exists")
 }
