@@ -33,7 +33,8 @@ use crate::rows::stored::checksum;
 ///
 /// ```
 /// use std::sync::Arc;
-/// /// use queue_clock::SystemClock;
+/// use std::time::Duration;
+/// use queue_clock::SystemClock;
 /// use queue_core::idempotency::{ResultStore, Owner};
 /// use queue_sqlite::SqliteBackend;
 ///
