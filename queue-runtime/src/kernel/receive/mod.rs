@@ -63,4 +63,4 @@ pub use progress::{CheckpointError, CheckpointErrorKind, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;
 pub(crate) use send_time::SendTime;
-pub(crate) use waiting::{ParkingRoom, can_wait_outside, park, park_at, put_back_after};
+pub(crate) use waiting::{Parked, ParkingRoom, can_wait_outside, park, put_back_after};

@@ -182,26 +182,13 @@ const PUT_BACK: Backoff = Backoff {
     cap: Duration::from_secs(30),
 };
 
-/// Has a message wait in the parking room until it gets what it wants, for a visibility timeout at most, if there is a place.
-/// A message that cannot be put back without counting the attempt, would expire meanwhile, or has a place and an order
-/// to keep, waits as long as it takes.
+/// Has a message wait in its place in the parking room until it gets what it wants, for `patience` at most, if there is a
+/// place. A message that cannot be put back without counting the attempt, would expire meanwhile, or has a place and an
+/// order to keep, waits as long as it takes.
 ///
 /// # Cancel safety
 /// Cancel safe, as far as `wanted` is.
 pub(crate) async fn park<T>(
-    room: &Arc<ParkingRoom>,
-    settling: Settling<'_>,
-    wanted: impl Future<Output = T>,
-) -> Result<T, Refusal> {
-    let patience = settling.incoming.settings.visibility;
-    park_at(room, || room.enter(), patience, settling, wanted).await
-}
-
-/// Has a message wait in a place, if there is one for it, for `patience` at most.
-///
-/// # Cancel safety
-/// As [`park`].
-pub(crate) async fn park_at<T>(
     room: &Arc<ParkingRoom>,
     place: impl FnOnce() -> Option<Parked>,
     patience: Duration,

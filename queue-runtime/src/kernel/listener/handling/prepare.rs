@@ -1,6 +1,21 @@
-//! What a message has to have before its handler is called, and what it waits for.
+//! What a leased message has to have before its handler is called, in this order, and how it waits for each: at a *door*.
+//!
+//! | door | when | waits in the parking room | gives up meanwhile | is put back after |
+//! |---|---|---|---|---|
+//! | the turn of its key | before its attempt begins if the key is known then, otherwise once its data is read | always, unless as many wait before it | readiness | the handler's timeout |
+//! | the limits of its type: a place, readiness, a token of the rate | with its turn | in one of the bounded places | readiness | a visibility timeout |
+//! | an attempt: [`admit`] | then | – | – | – |
+//! | room for its data | if the data is elsewhere or compressed | in one of the bounded places | readiness | a visibility timeout |
+//! | its data | then | no | – | a visibility timeout of an outage |
+//! | a thread | if its handler blocks and it has none | in one of the bounded places | – | a visibility timeout |
+//! | the claim of its idempotency key | once it is decoded | no | – | a visibility timeout of an outage, or the other claim |
+//!
+//! At each door the message is kept leased, and put back in its place if the listener stops. What is put back counts no
+//! attempt. `accept` knows the doors that need no listener: an attempt, the data, and the claim, of which it gets the error.
+//! A pause of the queue is no door: it hands messages back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use queue_core::envelope::PoisonReason;
@@ -16,9 +31,9 @@ use crate::kernel::listener::phase::ListenerPhase;
 use crate::kernel::panic::CaughtPanic;
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::{
-    Call, Consumer, End, Incoming, Ready, Refusal, Settling, admit, can_decode_early,
-    can_wait_outside, claim, decode, expanded_size, fetch_data, is_admissible, lacks_data, park,
-    park_at, put_back_after,
+    Call, Consumer, End, Incoming, Parked, ParkingRoom, Ready, Refusal, Settling, admit,
+    can_decode_early, can_wait_outside, claim, decode, expanded_size, fetch_data, is_admissible,
+    lacks_data, park, put_back_after,
 };
 
 /// Returns the call that handles the message, once it has what that needs.
@@ -141,40 +156,31 @@ async fn wait(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Re
 
 /// Waits for the turn of a message, if it has a key.
 async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Result<(), Refusal> {
-    let core = room.core();
     let Some((before, comes)) = room.turn() else {
         return Ok(());
     };
-    let given_up = before > 0 && room.take_ready().is_some();
-    let turn = async {
-        comes.await;
-        if given_up {
-            room.keep_ready(until_ready(core, room.capacity().ready()).await);
-        }
-    };
     let parking = room.capacity().parking();
-    let place = || (before <= parking.most()).then(|| parking.enter_anyway());
-    let patience = incoming.settings.handler_timeout;
-    let settling = Settling::new(&core.context, consumer, incoming);
-    let parked = park_at(parking, place, patience, settling, turn);
-    let parked = unless_stopping(core, parked).await;
-    parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+    let door = Door {
+        gives_up_readiness: before > 0,
+        place: || (before <= parking.most()).then(|| parking.enter_anyway()),
+        patience: incoming.settings.handler_timeout,
+    };
+    door.wait(room, consumer, incoming, comes).await
 }
 
 /// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few types
 /// have limits.
 async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     let core = room.core();
-    let settling = Settling::new(&core.context, &route.consumer, incoming);
     let passed = match route.gate.pass(core, None).now_or_never() {
         Some(at_once) => at_once,
         None => {
-            // A message that waits does not keep what others are ready for.
+            // The gate waits for it again, before the token.
             let common = room.take_ready().map(|_| room.capacity().ready());
             let passed = route.gate.pass(core, common);
-            let parked = park(room.capacity().parking(), settling, passed);
-            let parked = unless_stopping(core, parked).await;
-            parked.unwrap_or(Err(Refusal::Ends(End::Released)))?
+            let (parking, consumer) = (room.capacity().parking(), &route.consumer);
+            let door = Door::bounded(parking, incoming);
+            door.wait(room, consumer, incoming, passed).await?
         }
     };
     passed
@@ -214,8 +220,7 @@ async fn obtain_data(
     }
 }
 
-/// Waits for room for the data of a message. Meanwhile the message gives up the readiness of layers, for which those
-/// that have the room may wait.
+/// Waits for room for the data of a message.
 async fn grow(
     room: &Room,
     consumer: &Consumer,
@@ -225,16 +230,12 @@ async fn grow(
     if room.grow(bytes).now_or_never().is_some() {
         return Ok(());
     }
-    let core = room.core();
-    let given_up = room.take_ready().is_some();
-    let grown = async {
-        room.grow(bytes).await;
-        if given_up {
-            room.keep_ready(until_ready(core, room.capacity().ready()).await);
-        }
+    let door = Door {
+        gives_up_readiness: true,
+        ..Door::bounded(room.capacity().parking(), incoming)
     };
-    let settling = Settling::new(&core.context, consumer, incoming);
-    park(room.capacity().parking(), settling, grown).await
+    let grown = room.grow(bytes);
+    door.wait(room, consumer, incoming, grown).await
 }
 
 /// Reserves a thread for a message that was received without one, which waits while none can be started.
@@ -243,12 +244,62 @@ async fn reserve_thread(
     consumer: &Consumer,
     incoming: &Incoming,
 ) -> Result<(), Refusal> {
-    let core = room.core();
-    let reserved = async { room.keep_thread(thread(room.capacity()).await) };
-    let settling = Settling::new(&core.context, consumer, incoming);
-    let parked = park(room.capacity().parking(), settling, reserved);
-    let parked = unless_stopping(core, parked).await;
-    parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+    let door = Door::bounded(room.capacity().parking(), incoming);
+    let reserved = thread(room.capacity());
+    let thread = door.wait(room, consumer, incoming, reserved).await?;
+    room.keep_thread(thread);
+    Ok(())
+}
+
+/// How a message waits for something that its listener has.
+struct Door<P> {
+    /// Whether the message does without the readiness of layers meanwhile, for which those may wait who have what it waits
+    /// for.
+    gives_up_readiness: bool,
+    /// Returns the message's place in the parking room, if there is one for it.
+    place: P,
+    /// How long the message waits before it is put back.
+    patience: Duration,
+}
+
+impl Door<()> {
+    /// A door before which half of the messages in flight may wait, for a visibility timeout.
+    fn bounded<'p>(
+        parking: &'p Arc<ParkingRoom>,
+        incoming: &Incoming,
+    ) -> Door<impl FnOnce() -> Option<Parked> + use<'p>> {
+        Door {
+            gives_up_readiness: false,
+            place: || parking.enter(),
+            patience: incoming.settings.visibility,
+        }
+    }
+}
+
+impl<P: FnOnce() -> Option<Parked>> Door<P> {
+    /// Waits, unless the listener is stopping.
+    async fn wait<T>(
+        self,
+        room: &Room,
+        consumer: &Consumer,
+        incoming: &Incoming,
+        wanted: impl Future<Output = T>,
+    ) -> Result<T, Refusal> {
+        let core = room.core();
+        let given_up = self.gives_up_readiness && room.take_ready().is_some();
+        let wanted = async {
+            let wanted = wanted.await;
+            if given_up {
+                room.keep_ready(until_ready(core, room.capacity().ready()).await);
+            }
+            wanted
+        };
+        let settling = Settling::new(&core.context, consumer, incoming);
+        let parking = room.capacity().parking();
+        let parked = park(parking, self.place, self.patience, settling, wanted);
+        let parked = unless_stopping(core, parked).await;
+        parked.unwrap_or(Err(Refusal::Ends(End::Released)))
+    }
 }
 
 /// Reserves a thread, and reports when none can be started.
