@@ -21,6 +21,7 @@ use crate::placement::{
     Turns, may_go_elsewhere, no_such_id, of_queue, of_shard, shard_name, shard_of, shard_of_key,
     shard_of_message, translate_attachment,
 };
+use crate::results::ShardedResults;
 use crate::round::Rounds;
 use crate::topology::Topology;
 use crate::transactions::ShardedTransactions;
@@ -38,6 +39,7 @@ pub struct ShardedBackend {
     /// How long a receive waits for each shard, if that is set.
     pub(crate) patience: Option<Duration>,
     transactions: Option<Arc<ShardedTransactions>>,
+    results: Option<Arc<dyn ResultStore>>,
 }
 
 /// A shard of a queue: the account that has it, and its name there.
@@ -56,7 +58,9 @@ impl ShardedBackend {
         let (topology, rounds) = (Arc::new(topology), Arc::new(Rounds::default()));
         let turns = Arc::new(Turns::new());
         let transactions = ShardedTransactions::of(&accounts, &topology, &rounds, &turns);
+        let records = &accounts[..usize::from(topology.known().record_accounts)];
         Self {
+            results: results_of(records),
             capabilities: of_all(&accounts),
             accounts,
             topology,
@@ -201,7 +205,8 @@ impl Backend for ShardedBackend {
     }
 
     fn results(&self) -> Option<Arc<dyn ResultStore>> {
-        self.first().results()
+        let results = self.results.as_ref()?;
+        Some(Arc::clone(results))
     }
 
     fn payload_store(&self, container: &str) -> Result<Option<Arc<dyn PayloadStore>>> {
@@ -333,6 +338,15 @@ impl fmt::Debug for ShardedBackend {
             .field("topology", &self.topology)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the result store of the accounts with records, if all of them have one.
+fn results_of(accounts: &[Arc<dyn Backend>]) -> Option<Arc<dyn ResultStore>> {
+    if let [only] = accounts {
+        return only.results();
+    }
+    let stores: Option<Vec<_>> = accounts.iter().map(|account| account.results()).collect();
+    Some(Arc::new(ShardedResults::new(stores?)))
 }
 
 /// Returns what all of these accounts can do together. Several accounts are never atomic, and a record of one cannot be

@@ -18,18 +18,22 @@ pub(crate) struct Descriptor {
     /// The number of shards that messages are put on: the first ones. The other shards only have what was put on them
     /// before.
     pub(crate) active: u32,
+    /// Among how many of the accounts, the first ones, records are spread. Never changes, so that each stays where it is.
+    pub(crate) record_accounts: u16,
 }
 
 const ACTIVE: &str = "shards";
 const EPOCH: &str = "shardsepoch";
 const ACCOUNTS: &str = "shardsaccounts";
 const PLACES: &str = "shardsplaces";
+const RECORDS: &str = "shardsrecords";
 
 impl Descriptor {
     /// Describes shards in turn on these accounts.
     pub(crate) fn first(accounts: Vec<String>, active: u32) -> Self {
         let mut descriptor = Self {
             epoch: 1,
+            record_accounts: accounts.len() as u16,
             accounts,
             places: Vec::new(),
             active,
@@ -45,6 +49,7 @@ impl Descriptor {
             accounts,
             places: self.places.clone(),
             active,
+            record_accounts: self.record_accounts,
         };
         resized.add_places();
         resized
@@ -100,6 +105,7 @@ impl Descriptor {
             (EPOCH, self.epoch.to_string()),
             (ACCOUNTS, accounts),
             (PLACES, places.join(",")),
+            (RECORDS, self.record_accounts.to_string()),
         ] {
             metadata.insert(name, &value).map_err(|problem| {
                 let error = Error::new(ErrorKind::InvalidInput, Operation::Open).unsent();
@@ -127,6 +133,11 @@ impl Descriptor {
         let places: Option<Vec<u16>> = places.collect();
         let places = places.ok_or_else(|| damaged(format!("`{PLACES}` names no accounts")))?;
         let (active, epoch) = (number(ACTIVE)?, number(EPOCH)?);
+        // Without it, all are on the first account.
+        let records = metadata.find(RECORDS).map_or(Ok(1), |_| number(RECORDS))?;
+        if records == 0 || records > accounts.len() as u64 {
+            return Err(damaged(format!("it says {records} accounts have records")));
+        }
         if active == 0 || active > places.len() as u64 || places.len() > MAX_SHARDS as usize {
             let all = places.len();
             return Err(damaged(format!(
@@ -138,6 +149,7 @@ impl Descriptor {
             accounts,
             places,
             active: active as u32,
+            record_accounts: records as u16,
         })
     }
 }
@@ -169,6 +181,8 @@ mod tests {
             (PLACES, "0,2"),
             (PLACES, ""),
             (ACCOUNTS, "a"),
+            (RECORDS, "0"),
+            (RECORDS, "3"),
         ] {
             let mut damaged = metadata.clone();
             damaged.insert(name, value).expect("valid");
@@ -182,6 +196,7 @@ mod tests {
         let before = Descriptor::first(accounts(&["a", "b"]), 4);
         let larger = before.resized(accounts(&["a", "b", "c"]), 7);
         assert_eq!(larger.places, [0, 1, 0, 1, 2, 2, 0]);
+        assert_eq!(larger.record_accounts, 2, "records stay where they are");
         let smaller = larger.resized(accounts(&["a", "b", "c"]), 2);
         assert_eq!((smaller.all(), smaller.active, smaller.epoch), (7, 2, 3));
         let last = Descriptor {

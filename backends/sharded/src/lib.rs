@@ -24,8 +24,9 @@
 //!   operations in a row on one storage are one step, and the steps follow in order.
 //! - **Names.** A queue `orders` is the queues `orders-s0`, `orders-s1` and so on, so its name can have four or five characters
 //!   less.
-//! - **Records.** Metadata, results, unique keys and schedules are kept on the first storage. While the first storage
-//!   cannot be reached, messages are put and received for two minutes.
+//! - **Records.** Metadata is kept on the first storage, and a result on the storage of its key, among those with which
+//!   the shards began: a resize moves none. While the first storage cannot be reached, messages are put and received
+//!   for two minutes.
 //! - **Transactions** of the application's own, unique keys and attachments of messages need all shards on one storage
 //!   that has them. With shards, messages cannot be put by an SQL statement.
 //!
@@ -44,6 +45,7 @@
 //! | `backend` | the backend: which shard an operation is about, and what all accounts can do |
 //! | `queues` | queues as wholes: create, delete, clear; count, peek, find, browse |
 //! | `apply` | several operations on any shards |
+//! | `results` | the records of the accounts as one result store |
 //! | `receive`, `round` | asking the shards in turn, and leaving out slow and failing shards |
 //! | `transactions` | what the application's transactions put and complete, if all shards are on one storage |
 //! | `topology`, `descriptor` | which shards there are, and for how long a program trusts what it has read |
@@ -57,6 +59,7 @@ mod descriptor;
 mod placement;
 mod queues;
 mod receive;
+mod results;
 mod round;
 mod shards;
 mod topology;

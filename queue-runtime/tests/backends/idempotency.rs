@@ -17,6 +17,25 @@ mod sqlite {
     queue_core::result_store_tests!(OfBackend::new(SqliteHarness));
 }
 
+#[cfg(feature = "sqlite")]
+mod sharded {
+    use queue_core::conformance::OfBackend;
+
+    use crate::sharded::{Accounts, ShardedHarness};
+
+    mod on_three_memories {
+        use super::*;
+
+        queue_core::result_store_tests!(OfBackend::new(ShardedHarness(Accounts::Memory(3))));
+    }
+
+    mod on_two_files {
+        use super::*;
+
+        queue_core::result_store_tests!(OfBackend::new(ShardedHarness(Accounts::Files(2))));
+    }
+}
+
 #[cfg(feature = "object-store")]
 mod objects {
     use std::sync::Arc;

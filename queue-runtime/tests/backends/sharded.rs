@@ -18,12 +18,12 @@ use crate::threads;
 
 /// What the accounts are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Accounts {
+pub(crate) enum Accounts {
     Memory(usize),
     Files(usize),
 }
 
-struct ShardedHarness(Accounts);
+pub(crate) struct ShardedHarness(pub(crate) Accounts);
 
 struct ShardedStore {
     accounts: Accounts,
