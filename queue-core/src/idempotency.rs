@@ -117,8 +117,8 @@ impl fmt::Display for IdempotencyKey {
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkKey {
-    scope: String,
-    key: String,
+    scope: Box<str>,
+    key: Box<str>,
 }
 
 /// The identity of one attempt to do some work: different for every attempt, also within one process.
@@ -141,8 +141,8 @@ impl WorkKey {
     #[must_use]
     pub fn new(scope: impl Into<String>, key: impl Into<String>) -> Self {
         Self {
-            scope: scope.into(),
-            key: key.into(),
+            scope: scope.into().into_boxed_str(),
+            key: key.into().into_boxed_str(),
         }
     }
 

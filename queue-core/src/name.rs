@@ -193,11 +193,13 @@ impl QueueName {
     /// ```
     #[must_use]
     pub fn is_reply_queue(&self) -> bool {
-        let unique = self.as_str().strip_prefix(REPLY_PREFIX);
-        unique.is_some_and(|unique| {
-            let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-            unique.len() == 32 && unique.bytes().all(digit)
-        })
+        let name = self.as_str();
+        // Most names are not as long.
+        name.len() == REPLY_PREFIX.len() + 32
+            && name.strip_prefix(REPLY_PREFIX).is_some_and(|unique| {
+                let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                unique.bytes().all(digit)
+            })
     }
 }
 

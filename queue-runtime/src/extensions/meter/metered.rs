@@ -54,10 +54,10 @@ impl Metered {
     }
 
     fn asked(&self, ops: &[Op]) -> AskedOps<'_> {
-        let counted = |op: &Op| (self.counters(op.queue()), Asked::of(op, ops.len() == 1));
+        let counted = |op: &Op, is_only| (self.counters(op.queue()), Asked::of(op, is_only));
         match ops {
-            [op] => SmallVec::from([counted(op)]),
-            ops => ops.iter().map(counted).collect(),
+            [op] => SmallVec::from_buf([counted(op, true)]),
+            ops => ops.iter().map(|op| counted(op, false)).collect(),
         }
     }
 
@@ -310,7 +310,10 @@ impl Applying<'_> {
     /// Whether this is an answer to these operations, which hardly anything above this layer asks once more.
     fn is_answered_by(&self, answer: &Answer) -> bool {
         let (outcomes, is_whole) = match answer {
-            Ok(outcomes) => (&outcomes[..], outcomes.len() == self.ops.len()),
+            Ok(outcomes) => match (&self.ops[..], &outcomes[..]) {
+                ([(_, asked)], [outcome]) => return asked.is_answered_by(outcome),
+                (ops, outcomes) => (outcomes, outcomes.len() == ops.len()),
+            },
             Err(failed) => {
                 let before = failed.completed.len();
                 let is_whole = before <= failed.index && failed.index < self.ops.len();

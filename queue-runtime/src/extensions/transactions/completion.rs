@@ -313,9 +313,9 @@ impl CompletionWrites {
         })?;
         let finish = finish.map(|finish| recording_replies(finish, &puts));
         let notice = Unreplied::Completed.notice(context, envelope, &puts);
-        let riders = Riders::follow_ups(puts)
-            .with(Rider::Notice, notice)
-            .releasing(release(context, envelope));
+        let mut riders = Riders::follow_ups(puts);
+        riders.add(Rider::Notice, notice);
+        riders.add_release(release(context, envelope));
         let abandoned = completer.check();
         let ((queue, id), receipt) = (completer.message(), completer.receipt());
         let item = || {

@@ -234,10 +234,9 @@ impl Locked<'_> {
         self.lease.0.extend(&mut self.turn, None).await
     }
 
-    /// Returns how long the lease can last at most.
-    pub(crate) fn remaining(&self) -> Duration {
-        let leased = &self.lease.0;
-        leased.machine().remaining(leased.now())
+    /// Returns when the lease has ended at the latest, on the monotonic clock.
+    pub(crate) fn certain_end(&self) -> Duration {
+        self.lease.0.machine().certain_end()
     }
 
     /// Returns the unanswered settlements before one with this intent, in any call.

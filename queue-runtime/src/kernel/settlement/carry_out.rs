@@ -388,8 +388,8 @@ pub(crate) async fn transaction_outcome(
     }
     let clock = &*context.clock;
     let mut locked = incoming.lease.lock().await;
-    let patience = locked.remaining().max(MIN_PATIENCE);
-    let give_up_at = clock.monotonic().saturating_add(patience);
+    let at_least = clock.monotonic().saturating_add(MIN_PATIENCE);
+    let give_up_at = locked.certain_end().max(at_least);
     let mut repeats = Repeats::within_lease(give_up_at, clock);
     loop {
         let concluded = ready_by(clock, give_up_at, locked.conclude()).await;

@@ -64,9 +64,9 @@ impl Settling<'_> {
             .clone()
             .filter(|_| consumer.options.reply_errors);
         let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
-        let riders = Riders::default()
-            .with(Rider::PoisonCopy, Some(copy))
-            .with(Rider::OnPoison, follow_up);
+        let mut riders = Riders::default();
+        riders.add(Rider::PoisonCopy, Some(copy));
+        riders.add(Rider::OnPoison, follow_up);
         self.delete_and_tell(purpose, riders, &unreplied).await?;
         tracing::warn!(target: LOG, %queue,
             %poison_queue,
@@ -153,12 +153,12 @@ impl Settling<'_> {
     pub(super) async fn delete_and_tell(
         self,
         purpose: Purpose,
-        riders: Riders,
+        mut riders: Riders,
         unreplied: &Unreplied,
     ) -> Result<(), Unsettled> {
         let (context, incoming) = (self.context, self.incoming);
         let notice = unreplied.notice(context, &incoming.envelope, riders.puts());
-        let riders = riders.with(Rider::Notice, notice);
+        riders.add(Rider::Notice, notice);
         let delete = MessageChange::Delete {
             moved: matches!(purpose, Purpose::Poison { .. }),
         };

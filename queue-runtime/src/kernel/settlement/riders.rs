@@ -12,7 +12,6 @@
 use queue_core::backend::{NewMessage, Swap};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Outcome, QueueName, RetryAdvice};
-use smallvec::SmallVec;
 
 use super::LOG;
 use crate::kernel::context::Context;
@@ -31,32 +30,32 @@ pub(crate) enum Rider {
 pub(crate) struct Riders {
     puts: Vec<(QueueName, NewMessage)>,
     /// What each of the puts is for.
-    kinds: SmallVec<[Rider; 4]>,
-    release: Option<Swap>,
+    kinds: Vec<Rider>,
+    release: Option<Box<Swap>>,
 }
 
 impl Riders {
     /// The follow-ups and replies of a handler.
     pub(crate) fn follow_ups(puts: Vec<(QueueName, NewMessage)>) -> Self {
         Self {
-            kinds: SmallVec::from_elem(Rider::FollowUp, puts.len()),
+            kinds: vec![Rider::FollowUp; puts.len()],
             puts,
             release: None,
         }
     }
 
-    pub(crate) fn with(mut self, kind: Rider, put: Option<(QueueName, NewMessage)>) -> Self {
+    pub(crate) fn add(&mut self, kind: Rider, put: Option<(QueueName, NewMessage)>) {
         if let Some(put) = put {
             self.puts.push(put);
             self.kinds.push(kind);
         }
-        self
     }
 
     /// Adds the release of the message's unique key, if it holds one.
-    pub(crate) fn releasing(mut self, release: Option<Swap>) -> Self {
-        self.release = release;
-        self
+    pub(crate) fn add_release(&mut self, release: Option<Swap>) {
+        if let Some(release) = release {
+            self.release = Some(Box::new(release));
+        }
     }
 
     pub(crate) fn puts(&self) -> &[(QueueName, NewMessage)] {
@@ -64,7 +63,7 @@ impl Riders {
     }
 
     pub(crate) fn release(&self) -> Option<&Swap> {
-        self.release.as_ref()
+        self.release.as_deref()
     }
 
     /// Whether nothing is left that the settlement cannot do without.
@@ -182,9 +181,9 @@ mod tests {
     #[test]
     fn what_is_left_is_what_it_was_for() {
         let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
-        let mut riders = Riders::follow_ups(vec![put("first"), put("second")])
-            .with(Rider::OnPoison, None)
-            .with(Rider::Notice, Some(put("third")));
+        let mut riders = Riders::follow_ups(vec![put("first"), put("second")]);
+        riders.add(Rider::OnPoison, None);
+        riders.add(Rider::Notice, Some(put("third")));
         riders.are_stored(1);
         assert!(!riders.are_dispensable());
         riders.retain(|queue| queue.as_str() != "second");
@@ -195,10 +194,11 @@ mod tests {
     fn what_is_refused_for_good_is_left_behind_if_the_settlement_can_do_without() {
         let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
         let riders = || {
-            Riders::default()
-                .with(Rider::PoisonCopy, Some(put("poison")))
-                .with(Rider::OnPoison, Some(put("alerts")))
-                .with(Rider::Notice, Some(put("notices")))
+            let mut riders = Riders::default();
+            riders.add(Rider::PoisonCopy, Some(put("poison")));
+            riders.add(Rider::OnPoison, Some(put("alerts")));
+            riders.add(Rider::Notice, Some(put("notices")));
+            riders
         };
         let message = &put("orders").0;
         let error = |kind| Error::new(kind, queue_core::Operation::Apply);

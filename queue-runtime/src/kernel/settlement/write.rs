@@ -66,15 +66,12 @@ pub(super) async fn write(
     context: &Context,
     incoming: &Incoming,
     purpose: Purpose,
-    riders: Riders,
+    mut riders: Riders,
     change: MessageChange,
 ) -> Result<(), Unsettled> {
-    let mut riders = match change {
-        MessageChange::Delete { .. } => {
-            riders.releasing(send::release(context, &incoming.envelope))
-        }
-        MessageChange::PutBack { .. } => riders,
-    };
+    if let MessageChange::Delete { .. } = change {
+        riders.add_release(send::release(context, &incoming.envelope));
+    }
     let settled = repeat(context, incoming, purpose, &mut riders, &change).await;
     settled.map_err(|kind| Unsettled { kind, riders })
 }
@@ -109,9 +106,8 @@ async fn repeat(
         puts: riders.puts().len(),
     };
     let mut locked = lease.lock().await;
-    let give_up_at = clock
-        .monotonic()
-        .saturating_add(locked.remaining().max(MIN_PATIENCE));
+    let at_least = clock.monotonic().saturating_add(MIN_PATIENCE);
+    let give_up_at = locked.certain_end().max(at_least);
     let mut repeats = Repeats::within_lease(give_up_at, clock).creating(&context.creations);
     loop {
         let receipt = match locked.receipt() {
