@@ -71,13 +71,18 @@ impl ResultStore for ShardedResults {
     }
 
     async fn sweep(&self) -> Result<Swept> {
-        let mut all = Swept::default();
+        // One that fails holds up no other.
+        let (mut all, mut failed) = (Swept::default(), None);
         for store in &*self.stores {
-            let swept = store.sweep().await?;
-            all.removed += swept.removed;
-            all.more |= swept.more;
+            match store.sweep().await {
+                Ok(swept) => {
+                    all.removed += swept.removed;
+                    all.more |= swept.more;
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
-        Ok(all)
+        failed.map_or(Ok(all), Err)
     }
 
     async fn list(

@@ -65,7 +65,10 @@ impl Topology {
         let found: Vec<_> = opened.iter().map(Some).collect();
         let descriptor = match Self::check(&found, &queue).await? {
             None => {
-                let first = Descriptor::first(accounts.clone(), number);
+                let mut first = Descriptor::first(accounts.clone(), number);
+                if opened.iter().any(|account| account.results().is_none()) {
+                    first.record_accounts = 1;
+                }
                 match store.create_queue(&queue, &first.to_metadata()?).await {
                     Ok(Created::New | Created::Existed) => first,
                     // Another program was first.
@@ -257,8 +260,17 @@ impl Topology {
         }
     }
 
-    fn learn(&self, descriptor: Descriptor, asked_at: Duration) {
+    fn learn(&self, mut descriptor: Descriptor, asked_at: Duration) {
         let mut known = self.known.hold();
+        let records = known.descriptor.record_accounts;
+        if descriptor.record_accounts != records {
+            tracing::error!(
+                found = descriptor.record_accounts,
+                records,
+                "another program has changed on how many accounts the records of the shards are; this program leaves them where they are"
+            );
+            descriptor.record_accounts = records;
+        }
         if descriptor.epoch < known.descriptor.epoch {
             let (found, epoch) = (descriptor.epoch, known.descriptor.epoch);
             tracing::warn!(

@@ -151,7 +151,7 @@ impl Results<'_> {
     /// Executes a request within the transaction of these statements.
     pub(super) fn execute(self, request: &ResultsRequest) -> failure::Result<Answer> {
         match request {
-            ResultsRequest::Swap(swap) => match self.swap(swap, None) {
+            ResultsRequest::Swap(swap) => match self.swap_alone(swap) {
                 Ok(()) => Ok(Answer::Swapped(SwapOutcome::Swapped)),
                 Err(Failure::Conflict(found)) => Ok(Answer::Swapped(SwapOutcome::Differs(found))),
                 Err(failure) => Err(failure),

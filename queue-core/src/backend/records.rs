@@ -40,7 +40,8 @@ pub enum SwapIf {
     AbsentOrEnded,
     /// This value is recorded. A value that counts as none only because its message is gone is still replaced.
     Value(Bytes),
-    /// A claim of this owner is recorded, whether or not its lease has ended.
+    /// A claim of this owner is recorded, whether or not its lease has ended. A value that the owner has recorded is found
+    /// even once its retention is over.
     Owner(Owner),
 }
 
@@ -160,6 +161,15 @@ impl Swap {
         self
     }
 
+    /// Has the swap also replace a claim whose lease has ended, if it expects that nothing is recorded.
+    #[must_use]
+    pub fn or_ended(mut self) -> Self {
+        if self.condition == SwapIf::Absent {
+            self.condition = SwapIf::AbsentOrEnded;
+        }
+        self
+    }
+
     /// Sets the expected value.
     #[must_use]
     pub fn in_place_of(mut self, expected: impl Into<Bytes>) -> Self {
@@ -175,8 +185,8 @@ impl Swap {
 }
 
 impl SwapIf {
-    /// Returns whether the condition holds for what is recorded. An engine never passes a value whose retention is
-    /// over.
+    /// Returns whether the condition holds for what is recorded. An engine passes a value whose retention is over
+    /// only to [`Owner`](Self::Owner).
     #[must_use]
     pub fn holds(&self, found: Option<&FoundRecord>) -> bool {
         match self {

@@ -59,7 +59,8 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     fn clock(&self) -> Arc<dyn Clock>;
 
     /// Changes the record of a key on a condition. The methods for claims, [`begin`](Self::begin) to
-    /// [`release`](Self::release), are protocols over `swap`.
+    /// [`release`](Self::release), are protocols over `swap`. A value that [ends with its
+    /// message](crate::backend::Record::ends_with_message) counts here until its retention is over.
     ///
     /// The default implementation is for stores that have no conditional changes in their own time, but implement the
     /// methods for claims.

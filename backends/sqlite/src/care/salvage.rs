@@ -110,7 +110,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
     if fs::metadata(path)?.len() < page.unsigned_abs() {
         return Err(Failure::NoDatabase);
     }
-    match schema::check(&connection, false) {
+    match schema::check_whole(&connection) {
         Err(failure) if !failure.is_damage() => return Err(failure),
         // The version may be damaged, and the tables not.
         _ => {}

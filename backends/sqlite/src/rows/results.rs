@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{FoundRecord, RECORD_RETENTION, Swap, Token};
+use queue_core::backend::{FoundRecord, RECORD_RETENTION, Swap, SwapIf, Token};
 use queue_core::idempotency::{Forgotten, Owner, Swept, WorkKey};
 use queue_core::store_clock::after;
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
@@ -74,9 +74,20 @@ impl Results<'_> {
     /// Refuses a swap whose condition does not hold. A value whose message is not stored any more counts as none. Returns
     /// the row of the key, if there is one.
     pub(crate) fn check(self, swap: &Swap) -> Result<Option<RowId>> {
+        self.check_by(swap, |message| self.is_stored(message))
+    }
+
+    fn check_by(
+        self,
+        swap: &Swap,
+        is_stored: impl FnOnce(MessageRef) -> Result<bool>,
+    ) -> Result<Option<RowId>> {
         let row = self.find(&swap.key)?;
         let id = row.as_ref().map(|row| RowId(row.id));
-        let row = row.filter(|row| row.result.is_none() || row.ends_at > self.now);
+        // Who repeats a finish learns that it is done, however long ago.
+        let is_of_claim = matches!(swap.condition, SwapIf::Owner(_));
+        let is_over = |row: &Row| row.result.is_some() && row.ends_at <= self.now;
+        let row = row.filter(|row| is_of_claim || !is_over(row));
         let found = match &row {
             Some(row) => Some(FoundRecord::new(
                 Owner::from_u64(row.owner.cast_unsigned()),
@@ -88,9 +99,8 @@ impl Results<'_> {
         if swap.condition.holds(found.as_ref()) {
             return Ok(id);
         }
-        let message = row.and_then(|row| row.message);
-        let is_gone = match message {
-            Some(message) => !self.is_stored(message)?,
+        let is_gone = match row.and_then(|row| row.message) {
+            Some(message) => !is_stored(message)?,
             None => false,
         };
         if is_gone && swap.condition.holds(None) {
@@ -103,6 +113,12 @@ impl Results<'_> {
     pub(crate) fn swap(self, swap: &Swap, put: Option<MessageRef>) -> Result<()> {
         let row = self.check(swap)?;
         self.record_checked(swap, row, put)
+    }
+
+    /// Carries out a swap of a result store, which does not look at messages.
+    pub(crate) fn swap_alone(self, swap: &Swap) -> Result<()> {
+        let row = self.check_by(swap, |_| Ok(true))?;
+        self.record_checked(swap, row, None)
     }
 
     /// Carries out a swap that was checked, after the put of a message.
@@ -198,7 +214,7 @@ impl Results<'_> {
 
     /// The time until a lease ends.
     fn left(self, ends_at: i64) -> Duration {
-        let left = u64::try_from(ends_at - self.now).unwrap_or(0);
+        let left = u64::try_from(ends_at.saturating_sub(self.now)).unwrap_or(0);
         Duration::from_micros(left)
     }
 

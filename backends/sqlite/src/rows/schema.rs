@@ -81,6 +81,17 @@ pub(crate) fn check(connection: &Connection, adopt: bool) -> Result<()> {
     inspect_alone(connection, VERSIONS, adopt).map(drop)
 }
 
+/// Refuses a file with more than this version knows, for a copy that would leave it out.
+pub(crate) fn check_whole(connection: &Connection) -> Result<()> {
+    check(connection, false)?;
+    let layout = connection.query_row(LAYOUT, [], Layout::read)?;
+    let whole = Layout {
+        usable_since: layout.version,
+        ..layout
+    };
+    whole.known(VERSIONS).map(drop)
+}
+
 /// Whether a file has all that this version creates, as far as its mark says, and nothing else.
 pub(crate) fn is_current(connection: &Connection) -> Result<bool> {
     let layout = connection.query_row(LAYOUT, [], Layout::read)?;
@@ -117,6 +128,9 @@ fn migrate_to(connection: &mut Connection, versions: &[Version], adopt: bool) ->
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have migrated the file before this one got the lock.
     let present = inspect(&transaction, versions, adopt)?;
+    if present == versions.len() {
+        return Ok(());
+    }
     for step in &versions[present..] {
         transaction.execute_batch(step.sql)?;
     }
@@ -311,6 +325,8 @@ mod tests {
         migrate(&mut connection, false).expect("it is left as it is");
         assert_eq!(marks(&connection), Ok(1));
         assert!(!is_current(&connection).expect("read"));
+        let refused = check_whole(&connection).expect_err("a copy would lack the table");
+        assert!(matches!(refused, Failure::Newer { found: 7, known: 5 }));
         migrate_to(&mut connection, &next[..next.len() - 1], false)
             .expect("by the version between");
         migrate_to(&mut connection, &next, false).expect("by the newest");
@@ -323,6 +339,39 @@ mod tests {
         let mut opened = connection.prepare_cached(LAYOUT).expect("prepared");
         let refused = check_layout(&mut opened).expect_err("another layout");
         assert!(matches!(refused, Failure::Newer { found: 8, known: 5 }));
+    }
+
+    #[test]
+    fn a_file_that_a_newer_program_migrates_meanwhile_keeps_its_mark() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("queue.db");
+        let next = [
+            VERSIONS,
+            &[Version {
+                sql: "SELECT 1",
+                adds: true,
+            }],
+        ]
+        .concat();
+        let mut newer = Connection::open(&path).expect("open");
+        let mut own = Connection::open(&path).expect("open");
+        own.busy_timeout(std::time::Duration::from_secs(60))
+            .expect("set");
+        newer
+            .pragma_update(None, "journal_mode", "wal")
+            .expect("set");
+        newer.execute_batch("BEGIN IMMEDIATE").expect("locked");
+        for version in &next {
+            newer.execute_batch(version.sql).expect("migrated");
+        }
+        let mark = "CREATE VIEW queue_layout (version, usable_since) AS SELECT 6, 5; COMMIT";
+        let waiting = std::thread::spawn(move || migrate(&mut own, false));
+        // Whether it has looked by then or not, the file is the newer program's.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        newer.execute_batch(mark).expect("marked");
+        waiting.join().expect("no panic").expect("it can be used");
+        let layout = newer.query_row(LAYOUT, [], Layout::read).expect("read");
+        assert_eq!((layout.version, layout.usable_since), (6, 5));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::backend::{FoundRecord, PageMark, Swap, SwapOutcome};
+use queue_core::backend::{FoundRecord, PageMark, Swap, SwapIf, SwapOutcome};
 use queue_core::clock::{Clock, Timestamp};
 use queue_core::idempotency::{
     Forgotten, MAX_RECORDS, Owner, RecordState, Recorded, RecordedPage, ResultStore, Swept, WorkKey,
@@ -119,7 +119,10 @@ impl MemoryResults {
         is_stored: impl FnOnce(&MessagePlace) -> bool,
     ) -> Result<Option<Entry>, Option<FoundRecord>> {
         self.with(|entries, now| {
-            let entry = entries.get(&swap.key).filter(|entry| !entry.is_over(now));
+            // Who repeats a finish learns that it is done, however long ago.
+            let is_of_claim = matches!(swap.condition, SwapIf::Owner(_));
+            let entry = entries.get(&swap.key);
+            let entry = entry.filter(|entry| is_of_claim || !entry.is_over(now));
             let found = entry.map(|entry| {
                 let remaining = entry.ends_at.saturating_sub(now);
                 FoundRecord::new(entry.owner, entry.result.clone(), remaining)
@@ -182,7 +185,6 @@ impl ResultStore for MemoryResults {
     }
 
     async fn swap(&self, swap: &Swap) -> Result<SwapOutcome, Error> {
-        // Who asks a result store puts no messages with its records.
         Ok(match self.change(swap, None, |_| true) {
             Ok(_) => SwapOutcome::Swapped,
             Err(found) => SwapOutcome::Differs(found),
@@ -262,6 +264,7 @@ debug_fields!(MemoryResults {});
 #[cfg(test)]
 mod tests {
     use queue_core::clock::ManualClock;
+    use queue_core::idempotency::{Claim, ClaimStatus};
 
     use super::*;
 
@@ -284,5 +287,28 @@ mod tests {
         assert_eq!(left(), number - STEP / 2, "one step");
         while results.sweep_on(&mut after) {}
         assert_eq!(left(), number / 2);
+    }
+    #[test]
+    fn a_finish_that_is_repeated_after_the_retention_is_over_is_done() {
+        let clock = ManualClock::new();
+        let results = MemoryResults::new(Arc::new(clock.clone()));
+        let (key, claim) = (
+            || WorkKey::new("test", "key"),
+            Claim::new(Owner::random(), 0),
+        );
+        let second = Duration::from_secs(1);
+        let begun = results.change(&Swap::begin(key(), claim.owner, second), None, |_| true);
+        assert!(begun.is_ok());
+        for (late, result) in [(Duration::ZERO, "first"), (2 * second, "again")] {
+            clock.advance(late);
+            let finish = Swap::finish(key(), claim, result, second);
+            let status = match results.change(&finish, None, |_| true) {
+                Ok(_) => ClaimStatus::Held,
+                Err(found) => SwapOutcome::Differs(found).status_of(claim),
+            };
+            assert_eq!(status, ClaimStatus::Held, "{result}");
+        }
+        let next = results.change(&Swap::begin(key(), Owner::random(), second), None, |_| true);
+        assert!(next.is_ok(), "its retention is over");
     }
 }

@@ -63,7 +63,8 @@ pub(crate) async fn send_if_first(
     until_settled: bool,
 ) -> Result<Submitted, Error> {
     let record = UniqueRecord::new(&outgoing.id, &outgoing.request_id, key.put.clone());
-    let mut swap = Swap::new(key.work_key(), record.value(), duration);
+    // A submission that is recorded in a store may have been given up.
+    let mut swap = Swap::new(key.work_key(), record.value(), duration).or_ended();
     if until_settled {
         swap = swap.ending_with_message();
     }

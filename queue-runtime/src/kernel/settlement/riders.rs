@@ -177,6 +177,8 @@ pub(super) fn is_refused_for_good(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::settlement::end::SettleErrorKind;
+    use crate::kernel::settlement::write::Unsettled;
 
     #[test]
     fn what_is_left_is_what_it_was_for() {
@@ -228,6 +230,18 @@ mod tests {
             if let Some(left) = left {
                 assert_eq!(riders.kinds[..], left, "{at}: {error}");
             }
+        }
+    }
+    #[test]
+    fn a_notice_that_is_left_is_no_follow_up_that_was_refused() {
+        let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
+        let denied = Error::new(ErrorKind::Denied, queue_core::Operation::Apply);
+        for (kind, is_refused) in [(Rider::Notice, false), (Rider::FollowUp, true)] {
+            let mut riders = Riders::default();
+            riders.add(kind, Some(put("queue")));
+            let kind = SettleErrorKind::NotDone(denied.clone());
+            let unsettled = Unsettled { kind, riders };
+            assert_eq!(unsettled.refused_put().is_some(), is_refused);
         }
     }
 }

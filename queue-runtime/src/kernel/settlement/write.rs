@@ -42,7 +42,7 @@ impl Unsettled {
     pub(super) fn refused_put(&self) -> Option<&Error> {
         match &self.kind {
             SettleErrorKind::NotDone(error)
-                if is_refused_for_good(error) && !self.riders.puts().is_empty() =>
+                if is_refused_for_good(error) && !self.riders.are_dispensable() =>
             {
                 Some(error)
             }
