@@ -353,7 +353,7 @@ mod tests {
             }],
         ]
         .concat();
-        let mut newer = Connection::open(&path).expect("open");
+        let newer = Connection::open(&path).expect("open");
         let mut own = Connection::open(&path).expect("open");
         own.busy_timeout(std::time::Duration::from_secs(60))
             .expect("set");

@@ -107,7 +107,7 @@ async fn repeat(
     };
     let mut locked = lease.lock().await;
     let at_least = clock.monotonic().saturating_add(MIN_PATIENCE);
-    let give_up_at = locked.certain_end().max(at_least);
+    let mut give_up_at = locked.certain_end().max(at_least);
     let mut repeats = Repeats::within_lease(give_up_at, clock).creating(&context.creations);
     loop {
         let receipt = match locked.receipt() {
@@ -176,6 +176,8 @@ async fn repeat(
                 if !riders.leave_behind_refused(at - done, &error, message) {
                     return Err(SettleErrorKind::NotDone(error));
                 }
+                give_up_at = give_up_at.max(clock.monotonic().saturating_add(MIN_PATIENCE));
+                repeats = Repeats::within_lease(give_up_at, clock).creating(&context.creations);
             }
             (Err(error), Earlier::Same | Earlier::Other) => {
                 return Err(SettleErrorKind::Unknown(error));
@@ -269,7 +271,12 @@ async fn attempt(
         Err(failed) if failed.completed.len() > settled_at => Ok(()),
         Err(failed) => Err(Interrupted {
             done: failed.completed.len(),
-            at: failed.index,
+            // What says nothing of any operation does not say which has failed.
+            at: if failed.is_unreadable() {
+                failed.completed.len()
+            } else {
+                failed.index
+            },
             at_settlement: is_atomic(context)
                 || failed.index >= settled_at
                 || failed.is_unreadable(),
