@@ -18,11 +18,12 @@ pub use queue_azure::{AzureBackend, AzureBuilder};
 pub use queue_core::backend::{
     ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BackendExt, BodyForm,
     BrowsedMessage, Browsing, Capabilities, Completion, ConditionalPuts, Created, Finish,
-    InvalidMetadata, ItemSet, Lease, MAX_ITEMS, MessageState, Metadata, NewMessage, Op, OpOutcome,
-    OpOutcomes, Ops, PackItem, Page, PageMark, PeekedMessage, PopReceipt, PutBackPlace, PutIf,
-    PutReceipt, QueueProperties, QueueTotals, RECORD_RETENTION, ReceivedMessage, Resized,
-    RetiredShard, Sharded, Sharding, StaleReceipts, StorageId, StorageTransaction, Swap,
-    TimeToLive, Token, Transactions, Writes, steps,
+    FoundRecord, InvalidMetadata, ItemSet, Lease, Limits, MAX_ITEMS, MAX_TIME_TO_LIVE,
+    MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, PackItem, Page, PageMark,
+    PeekedMessage, Placement, Places, PopReceipt, PutBackPlace, PutIf, PutReceipt, QueueProperties,
+    QueueTotals, RECORD_RETENTION, ReceivedMessage, Record, Resized, RetiredShard, Sharded,
+    Sharding, StaleReceipts, StorageId, StorageTransaction, Swap, SwapIf, SwapOutcome, TimeToLive,
+    Token, Transactions, Writes, check_ops, steps,
 };
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

@@ -1,4 +1,5 @@
-//! The pages of the documentation lead to places that exist, and the README shows a program that runs: `examples/hello`.
+//! The pages of the documentation lead to places that exist, the README shows a program that runs (`examples/hello`), and
+//! lists of what the sources have are whole.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -152,4 +153,28 @@ fn the_readme_shows_this_program() {
         readme.contains(&block),
         "README.md must show examples/hello/src/main.rs, word for word:\n\n{block}"
     );
+}
+
+/// The types that a file makes public by `pub use`.
+fn re_exported(source: &str, module: &str) -> BTreeSet<String> {
+    let uses = source.split("pub use ").skip(1);
+    let lists = uses.filter_map(|rest| rest.split_once(';').map(|(list, _)| list));
+    let lists = lists.filter(|list| list.starts_with(module));
+    let words = lists.flat_map(|list| list.split(|c: char| !(c.is_alphanumeric() || c == '_')));
+    let types = words.filter(|word| word.starts_with(|c: char| c.is_uppercase()));
+    types.map(str::to_owned).collect()
+}
+
+/// An application needs no other package for its own backend.
+#[test]
+fn every_type_of_a_backend_s_contract_is_in_the_runtime() {
+    let read = |path| fs::read_to_string(root().join(path)).expect("a source");
+    let contract = re_exported(&read("queue-core/src/backend/mod.rs"), "");
+    let own = re_exported(
+        &read("queue-runtime/src/backend/mod.rs"),
+        "queue_core::backend",
+    );
+    assert!(contract.len() > 40, "{contract:?}");
+    let missing: Vec<_> = contract.difference(&own).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

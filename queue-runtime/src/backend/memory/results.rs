@@ -288,6 +288,7 @@ mod tests {
         while results.sweep_on(&mut after) {}
         assert_eq!(left(), number / 2);
     }
+
     #[test]
     fn a_finish_that_is_repeated_after_the_retention_is_over_is_done() {
         let clock = ManualClock::new();

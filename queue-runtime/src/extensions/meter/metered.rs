@@ -53,8 +53,8 @@ impl Metered {
         self.meter.queue(whole.as_ref().unwrap_or(queue))
     }
 
-    fn asked(&self, ops: &[Op]) -> AskedOps<'_> {
-        let counted = |op: &Op, is_only| (self.counters(op.queue()), Asked::of(op, is_only));
+    fn kinds(&self, ops: &[Op]) -> OpKinds<'_> {
+        let counted = |op: &Op, is_only| (self.counters(op.queue()), OpKind::of(op, is_only));
         match ops {
             [op] => SmallVec::from_buf([counted(op, true)]),
             ops => ops.iter().map(|op| counted(op, false)).collect(),
@@ -131,16 +131,16 @@ fn pages(items: usize, page: usize) -> usize {
     items.div_ceil(page).max(1)
 }
 
-/// What an operation asks of the storage.
+/// What an operation is, as far as its transactions and its outcome depend on that.
 #[derive(Clone, Copy)]
-enum Asked {
+enum OpKind {
     Put,
     Update,
     Delete,
     Swap { is_only: bool },
 }
 
-impl Asked {
+impl OpKind {
     fn of(op: &Op, is_only: bool) -> Self {
         match op {
             Op::Put { .. } => Self::Put,
@@ -151,7 +151,7 @@ impl Asked {
     }
 
     /// The kind of transaction. What is recorded beside other operations is no transaction of its own.
-    fn kind(self) -> Option<TransactionKind> {
+    fn transaction(self) -> Option<TransactionKind> {
         match self {
             Self::Put | Self::Swap { is_only: true } => Some(TransactionKind::Put),
             Self::Update => Some(TransactionKind::Update),
@@ -171,8 +171,8 @@ impl Asked {
     }
 }
 
-/// The counters of the queue of each operation, and what the operation asks.
-type AskedOps<'a> = SmallVec<[(&'a QueueCounters, Asked); 1]>;
+/// The counters of the queue of each operation, and what the operation is.
+type OpKinds<'a> = SmallVec<[(&'a QueueCounters, OpKind); 1]>;
 
 #[async_trait]
 #[warn(
@@ -276,10 +276,10 @@ impl Backend for Metered {
         's: 'f,
         Self: 'f,
     {
-        let asked = self.asked(&ops);
+        let kinds = self.kinds(&ops);
         match &self.limiter {
-            None => Box::pin(self.counted(asked, self.inner.apply(ops))),
-            Some(limiter) => Box::pin(self.counted(asked, limiter.apply(&*self.inner, ops))),
+            None => Box::pin(self.counted(kinds, self.inner.apply(ops))),
+            Some(limiter) => Box::pin(self.counted(kinds, limiter.apply(&*self.inner, ops))),
         }
     }
 }
@@ -287,7 +287,7 @@ impl Backend for Metered {
 impl Metered {
     async fn counted<'a>(
         &'a self,
-        ops: AskedOps<'a>,
+        ops: OpKinds<'a>,
         answer: impl Future<Output = Answer>,
     ) -> Answer {
         let tried = Applying { by: self, ops };
@@ -303,7 +303,7 @@ impl Metered {
 /// Operations under way, which count when this is dropped: all, unless they were answered, because all may have been sent.
 struct Applying<'a> {
     by: &'a Metered,
-    ops: AskedOps<'a>,
+    ops: OpKinds<'a>,
 }
 
 impl Applying<'_> {
@@ -311,7 +311,7 @@ impl Applying<'_> {
     fn is_answered_by(&self, answer: &Answer) -> bool {
         let (outcomes, is_whole) = match answer {
             Ok(outcomes) => match (&self.ops[..], &outcomes[..]) {
-                ([(_, asked)], [outcome]) => return asked.is_answered_by(outcome),
+                ([(_, kind)], [outcome]) => return kind.is_answered_by(outcome),
                 (ops, outcomes) => (outcomes, outcomes.len() == ops.len()),
             },
             Err(failed) => {
@@ -321,7 +321,7 @@ impl Applying<'_> {
             }
         };
         let mut pairs = self.ops.iter().zip(outcomes);
-        is_whole && pairs.all(|((_, asked), outcome)| asked.is_answered_by(outcome))
+        is_whole && pairs.all(|((_, kind), outcome)| kind.is_answered_by(outcome))
     }
 
     #[cold]
@@ -346,9 +346,9 @@ impl Applying<'_> {
 
     fn operation(&self) -> Operation {
         match self.ops[..] {
-            [(_, Asked::Put | Asked::Swap { .. })] => Operation::Put,
-            [(_, Asked::Update)] => Operation::Update,
-            [(_, Asked::Delete)] => Operation::Delete,
+            [(_, OpKind::Put | OpKind::Swap { .. })] => Operation::Put,
+            [(_, OpKind::Update)] => Operation::Update,
+            [(_, OpKind::Delete)] => Operation::Delete,
             _ => Operation::Apply,
         }
     }
@@ -380,9 +380,9 @@ impl Applying<'_> {
 
 impl Drop for Applying<'_> {
     fn drop(&mut self) {
-        for (counters, asked) in &self.ops {
-            if let Some(kind) = asked.kind() {
-                counters.add(kind, 1);
+        for (counters, kind) in &self.ops {
+            if let Some(transaction) = kind.transaction() {
+                counters.add(transaction, 1);
             }
         }
     }

@@ -283,7 +283,7 @@ pub(super) struct Last {
 
 /// What is recorded of the last tick.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct RecordedTick {
     tick: Timestamp,
     /// A random number of the try, so that no two tries record the same.
     token: u64,
@@ -297,7 +297,7 @@ pub(super) fn key(schedule: &str) -> WorkKey {
 impl Last {
     pub(super) fn new(tick: Timestamp) -> Self {
         let token = rand::random();
-        let record = serde_json::to_vec(&Record { tick, token });
+        let record = serde_json::to_vec(&RecordedTick { tick, token });
         Self {
             tick,
             value: record.expect("a time and a number are JSON").into(),
@@ -310,7 +310,9 @@ impl Last {
     }
 
     pub(super) fn read(current: Option<Bytes>) -> Result<Self> {
-        let record = current.as_deref().map(serde_json::from_slice::<Record>);
+        let record = current
+            .as_deref()
+            .map(serde_json::from_slice::<RecordedTick>);
         match (record, current) {
             (Some(Ok(record)), Some(value)) => Ok(Self {
                 tick: record.tick,

@@ -192,6 +192,7 @@ mod tests {
         assert_eq!(riders.kinds[..], [Rider::Notice]);
         assert!(riders.are_dispensable() && riders.puts().len() == 1);
     }
+
     #[test]
     fn what_is_refused_for_good_is_left_behind_if_the_settlement_can_do_without() {
         let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
@@ -232,6 +233,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn a_notice_that_is_left_is_no_follow_up_that_was_refused() {
         let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
