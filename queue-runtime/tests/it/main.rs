@@ -9,6 +9,7 @@ mod checkpoints;
 mod compressed;
 mod control;
 mod data_elsewhere;
+mod doors;
 mod drains;
 mod dropped_handles;
 mod durations;

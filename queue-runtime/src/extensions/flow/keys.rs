@@ -6,62 +6,133 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use queue_core::Message;
 use queue_core::internal::LockExt as _;
-use queue_core::wire::Body;
+use queue_core::{Failure, Message};
 use tokio::sync::Semaphore;
 
-use crate::kernel::panic::{CaughtPanic, catch};
+use crate::kernel::listener::{Arriving, Door, ListenerBuilder, Route, Shared, Wait};
+use crate::kernel::panic::catch;
 
-/// Computes the hash of a message's key. `None` if the message does not decode.
-pub(crate) type KeyOf = Arc<dyn Fn(&Body) -> Option<u64> + Send + Sync>;
-
-/// Keys are compared by their hashes: two keys of one hash only wait for each other.
-pub(crate) fn key_of<M: Message, K: Hash>(key: impl Fn(&M) -> K + Send + Sync + 'static) -> KeyOf {
-    Arc::new(move |body| {
-        let message = body.decode::<M>().ok()?;
-        let mut hasher = DefaultHasher::new();
-        key(&message).hash(&mut hasher);
-        Some(hasher.finish())
-    })
+/// Has messages of one key handled one at a time.
+struct Keys<F> {
+    /// Computes the hash of a message's key. `None` if the message does not decode. Keys are compared by their hashes: two
+    /// keys of one hash only wait for each other.
+    key: F,
+    turns: OnceLock<Arc<KeyTurns>>,
 }
 
 /// The messages of a listener that have a key, by that key.
 #[derive(Default)]
-pub(crate) struct KeyTurns {
+struct KeyTurns {
     /// The first message of each key has its turn.
     by_key: Mutex<HashMap<u64, VecDeque<Come>>>,
 }
 
-/// The messages of one type, whose keys are computed.
-pub(crate) struct Keyed {
-    pub(crate) key: KeyOf,
-    pub(crate) turns: Arc<KeyTurns>,
+/// Returns the door of messages that are handled one at a time by this key.
+fn by<M: Message, K: Hash>(key: impl Fn(&M) -> K + Send + Sync + 'static) -> impl Door {
+    let key = move |message: &Arriving<'_>| {
+        let message = message.decode::<M>()?;
+        let mut hasher = DefaultHasher::new();
+        key(&message).hash(&mut hasher);
+        Some(hasher.finish())
+    };
+    let turns = OnceLock::new();
+    Keys { key, turns }
 }
 
+impl<F: Fn(&Arriving<'_>) -> Option<u64> + Send + Sync + 'static> Door for Keys<F> {
+    fn arrive(&self, message: &Arriving<'_>) -> Result<Option<Wait>, Failure> {
+        let key = catch(|| (self.key)(message)).map_err(|panic| {
+            format!("the function that returns the key of a message panicked: {panic}")
+        })?;
+        let turns = self.turns.get().expect("the listener has started");
+        Ok(key.map(|key| {
+            let turn = turns.take(key);
+            Wait::until(turn.comes()).in_line(turn.before, turn)
+        }))
+    }
+
+    fn needs_payload(&self) -> bool {
+        true
+    }
+
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
+    fn start(&self, shared: &Shared) {
+        // An error says that it has the turns of a listener already.
+        let _ = self.turns.set(shared.get());
+    }
+}
+
+impl<M> ListenerBuilder<M> {
+    /// Has messages of one key handled one at a time, such as those of one account: in the order of their receives,
+    /// until one is retried or put back. Messages of different keys do not wait for each other.
+    ///
+    /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight: those
+    /// beyond, and messages that have waited for the handler timeout, are put back for up to 30 s without counting the
+    /// attempt; bare bodies wait leased. The order of a key's messages holds as long as no more of them than fill half
+    /// of the room in flight are received at a time. A message whose payload is stored elsewhere, or compressed, gets
+    /// its turn when the payload has been read, and one on its last chance when that is recorded. The key function is
+    /// called when a message is received, by one [task](Self::tasks) at a time, and must be quick; its panic is a
+    /// failed attempt.
+    ///
+    /// A message whose lease was lost while its handler goes on may be handled twice at a time. The order of a key's
+    /// messages holds within one listener: for several processes, run one listener, or let the database decide, by a
+    /// transaction that checks the version of what it changes.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize, Message)]
+    /// struct Deposit {
+    ///     account: String,
+    ///     amount: i64,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn enter(deposit: Received<Deposit>) { println!("{} to {}", deposit.amount, deposit.account) }
+    /// # let service = testing::service().await;
+    /// # service.submit(Deposit { account: "ada".to_owned(), amount: 7 }).await?;
+    /// let listener = service
+    ///     .listener(enter)
+    ///     .one_at_a_time_by(|deposit| deposit.account.clone())
+    ///     .start()?;
+    /// # assert_eq!(testing::drain([&listener]).await?.completed(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn one_at_a_time_by<K: Hash>(self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self
+    where
+        M: Message,
+    {
+        self.door(by(key))
+    }
+}
+
+impl<M: Message> Route<M> {
+    /// Has messages of one key handled one at a time, as [`ListenerBuilder::one_at_a_time_by`] does. Equal keys of a
+    /// router's types are one key: to keep them apart, make the type a part of the key, as in
+    /// `|order| ("order", order.number)`.
+    pub fn one_at_a_time_by<K: Hash>(self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
+        self.door(by(key))
+    }
+}
 /// A turn's semaphore, which has a permit once the turn has come.
 type Come = Arc<Semaphore>;
 
 /// The place of one message among those of its key.
-pub(crate) struct KeyTurn {
+struct KeyTurn {
     turns: Arc<KeyTurns>,
     key: u64,
     /// The number of messages of the key before this message.
     before: usize,
     come: Come,
-}
-
-impl Keyed {
-    /// Takes a turn for a message, unless it does not decode.
-    ///
-    /// # Errors
-    /// The panic of the application's function.
-    pub(crate) fn take(&self, body: &Body) -> Result<Option<KeyTurn>, CaughtPanic> {
-        let key = catch(|| (self.key)(body))?;
-        Ok(key.map(|key| self.turns.take(key)))
-    }
 }
 
 impl KeyTurns {
@@ -83,13 +154,8 @@ impl KeyTurns {
 }
 
 impl KeyTurn {
-    /// The number of messages of the key before this turn when it was taken.
-    pub(crate) fn before(&self) -> usize {
-        self.before
-    }
-
     /// Returns what completes once the turn has come.
-    pub(crate) fn comes(&self) -> impl Future<Output = ()> + Send + use<> {
+    fn comes(&self) -> impl Future<Output = ()> + Send + use<> {
         let come = Arc::clone(&self.come);
         async move { drop(come.acquire().await) }
     }

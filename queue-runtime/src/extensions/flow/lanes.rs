@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use queue_core::{InvalidName, QueueName};
 use tokio::sync::Semaphore;
 
-use crate::extensions::flow::shared_room::SharedRoom;
+use crate::kernel::listener::capacity::shared_room::SharedRoom;
 use crate::kernel::listener::{
     ListenerBuilder, ListenerHandle, ShutdownReport, StartError, StartErrorKind,
 };

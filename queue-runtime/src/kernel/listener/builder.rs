@@ -1,17 +1,16 @@
 use std::fmt;
-use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::idempotency::ResultStore;
-use queue_core::{Message, MessageType, QueueName};
+use queue_core::{MessageType, QueueName};
 use tokio::sync::broadcast;
 
 use super::capacity::threads::{self, StartThread};
+use super::doors::{Door, Doors};
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
-use crate::extensions::flow::keys::{KeyOf, key_of};
 use crate::kernel::context::Context;
 use crate::kernel::policy::{CircuitBreaker, IdlePolicy, Objective, Rate, ScalePolicy, TaskRange};
 use crate::kernel::receive::{Around, ErasedHandler, MissingQueue, Options, consumer_setters};
@@ -54,6 +53,8 @@ pub struct ListenerBuilder<M> {
     pub(crate) options: Options,
     /// The layers around all handlers, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
+    /// The doors of all messages.
+    pub(super) doors: Doors,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,
     pub(super) scale: Option<Arc<dyn ScalePolicy>>,
     pub(super) until_empty: bool,
@@ -69,8 +70,8 @@ pub(crate) struct Part {
     pub(crate) options: Options,
     /// The layers around this handler alone, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
-    /// The key of messages that are handled one at a time, if any.
-    pub(super) key: Option<KeyOf>,
+    /// The doors of this handler's messages alone.
+    pub(super) doors: Doors,
 }
 
 impl Part {
@@ -84,7 +85,7 @@ impl Part {
             handler,
             options,
             layers,
-            key: None,
+            doors: Doors::default(),
         }
     }
 
@@ -112,6 +113,7 @@ impl<M> ListenerBuilder<M> {
             queue,
             options: Options::new(missing),
             layers: Vec::new(),
+            doors: Doors::default(),
             idle: None,
             scale: None,
             until_empty: false,
@@ -367,55 +369,12 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Has messages of one key handled one at a time, such as those of one account: in the order of their receives,
-    /// until one is retried or put back. Messages of different keys do not wait for each other.
-    ///
-    /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight: those
-    /// beyond, and messages that have waited for the handler timeout, are put back for up to 30 s without counting the
-    /// attempt; bare bodies wait leased. The order of a key's messages holds as long as no more of them than fill half
-    /// of the room in flight are received at a time. A message whose payload is stored elsewhere, or compressed, gets
-    /// its turn when the payload has been read, and one on its last chance when that is recorded. The key function is
-    /// called when a message is received, by one [task](Self::tasks) at a time, and must be quick; its panic is a
-    /// failed attempt.
-    ///
-    /// A message whose lease was lost while its handler goes on may be handled twice at a time. The order of a key's
-    /// messages holds within one listener: for several processes, run one listener, or let the database decide, by a
-    /// transaction that checks the version of what it changes.
-    ///
-    /// ```
-    /// use queue_runtime::{Message, Received, testing};
-    /// # use serde::{Deserialize, Serialize};
-    ///
-    /// #[derive(Serialize, Deserialize, Message)]
-    /// struct Deposit {
-    ///     account: String,
-    ///     amount: i64,
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # async fn enter(deposit: Received<Deposit>) { println!("{} to {}", deposit.amount, deposit.account) }
-    /// # let service = testing::service().await;
-    /// # service.submit(Deposit { account: "ada".to_owned(), amount: 7 }).await?;
-    /// let listener = service
-    ///     .listener(enter)
-    ///     .one_at_a_time_by(|deposit| deposit.account.clone())
-    ///     .start()?;
-    /// # assert_eq!(testing::drain([&listener]).await?.completed(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn one_at_a_time_by<K: Hash>(
-        mut self,
-        key: impl Fn(&M) -> K + Send + Sync + 'static,
-    ) -> Self
-    where
-        M: Message,
-    {
-        let key = key_of(key);
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.key = Some(Arc::clone(&key)));
+    /// Has messages wait at a door before they are handled: after those of earlier calls, and before the limits of
+    /// [`max_in_flight`](crate::listener::Route::max_in_flight) and [`rate`](crate::listener::Route::rate) of their type.
+    /// The doors of a [`Route`](crate::listener::Route) come before those of its router. See
+    /// [`Door`](crate::listener::Door).
+    pub fn door(mut self, door: impl Door) -> Self {
+        self.doors.add(door);
         self
     }
 

@@ -9,12 +9,16 @@
 //! |---|---|---|
 //! | `limits` | messages and bytes in flight, and the share of the messages that is used | receives, by [`Capacity::observe`]: throttling |
 //! | `threads` | blocking handlers | nobody changes the thread pool: it grows to what is reserved |
+//! | `rate` | how many handlers start in a time | – |
+//! | `breaker` | receives while handlers fail, to single probes | the ends of handlers |
+//! | `shared_room` | the room of lanes, by their weights | the lanes that wait |
 //! | `room` | what a message occupies, and what is acquired before it is received | the message's task |
-//!
-//! Lanes, rates and the circuit breaker, which limit receives too, are in [`flow`](crate::extensions::flow).
 
+pub(super) mod breaker;
 mod limits;
+pub(super) mod rate;
 mod room;
+pub(crate) mod shared_room;
 pub(super) mod threads;
 
 use std::io;
@@ -33,9 +37,9 @@ pub(super) use threads::{HandlerThreads, NeedsThread, Reserved};
 use super::core::Core;
 use super::info::ReceiveErrorKind;
 use super::phase::ListenerPhase;
-use crate::extensions::flow::breaker::Breaker;
-use crate::extensions::flow::rate::RateLimit;
-use crate::extensions::flow::shared_room::Lane;
+use crate::kernel::listener::capacity::breaker::Breaker;
+use crate::kernel::listener::capacity::rate::RateLimit;
+use crate::kernel::listener::capacity::shared_room::Lane;
 use crate::kernel::policy::TaskRange;
 use crate::kernel::receive::{ParkingRoom, Readiness};
 use crate::kernel::settings::{ConsumerConfig, InvalidSetting};

@@ -14,7 +14,7 @@ use super::handling::Handling;
 use super::info::{ListenerHealth, ListenerInfo};
 use super::intake::{Intake, scaler};
 use super::phase::{DrainReport, ListenerPhase};
-use crate::extensions::flow::breaker::Breaker;
+use crate::kernel::listener::capacity::breaker::Breaker;
 use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::log_caught;
 use crate::kernel::policy::TaskRange;

@@ -68,8 +68,8 @@ impl Handling {
 
     /// Has a task handle each message.
     pub(super) fn handle(&self, messages: impl Iterator<Item = (Fetched, Room)>) {
-        let has_keys = self.routes().have_keys();
-        let arrival = |(message, room)| Arrival::new(message, room, &self.handlers, has_keys);
+        let in_order = self.routes().keep_order();
+        let arrival = |(message, room)| Arrival::new(message, room, &self.handlers, in_order);
         self.pool.work_on(messages.map(arrival).collect());
     }
 

@@ -8,8 +8,8 @@ use queue_core::{Error, Failure, Outcome, QueueName, Timestamp};
 use serde::{Serialize as _, Serializer};
 
 use super::phase::ListenerPhase;
-use crate::extensions::flow::breaker::CircuitState;
 use crate::kernel::lease::OverdueRenewal;
+use crate::kernel::listener::capacity::breaker::CircuitState;
 use crate::kernel::observe;
 use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::CaughtPanic;

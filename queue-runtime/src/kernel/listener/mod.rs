@@ -29,8 +29,9 @@
 //! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.
 
 mod builder;
-mod capacity;
+pub(crate) mod capacity;
 mod core;
+pub(crate) mod doors;
 mod event;
 mod handle;
 mod handling;
@@ -42,9 +43,10 @@ mod phase;
 mod router;
 mod start;
 
-pub use crate::extensions::flow::breaker::CircuitState;
 pub use crate::kernel::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
+pub use capacity::breaker::CircuitState;
+pub use doors::{Arriving, Door, Shared, Wait};
 pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{

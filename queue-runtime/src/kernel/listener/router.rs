@@ -1,5 +1,4 @@
 use std::fmt;
-use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use queue_core::idempotency::ResultStore;
 
 use super::builder::ListenerBuilder;
 use super::builder::Part;
-use crate::extensions::flow::keys::{KeyOf, key_of};
+use super::doors::{Door, Doors};
 use crate::kernel::policy::Rate;
 use crate::kernel::receive::{
     Around, ErasedHandler, Handler, HandlerWith, MissingQueue, Options, type_setters,
@@ -101,7 +100,7 @@ pub struct Route<M> {
     handler: ErasedHandler,
     options: Options,
     layers: Vec<Arc<dyn Around>>,
-    key: Option<KeyOf>,
+    doors: Doors,
     message: PhantomData<fn(M)>,
 }
 
@@ -122,7 +121,7 @@ impl<M: Message> Route<M> {
             handler,
             options: Options::new(MissingQueue::Report),
             layers: Vec::new(),
-            key: None,
+            doors: Doors::default(),
             message: PhantomData,
         }
     }
@@ -155,14 +154,9 @@ impl<M: Message> Route<M> {
         self
     }
 
-    /// Has messages of one key handled one at a time, as [`ListenerBuilder::one_at_a_time_by`] does. Equal keys of a
-    /// router's types are one key: to keep them apart, make the type a part of the key, as in
-    /// `|order| ("order", order.number)`.
-    pub fn one_at_a_time_by<K: Hash>(
-        mut self,
-        key: impl Fn(&M) -> K + Send + Sync + 'static,
-    ) -> Self {
-        self.key = Some(key_of(key));
+    /// Has messages of this type wait at a door, as [`ListenerBuilder::door`] does.
+    pub fn door(mut self, door: impl Door) -> Self {
+        self.doors.add(door);
         self
     }
 
@@ -222,14 +216,14 @@ impl ListenerBuilder<Several> {
             handler,
             options,
             layers,
-            key,
+            doors,
             ..
         } = route;
         if self.queue == M::TYPE.queue() {
             self.options.missing_queue = MissingQueue::Create;
         }
         let part = Part::new(handler, options, layers);
-        self.parts.push(Part { key, ..part });
+        self.parts.push(Part { doors, ..part });
         self
     }
 }

@@ -7,18 +7,18 @@ use tokio::sync::Semaphore;
 use super::builder::{ListenerBuilder, Part};
 use super::capacity::{Bounds, Capacity, HandlerThreads, ReceiveLimits, Throttle};
 use super::core::Core;
+use super::doors::{Doors, Shared};
 use super::handle::{Listener, ListenerHandle};
 use super::handling::{Gate, Handling, Routes, TypedRoute};
 use super::info::ListenerCounters;
 use super::intake::{Intake, scaler};
 use super::jobs::{self, Latency};
 use super::phase::Phase;
-use crate::extensions::flow::breaker::Breaker;
-use crate::extensions::flow::keys::{KeyTurns, Keyed};
-use crate::extensions::flow::rate::RateLimit;
-use crate::extensions::flow::shared_room::Lane;
 use crate::kernel::clock::has_timer;
 use crate::kernel::context::Context;
+use crate::kernel::listener::capacity::breaker::Breaker;
+use crate::kernel::listener::capacity::rate::RateLimit;
+use crate::kernel::listener::capacity::shared_room::Lane;
 use crate::kernel::observe::{KindMeasures, OTHER_KIND};
 use crate::kernel::policy::{DepthRules, ExponentialIdle};
 use crate::kernel::receive::{Around, Caller, Consumer, Options, Readiness, Serves, Unfit};
@@ -68,6 +68,7 @@ impl<M> ListenerBuilder<M> {
             queue: &queue,
             options: &self.options,
             layers: &self.layers,
+            doors: &self.doors,
             is_router: self.is_router,
         };
         let (consumer, routes, ready) = routing.build(self.parts)?;
@@ -166,6 +167,7 @@ pub(super) struct Routing<'a> {
     pub(super) queue: &'a QueueName,
     pub(super) options: &'a Options,
     pub(super) layers: &'a [Arc<dyn Around>],
+    pub(super) doors: &'a Doors,
     pub(super) is_router: bool,
 }
 
@@ -181,8 +183,8 @@ impl Routing<'_> {
         // The handlers of a router are asked when one of their messages has come.
         let only = parts.first().filter(|_| !self.is_router);
         let ready = Readiness::new(self.layers.to_vec(), only.map(|part| &part.handler));
-        let turns = Arc::default();
-        let typed = parts.into_iter().map(|part| self.route(part, &turns));
+        let shared = Shared::default();
+        let typed = parts.into_iter().map(|part| self.route(part, &shared));
         let typed = typed.collect::<Result<_, _>>()?;
         let others = self.is_router.then(|| TypedRoute {
             consumer: Arc::clone(&consumer),
@@ -210,12 +212,12 @@ impl Routing<'_> {
         built.map(Arc::new)
     }
 
-    fn route(&self, part: Part, turns: &Arc<KeyTurns>) -> Result<TypedRoute, StartErrorKind> {
+    fn route(&self, part: Part, shared: &Shared) -> Result<TypedRoute, StartErrorKind> {
         let Part {
             handler,
-            mut options,
+            options,
             layers,
-            key,
+            doors,
         } = part;
         let handled = handler.message_type();
         let has_layers = !layers.is_empty() || !self.layers.is_empty();
@@ -230,7 +232,6 @@ impl Routing<'_> {
                 StartErrorKind::Transactions { kind, error }
             }
         })?;
-        options.ordered = key.is_some();
         let config = &options.config;
         if let Some(messages) = config.max_in_flight {
             let setting = "number of messages of one type in flight";
@@ -241,13 +242,11 @@ impl Routing<'_> {
             check_rate(rate)?;
         }
         let ready = Readiness::new(layers, self.is_router.then_some(&handler));
-        let keyed = key.map(|key| Keyed {
-            key,
-            turns: Arc::clone(turns),
-        });
+        let doors = doors.then(self.doors);
+        doors.start(shared);
         let (most, rate) = (config.max_in_flight, config.rate.as_ref());
         Ok(TypedRoute {
-            gate: Gate::new(self.context, keyed, most, rate, ready),
+            gate: Gate::new(self.context, doors, most, rate, ready),
             measures: self.measures(handled.kind()),
             consumer: self.consumer(options.within(self.options), &[handled])?,
             handler: Some(handler),

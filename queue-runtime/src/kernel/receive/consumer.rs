@@ -46,8 +46,6 @@ pub(crate) struct Options {
     pub(crate) missing_queue: MissingQueue,
     /// Whether messages are handled several at a time.
     pub(crate) batched: bool,
-    /// Whether messages of one key are handled in their order.
-    pub(crate) ordered: bool,
     /// Whether several messages are accepted together, so that none may wait for the end of another.
     pub(crate) several: bool,
 }
@@ -94,7 +92,6 @@ impl Options {
             reply_errors: false,
             missing_queue,
             batched: false,
-            ordered: false,
             several: false,
         }
     }
@@ -125,7 +122,6 @@ impl Options {
             reply_errors: self.reply_errors || listener.reply_errors,
             missing_queue: listener.missing_queue,
             batched: self.batched,
-            ordered: self.ordered,
             several: self.several,
         }
     }

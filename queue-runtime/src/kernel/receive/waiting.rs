@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use queue_core::internal::error_chain;
 use queue_core::{Envelope, Error, RetryAdvice};
 
@@ -183,8 +182,8 @@ const PUT_BACK: Backoff = Backoff {
 };
 
 /// Has a message wait in its place in the parking room until it gets what it wants, for `patience` at most, if there is a
-/// place. A message that cannot be put back without counting the attempt, would expire meanwhile, or has a place and an
-/// order to keep, waits as long as it takes.
+/// place. A message that cannot be put back without counting the attempt, would expire meanwhile, or has a place and
+/// `keeps_order`, waits as long as it takes.
 ///
 /// # Cancel safety
 /// Cancel safe, as far as `wanted` is.
@@ -192,13 +191,12 @@ pub(crate) async fn park<T>(
     room: &Arc<ParkingRoom>,
     place: impl FnOnce() -> Option<Parked>,
     patience: Duration,
+    keeps_order: bool,
     settling: Settling<'_>,
     wanted: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
     let Settling {
-        context,
-        consumer,
-        incoming,
+        context, incoming, ..
     } = settling;
     let after = put_back_after(&incoming.envelope);
     let put_back = || {
@@ -206,9 +204,6 @@ pub(crate) async fn park<T>(
         can.then(|| postponed(after, "the message has waited too long for its turn"))
     };
     let mut wanted = pin!(wanted);
-    if let Some(at_once) = wanted.as_mut().now_or_never() {
-        return Ok(at_once);
-    }
     let _parked = match (place(), put_back()) {
         (Some(place), _) => place,
         (None, Some(refusal)) => return Err(refusal),
@@ -229,7 +224,7 @@ pub(crate) async fn park<T>(
                 });
             }
             () = context.clock.sleep(patience) => {
-                if !consumer.options.ordered && let Some(refusal) = put_back() {
+                if !keeps_order && let Some(refusal) = put_back() {
                     return Err(refusal);
                 }
             }

@@ -12,10 +12,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Capacity;
 use super::threads::{NeedsThread, Reserved};
-use crate::extensions::flow::breaker::Probe;
-use crate::extensions::flow::keys::KeyTurn;
-use crate::extensions::flow::rate::Allowance;
+use crate::kernel::listener::capacity::breaker::Probe;
+use crate::kernel::listener::capacity::rate::Allowance;
 use crate::kernel::listener::core::Core;
+use crate::kernel::listener::doors::{Pass, Wait};
 use crate::kernel::listener::info::ReceiveErrorKind;
 use crate::kernel::receive::{Fetched, Ready};
 
@@ -189,8 +189,10 @@ struct Occupied {
     /// The bytes that are held.
     bytes: usize,
     probe: Option<Probe>,
-    /// The turn among the messages of its key, until its handler has ended.
-    turn: Option<KeyTurn>,
+    /// What the message waits for, once it has arrived at its doors, until it waits.
+    waits: Option<Vec<Wait>>,
+    /// What it got there, until its handler has ended.
+    passes: Vec<Pass>,
     /// The message's place among those of its type that may be handled at a time, until its handler has returned.
     place: Option<OwnedSemaphorePermit>,
     /// The readiness of what is around all handlers, until the handler is called.
@@ -212,7 +214,8 @@ impl Room {
                 permit: true,
                 bytes,
                 probe,
-                turn: None,
+                waits: None,
+                passes: Vec::new(),
                 place: None,
                 ready: None,
             }),
@@ -246,23 +249,27 @@ impl Room {
         self.with(|held| held.place = Some(place));
     }
 
-    /// Keeps the message's turn among those of its key.
-    pub(crate) fn keep_turn(&self, turn: KeyTurn) {
-        self.with(|held| held.turn = Some(turn));
+    /// Records that the message has arrived at its doors.
+    pub(crate) fn arrived(&self, mut waits: Vec<Wait>) {
+        self.with(|held| {
+            let held_already = waits.iter_mut().filter_map(|wait| wait.held.take());
+            held.passes.extend(held_already);
+            held.waits = Some(waits);
+        });
     }
 
-    pub(crate) fn has_turn(&self) -> bool {
-        self.with(|held| held.turn.is_some())
+    /// Takes what the message waits for. `None` if it has not arrived at its doors.
+    pub(crate) fn take_waits(&self) -> Option<Vec<Wait>> {
+        self.with(|held| held.waits.take())
     }
 
-    /// Returns how many messages of its key were before the message, and what completes once its turn has come.
-    pub(crate) fn turn(&self) -> Option<(usize, impl Future<Output = ()> + Send + use<>)> {
-        self.with(|held| held.turn.as_ref().map(|turn| (turn.before(), turn.comes())))
+    pub(crate) fn keep_pass(&self, pass: Pass) {
+        self.with(|held| held.passes.push(pass));
     }
 
-    /// Takes the message's turn, whose end is that of the next message's wait.
-    pub(crate) fn take_turn(&self) -> Option<KeyTurn> {
-        self.with(|held| held.turn.take())
+    /// Takes what the message got at its doors, for which others may wait.
+    pub(crate) fn take_passes(&self) -> Vec<Pass> {
+        self.with(|held| take(&mut held.passes))
     }
 
     /// Keeps a thread for a blocking handler.
@@ -309,7 +316,11 @@ impl Room {
         let (permit, bytes, others) = self.with(|held| {
             let (permit, bytes) = (&mut held.permit, &mut held.bytes);
             let others = (held.thread.take(), held.place.take(), held.ready.take());
-            (take(permit), take(bytes), (others, held.turn.take()))
+            (
+                take(permit),
+                take(bytes),
+                (others, held.waits.take(), take(&mut held.passes)),
+            )
         });
         drop(others);
         let capacity = &self.capacity;

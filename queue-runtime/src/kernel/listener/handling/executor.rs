@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
-use super::prepare::{prepare, take_turn_early};
+use super::prepare::{arrive_early, prepare};
 use super::run::{HandlerEnd, HandlerRun, HandlerState, Handlers, TakenOver};
 use super::transacting::run_in_transaction;
 use super::watchdog;
@@ -45,21 +45,21 @@ pub(super) struct Arrival(Option<Message>);
 enum Message {
     /// The message's own task reads it, so that the messages of a batch are read side by side.
     Unread(Fetched, Room, Arc<Handlers>),
-    /// Read at once if there are keys, whose turns are taken in the order of the receive.
+    /// Read at once if messages are let in in the order of the receive.
     Read(Task),
 }
 
 impl Arrival {
-    /// `has_keys` is whether messages of the listener have keys.
+    /// `in_order` is whether messages of the listener are let in in the order of their receives.
     pub(super) fn new(
         message: Fetched,
         room: Room,
         handlers: &Arc<Handlers>,
-        has_keys: bool,
+        in_order: bool,
     ) -> Self {
         let handlers = Arc::clone(handlers);
-        Self(Some(if has_keys {
-            Message::Read(Task::with_turn(message, room, handlers))
+        Self(Some(if in_order {
+            Message::Read(Task::in_order(message, room, handlers))
         } else {
             Message::Unread(message, room, handlers)
         }))
@@ -115,11 +115,13 @@ impl Task {
         }
     }
 
-    /// Has the message take its turn among those of its key, in the order of the calls.
-    fn with_turn(message: Fetched, room: Room, handlers: Arc<Handlers>) -> Self {
+    /// Has the message arrive at its doors, in the order of the calls.
+    fn in_order(message: Fetched, room: Room, handlers: Arc<Handlers>) -> Self {
         let task = Self::of(message, room, handlers);
         let run = &task.run;
-        take_turn_early(&run.room, &run.route, &run.incoming);
+        if run.route.gate.doors.keep_order() {
+            arrive_early(&run.room, &run.route, &run.incoming);
+        }
         task
     }
 
@@ -184,7 +186,7 @@ impl Task {
         if self.run.claim() {
             self.stage = Stage::Settling;
             self.run.unwatch();
-            drop(self.run.room.take_turn());
+            drop(self.run.room.take_passes());
             finish(&self.run).await;
         }
     }
@@ -276,7 +278,7 @@ fn seat(run: &Arc<HandlerRun>) -> Seat {
         alone: run.incoming.alone,
         may_start: Box::new(move || must_not_start(&watched).is_none()),
         parked: run.room.capacity().parking().enter_anyway(),
-        kept: Box::new(run.room.take_turn()),
+        kept: Box::new(run.room.take_passes()),
     }
 }
 

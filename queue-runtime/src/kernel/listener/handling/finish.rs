@@ -6,8 +6,8 @@ use queue_core::{Disposition, MessageId};
 use tracing::Instrument as _;
 
 use super::run::{HandlerEnd, HandlerRun, HandlerState};
-use crate::extensions::flow::breaker::{CircuitChange, Probed};
 use crate::kernel::lease::{Cause, Promise};
+use crate::kernel::listener::capacity::breaker::{CircuitChange, Probed};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::observe;

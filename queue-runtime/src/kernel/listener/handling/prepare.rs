@@ -1,9 +1,10 @@
-//! What a leased message has to have before its handler is called, in this order, and how it waits for each: at a *door*.
+//! What a leased message has to have before its handler is called, in this order, and how it waits for each: at a *door*,
+//! of the listener's own, or one that was [added](crate::listener::Door).
 //!
 //! | door | when | waits in the parking room | gives up meanwhile | is put back after |
 //! |---|---|---|---|---|
-//! | the turn of its key | before its attempt begins if the key is known then, otherwise once its data is read | always, unless as many wait before it | readiness | the handler's timeout |
-//! | the limits of its type: a place, readiness, a token of the rate | with its turn | in one of the bounded places | readiness | a visibility timeout |
+//! | what was added, such as the turn of its key | before its attempt begins if what that needs is known then, otherwise once its data is read | in one of the bounded places; in a line always, unless as many wait before it | readiness | a visibility timeout; in a line the handler's timeout, unless it has an order to keep |
+//! | the limits of its type: a place, readiness, a token of the rate | with those | in one of the bounded places | readiness | a visibility timeout |
 //! | an attempt: [`admit`] | then | – | – | – |
 //! | room for its data | if the data is elsewhere or compressed | in one of the bounded places | readiness | a visibility timeout |
 //! | its data | then | no | – | a visibility timeout of an outage |
@@ -14,21 +15,21 @@
 //! attempt. `accept` knows the doors that need no listener: an attempt, the data, and the claim, of which it gets the error.
 //! A pause of the queue is no door: it hands messages back.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use queue_core::envelope::PoisonReason;
-use queue_core::{Error, RetryAdvice};
+use queue_core::{Error, Failure, RetryAdvice};
 
 use super::routes::TypedRoute;
 use super::routes::until_ready;
-use crate::extensions::flow::keys::Keyed;
 use crate::kernel::listener::capacity::{Capacity, Reserved, Room};
 use crate::kernel::listener::core::Core;
+use crate::kernel::listener::doors::{Arriving, Wait};
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
-use crate::kernel::panic::CaughtPanic;
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::{
     Call, Consumer, End, Incoming, Parked, ParkingRoom, Ready, Refusal, Settling, admit,
@@ -47,36 +48,27 @@ pub(super) async fn prepare(
     let Some(handler) = &route.handler else {
         return Err(unhandled(incoming));
     };
-    let keyed = route.gate.keyed();
     // What is not handled waits for nothing.
-    let waits =
-        (keyed.is_some() || route.gate.has_limits()) && is_admissible(context, consumer, incoming);
-    // A message waits before its attempt begins, unless its key is not known by then.
-    let waits_early = waits && (keyed.is_none() || room.has_turn());
+    let waits = route.gate.is_needed() && is_admissible(context, consumer, incoming);
+    if waits && !route.gate.doors.keep_order() {
+        arrive_early(room, route, incoming);
+    }
     let mut own = Ready::default();
-    if waits_early {
-        own = Box::pin(wait(room, route, incoming)).await?;
+    let early = if route.gate.doors.is_empty() {
+        Some(Vec::new())
+    } else {
+        room.take_waits()
+    };
+    let waits_late = waits && early.is_none();
+    if let Some(early) = early.filter(|_| waits) {
+        own = Box::pin(wait(room, route, incoming, early)).await?;
     }
     admit(context, consumer, incoming).await?;
     if lacks_data(consumer, incoming) {
         Box::pin(obtain_data(room, consumer, incoming)).await?;
     }
-    if let Some(keyed) = keyed.filter(|_| waits && !waits_early) {
-        take_turn(room, keyed, incoming).map_err(|panic| {
-            let error = format!("the function that returns the key of a message panicked: {panic}");
-            Refusal::Ends(End::failed(error))
-        })?;
-        let marked = incoming.envelope.attempts.last_chance;
-        let has_to_wait = room.turn().is_some_and(|(before, _)| before > 0);
-        let after = put_back_after(&incoming.envelope);
-        let settling = Settling::new(context, consumer, incoming);
-        if marked && has_to_wait && can_wait_outside(settling, after) {
-            // Put back without its mark: whatever ends the process meanwhile is not the message's doing.
-            let reason =
-                Some("the message has to wait for its turn, and is on its last chance".to_owned());
-            return Err(Refusal::Ends(End::Postponed { after, reason }));
-        }
-        own = Box::pin(wait(room, route, incoming)).await?;
+    if waits_late {
+        own = Box::pin(wait_late(room, route, incoming)).await?;
     }
     if handler.is_blocking() && !room.has_thread() {
         reserve_thread(room, consumer, incoming).await?;
@@ -121,51 +113,76 @@ fn unhandled(incoming: &Incoming) -> Refusal {
     })
 }
 
-/// Takes a turn for a message whose key is known when it is received.
-pub(super) fn take_turn_early(room: &Room, route: &TypedRoute, incoming: &Incoming) {
+/// Has a message arrive at its doors before its attempt begins, if they need nothing of it that is not there yet. A failure is
+/// reported once the message is admitted, when this is tried again.
+pub(super) fn arrive_early(room: &Room, route: &TypedRoute, incoming: &Incoming) {
     let (context, consumer) = (&room.core().context, &route.consumer);
-    if let Some(keyed) = route.gate.keyed()
-        && !lacks_data(consumer, incoming)
-        && can_decode_early(context, consumer, incoming)
-    {
-        // A panic is reported once the message is admitted, when this is tried again.
-        let _ = take_turn(room, keyed, incoming);
+    let is_known =
+        || !lacks_data(consumer, incoming) && can_decode_early(context, consumer, incoming);
+    if !route.gate.doors.need_payload() || is_known() {
+        let _ = arrive(room, route, incoming);
     }
 }
 
-/// Takes a turn for a message, unless it does not decode.
-///
-/// # Errors
-/// The panic of the application's function.
-fn take_turn(room: &Room, keyed: &Keyed, incoming: &Incoming) -> Result<(), CaughtPanic> {
-    if let Some(turn) = keyed.take(&incoming.body)? {
-        room.keep_turn(turn);
-    }
+fn arrive(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<(), Failure> {
+    let waits = route.gate.doors.arrive(&Arriving::new(incoming))?;
+    room.arrived(waits);
     Ok(())
 }
 
-/// Waits for what a message needs, its turn first: until then it holds nothing that the messages before it need.
-async fn wait(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
-    await_turn(room, &route.consumer, incoming).await?;
+/// Has a message arrive at its doors whose attempt has begun, and waits.
+async fn wait_late(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
+    let (context, consumer) = (&room.core().context, &route.consumer);
+    if let Err(failure) = arrive(room, route, incoming) {
+        let classifiers = &consumer.options.classifiers;
+        return Err(Refusal::Ends(End::of(&failure.into(), classifiers)));
+    }
+    let mut waits = room.take_waits().unwrap_or_default();
+    let has_to_wait = waits.iter_mut().any(|wait| !wait.is_over());
+    let after = put_back_after(&incoming.envelope);
+    let settling = Settling::new(context, consumer, incoming);
+    let is_marked = incoming.envelope.attempts.last_chance;
+    if is_marked && has_to_wait && can_wait_outside(settling, after) {
+        // Put back without its mark: whatever ends the process meanwhile is not the message's doing.
+        let reason =
+            Some("the message has to wait for its turn, and is on its last chance".to_owned());
+        return Err(Refusal::Ends(End::Postponed { after, reason }));
+    }
+    wait(room, route, incoming, waits).await
+}
+
+/// Waits for what a message needs, at its doors first: until then it holds nothing that the messages before it need.
+async fn wait(
+    room: &Room,
+    route: &TypedRoute,
+    incoming: &Incoming,
+    waits: Vec<Wait>,
+) -> Result<Ready, Refusal> {
+    let (parking, visibility) = (room.capacity().parking(), incoming.settings.visibility);
+    let keeps_order = route.gate.doors.keep_order();
+    for wait in waits {
+        let place = || match wait.line {
+            Some(before) => (before <= parking.most()).then(|| parking.enter_anyway()),
+            None => parking.enter(),
+        };
+        let door = AtDoor {
+            gives_up_readiness: true,
+            place,
+            patience: wait
+                .line
+                .map_or(visibility, |_| incoming.settings.handler_timeout),
+            keeps_order,
+        };
+        let pass = door
+            .wait(room, &route.consumer, incoming, wait.opens)
+            .await?;
+        room.keep_pass(pass);
+    }
     if route.gate.has_limits() {
         pass_gate(room, route, incoming).await
     } else {
         Ok(Ready::default())
     }
-}
-
-/// Waits for the turn of a message, if it has a key.
-async fn await_turn(room: &Room, consumer: &Consumer, incoming: &Incoming) -> Result<(), Refusal> {
-    let Some((before, comes)) = room.turn() else {
-        return Ok(());
-    };
-    let parking = room.capacity().parking();
-    let door = Door {
-        gives_up_readiness: before > 0,
-        place: || (before <= parking.most()).then(|| parking.enter_anyway()),
-        patience: incoming.settings.handler_timeout,
-    };
-    door.wait(room, consumer, incoming, comes).await
 }
 
 /// Waits until a message may be handled whose type has limits of its own. Boxed where it is awaited, because few types
@@ -179,7 +196,10 @@ async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Resu
             let common = room.take_ready().map(|_| room.capacity().ready());
             let passed = route.gate.pass(core, common);
             let (parking, consumer) = (room.capacity().parking(), &route.consumer);
-            let door = Door::bounded(parking, incoming);
+            let door = AtDoor {
+                keeps_order: route.gate.doors.keep_order(),
+                ..AtDoor::bounded(parking, incoming)
+            };
             door.wait(room, consumer, incoming, passed).await?
         }
     };
@@ -227,12 +247,9 @@ async fn grow(
     incoming: &Incoming,
     bytes: usize,
 ) -> Result<(), Refusal> {
-    if room.grow(bytes).now_or_never().is_some() {
-        return Ok(());
-    }
-    let door = Door {
+    let door = AtDoor {
         gives_up_readiness: true,
-        ..Door::bounded(room.capacity().parking(), incoming)
+        ..AtDoor::bounded(room.capacity().parking(), incoming)
     };
     let grown = room.grow(bytes);
     door.wait(room, consumer, incoming, grown).await
@@ -244,15 +261,15 @@ async fn reserve_thread(
     consumer: &Consumer,
     incoming: &Incoming,
 ) -> Result<(), Refusal> {
-    let door = Door::bounded(room.capacity().parking(), incoming);
+    let door = AtDoor::bounded(room.capacity().parking(), incoming);
     let reserved = thread(room.capacity());
     let thread = door.wait(room, consumer, incoming, reserved).await?;
     room.keep_thread(thread);
     Ok(())
 }
 
-/// How a message waits for something that its listener has.
-struct Door<P> {
+/// How a message waits for something.
+struct AtDoor<P> {
     /// Whether the message does without the readiness of layers meanwhile, for which those may wait who have what it waits
     /// for.
     gives_up_readiness: bool,
@@ -260,23 +277,26 @@ struct Door<P> {
     place: P,
     /// How long the message waits before it is put back.
     patience: Duration,
+    /// Whether the message is not put back once it has a place, however long it waits: those behind it would go first.
+    keeps_order: bool,
 }
 
-impl Door<()> {
+impl AtDoor<()> {
     /// A door before which half of the messages in flight may wait, for a visibility timeout.
     fn bounded<'p>(
         parking: &'p Arc<ParkingRoom>,
         incoming: &Incoming,
-    ) -> Door<impl FnOnce() -> Option<Parked> + use<'p>> {
-        Door {
+    ) -> AtDoor<impl FnOnce() -> Option<Parked> + use<'p>> {
+        AtDoor {
             gives_up_readiness: false,
             place: || parking.enter(),
             patience: incoming.settings.visibility,
+            keeps_order: false,
         }
     }
 }
 
-impl<P: FnOnce() -> Option<Parked>> Door<P> {
+impl<P: FnOnce() -> Option<Parked>> AtDoor<P> {
     /// Waits, unless the listener is stopping.
     async fn wait<T>(
         self,
@@ -286,6 +306,10 @@ impl<P: FnOnce() -> Option<Parked>> Door<P> {
         wanted: impl Future<Output = T>,
     ) -> Result<T, Refusal> {
         let core = room.core();
+        let mut wanted = pin!(wanted);
+        if let Some(at_once) = wanted.as_mut().now_or_never() {
+            return Ok(at_once);
+        }
         let given_up = self.gives_up_readiness && room.take_ready().is_some();
         let wanted = async {
             let wanted = wanted.await;
@@ -296,7 +320,14 @@ impl<P: FnOnce() -> Option<Parked>> Door<P> {
         };
         let settling = Settling::new(&core.context, consumer, incoming);
         let parking = room.capacity().parking();
-        let parked = park(parking, self.place, self.patience, settling, wanted);
+        let parked = park(
+            parking,
+            self.place,
+            self.patience,
+            self.keeps_order,
+            settling,
+            wanted,
+        );
         let parked = unless_stopping(core, parked).await;
         parked.unwrap_or(Err(Refusal::Ends(End::Released)))
     }

@@ -8,11 +8,11 @@ use queue_core::Failure;
 use queue_core::wire::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::extensions::flow::keys::Keyed;
-use crate::extensions::flow::rate::RateLimit;
 use crate::kernel::context::Context;
 use crate::kernel::listener::capacity::NeedsThread;
+use crate::kernel::listener::capacity::rate::RateLimit;
 use crate::kernel::listener::core::Core;
+use crate::kernel::listener::doors::Doors;
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::observe::KindMeasures;
 use crate::kernel::policy::Rate;
@@ -66,9 +66,9 @@ impl Routes {
         self.typed.iter().map(|route| &route.consumer)
     }
 
-    /// Returns whether the messages of some type have keys.
-    pub(crate) fn have_keys(&self) -> bool {
-        self.typed.iter().any(|route| route.gate.keyed().is_some())
+    /// Returns whether the messages of some type are let in in the order of their receives.
+    pub(crate) fn keep_order(&self) -> bool {
+        self.typed.iter().any(|route| route.gate.doors.keep_order())
     }
 
     /// Returns for which messages threads are needed, if for any.
@@ -87,10 +87,10 @@ impl Routes {
     }
 }
 
-/// The limits of one type of message.
+/// The doors and limits of one type of message.
 #[derive(Default)]
 pub(crate) struct Gate {
-    keyed: Option<Keyed>,
+    pub(super) doors: Doors,
     places: Option<Arc<Semaphore>>,
     rate: Option<RateLimit>,
     ready: Readiness,
@@ -109,26 +109,26 @@ pub(super) struct Passed {
 impl Gate {
     pub(crate) fn new(
         context: &Context,
-        keyed: Option<Keyed>,
+        doors: Doors,
         max_in_flight: Option<usize>,
         rate: Option<&Rate>,
         ready: Readiness,
     ) -> Self {
         Self {
-            keyed,
+            doors,
             places: max_in_flight.map(|most| Arc::new(Semaphore::new(most))),
             rate: rate.map(|rate| RateLimit::new(rate, &context.clock)),
             ready,
         }
     }
 
-    pub(super) fn has_limits(&self) -> bool {
-        self.places.is_some() || self.rate.is_some() || self.ready.is_needed()
+    /// Whether messages wait for anything.
+    pub(super) fn is_needed(&self) -> bool {
+        !self.doors.is_empty() || self.has_limits()
     }
 
-    /// Returns what gives messages their turns, if they have keys.
-    pub(super) fn keyed(&self) -> Option<&Keyed> {
-        self.keyed.as_ref()
+    pub(super) fn has_limits(&self) -> bool {
+        self.places.is_some() || self.rate.is_some() || self.ready.is_needed()
     }
 
     /// Waits until a message may be handled: for a place first, and for a token last, so that none is taken for a message that

@@ -124,7 +124,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         let in_order = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            in_order = intake.in_order(intake.handling.routes().have_keys()) => in_order,
+            in_order = intake.in_order(intake.handling.routes().keep_order()) => in_order,
         };
         let granted = tokio::select! {
             biased;
