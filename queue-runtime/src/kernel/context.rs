@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
-use queue_core::encoder::{Encoded, Encoder, MessageEncoding};
+use queue_core::encoder::{Encoded, Encoder};
 use queue_core::{ClientId, EncodeError, Error, QueueName};
 use tokio::sync::Semaphore;
 
-use crate::extensions::packs::Packs;
 use crate::kernel::attachment::PayloadIdentity;
 use crate::kernel::background::Background;
 use crate::kernel::clock::KnownTimer;
 use crate::kernel::lease::Renewals;
 use crate::kernel::notify::{Notifier, Notifiers, Unannounced, Wakeups};
 use crate::kernel::observe::Meter;
+use crate::kernel::parts::Parts;
 use crate::kernel::policy::{Outage, StorageRetry};
 use crate::kernel::repeat::{Creations, Repeats};
 use crate::kernel::served::ServedKinds;
@@ -51,8 +51,8 @@ pub(crate) struct Context {
     pub(crate) attachments: Outage,
     /// The identity of the payload store, if there is one beside the storage.
     pub(crate) payloads: Option<Arc<dyn PayloadIdentity>>,
-    /// What receives from `backend`, item by item.
-    pub(crate) packs: Arc<Packs>,
+    /// The backend, as far as its messages are parts of the storage's.
+    pub(crate) parts: Arc<dyn Parts>,
     /// Held by the handler that is in a transaction.
     pub(crate) transacting: Arc<Semaphore>,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
@@ -65,7 +65,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct Storage {
     /// The backend whose requests `meter` counts.
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<dyn Parts>,
     pub(crate) meter: Arc<Meter>,
 }
 
@@ -84,30 +84,22 @@ impl Context {
         storage: Storage,
         clock: Arc<dyn Clock>,
         client_id: ClientId,
-        encoding: MessageEncoding,
+        encoder: Encoder,
         storage_retry: StorageRetry,
         notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
     ) -> Self {
-        let Storage { backend, meter } = storage;
-        let renewals = |backend: &Arc<dyn Backend>, name| {
-            let renewals = Renewals::new(Arc::clone(backend), Arc::clone(&clock));
-            let tasks = renewals.clone();
-            background.keep_running(name, Arc::clone(&clock), move || tasks.clone().run());
-            renewals
-        };
-        let of_packs = renewals(&backend, "renewals of packs");
-        let encoder = Encoder::new(backend.capabilities(), encoding);
-        let packs = Packs::new(backend, encoder, Arc::clone(&clock), of_packs);
-        let (kept, time) = (Arc::clone(&packs), Arc::clone(&clock));
-        background.keep_running("packs", time, move || Arc::clone(&kept).keep());
-        let backend: Arc<dyn Backend> = Arc::<Packs>::clone(&packs);
-        let renewals = renewals(&backend, "renewals");
+        let Storage {
+            backend: parts,
+            meter,
+        } = storage;
+        let backend: Arc<dyn Backend> = Arc::<dyn Parts>::clone(&parts);
+        let renewals = Renewals::start("renewals", &backend, &clock, &background);
         let settings = SettingsCache::new(backend.capabilities());
         Self {
             notifiers: Notifiers::new(&*backend, notifiers),
             unannounced: Unannounced::default(),
-            encoder: Encoder::new(backend.capabilities(), encoding),
+            encoder,
             creations: Creations::new(Arc::clone(&backend)),
             backend,
             meter,
@@ -124,7 +116,7 @@ impl Context {
             served: ServedKinds::default(),
             attachments: Outage::default(),
             payloads: None,
-            packs,
+            parts,
             transacting: Arc::new(Semaphore::new(1)),
             depth_interval: None,
             reads_back: false,

@@ -17,6 +17,7 @@
 //! | `background`, `delay_queue` | the background thread; items by due time |
 //! | `stop_on_drop` | a guard of what runs |
 //! | `bucket` | tokens that come at a rate |
+//! | `parts` | what is known of a backend that hands out messages in parts |
 //! | `processor` | the processor time of this process |
 //! | `policy/` | when to poll again, when to handle a message again, when to repeat a storage operation |
 //! | `observe/` | metrics and spans for the application's monitoring, and the counts of storage transactions |
@@ -35,6 +36,7 @@ pub(crate) mod listener;
 pub mod notify;
 pub(crate) mod observe;
 pub mod panic;
+pub(crate) mod parts;
 pub(crate) mod policy;
 pub(crate) mod processor;
 pub(crate) mod receive;

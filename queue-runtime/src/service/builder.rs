@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_clock::SystemClock;
 use queue_core::backend::{Attachments, Backend, Sharding};
 use queue_core::clock::Clock;
-use queue_core::encoder::MessageEncoding;
+use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
 use queue_core::{ClientId, Error, ErrorKind, Operation};
 
@@ -14,6 +14,7 @@ use super::connect::{ConnectError, ConnectErrorKind, target};
 use super::queue_service::QueueService;
 use super::target::{Account, Target};
 use crate::extensions::meter::Metered;
+use crate::extensions::packs::Packs;
 use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
 use crate::extensions::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::extensions::storage_limit::StorageLimit;
@@ -400,11 +401,13 @@ impl ServiceBuilder {
         if let Some(place) = &payloads {
             backend = Arc::new(WithPayloads::new(backend, Arc::clone(place), self.encoding));
         }
+        let encoder = Encoder::new(backend.capabilities(), self.encoding);
+        let backend = Packs::start(backend, encoder, &clock, &background);
         let mut context = Context::new(
             Storage { backend, meter },
             clock,
             client_id,
-            self.encoding,
+            encoder,
             self.storage_retry,
             self.notifiers,
             background,

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::Attachment;
-use queue_core::encoder::Encoded;
+use queue_core::backend::{Attachment, Backend as _};
+use queue_core::clock::Clock;
+use queue_core::encoder::{Encoded, Encoder, MessageEncoding};
 use queue_core::internal::{debug_fields, to_json_and_back};
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, Message, MessageId, RequestId, Timestamp};
@@ -11,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::TokioClock;
 use crate::backend::MemoryBackend;
+use crate::extensions::packs::Packs;
 use crate::kernel::background::Background;
 use crate::kernel::context::{Context, Storage};
 use crate::kernel::lease::{Cancellation, Cause};
@@ -257,19 +259,21 @@ debug_fields!(ReceivedBuilder<M> { id, attempt });
 
 /// Returns the context of a service with private queues, for one message.
 fn private_context() -> Arc<Context> {
-    let clock = Arc::new(TokioClock::new());
-    let storage = Storage {
-        backend: Arc::new(MemoryBackend::new(clock.clone())),
-        meter: Arc::new(Meter::new()),
-    };
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let storage = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
     let client = ClientId::new("test").expect("a valid client id");
     let background = Background::on_current_runtime().or_else(|_| Background::start_thread());
     let background = background.expect("the background needs nothing but a runtime or a thread");
+    let encoder = Encoder::new(storage.capabilities(), MessageEncoding::default());
+    let storage = Storage {
+        backend: Packs::start(storage, encoder, &clock, &background),
+        meter: Arc::new(Meter::new()),
+    };
     Arc::new(Context::new(
         storage,
         clock,
         client,
-        crate::encoder::MessageEncoding::default(),
+        encoder,
         StorageRetry::default(),
         Vec::new(),
         background,

@@ -364,7 +364,7 @@ impl AnyQueue {
                 "it is no event; only the payload of an event can be replaced",
             ));
         };
-        if self.context.packs.settles_together(&message.id) {
+        if self.context.parts.settles_together(&message.id) {
             return Err(refused(
                 "the message is in a pack, and cannot be changed by itself",
             ));

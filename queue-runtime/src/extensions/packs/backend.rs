@@ -19,8 +19,10 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::open::{ItemOf, OpenPack, Shelves, item_id, parse_item};
 use super::receive::not_open;
+use crate::kernel::background::Background;
 use crate::kernel::delay_queue::DelayQueue;
-use crate::kernel::lease::Renewals;
+use crate::kernel::lease::{CompletedItem, Renewals};
+use crate::kernel::parts::Parts;
 
 /// What the mark of a page begins with that starts within a pack.
 const WITHIN: &str = "item:";
@@ -38,37 +40,27 @@ pub(crate) struct Packs {
 }
 
 impl Packs {
-    /// Wraps a backend. `encoder` writes bodies for the backend; `renewals` are those of leases of its messages.
-    pub(crate) fn new(
+    /// Wraps a backend, and has the background look after its packs. `encoder` writes bodies for the backend.
+    pub(crate) fn start(
         storage: Arc<dyn Backend>,
         encoder: Encoder,
-        clock: Arc<dyn Clock>,
-        renewals: Renewals,
+        clock: &Arc<dyn Clock>,
+        background: &Background,
     ) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
+        let renewals = Renewals::start("renewals of packs", &storage, clock, background);
+        let packs = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             storage,
             encoder,
-            clock,
+            clock: Arc::clone(clock),
             renewals,
             shelves: Shelves::default(),
             due: DelayQueue::default(),
-        })
-    }
-
-    /// Returns the recent mean number of items of the messages of a queue.
-    pub(crate) fn items_per_message(&self, queue: &QueueName) -> f64 {
-        self.shelves.mean(queue)
-    }
-
-    /// Sets how long a pack of this queue is held at most.
-    pub(crate) fn set_max_hold(&self, queue: &QueueName, max_hold: Duration) {
-        self.shelves.set_max_hold(queue, max_hold);
-    }
-
-    /// Returns whether the settlement of this message waits for those of others: it is an item of a pack.
-    pub(crate) fn settles_together(&self, id: &StorageId) -> bool {
-        parse_item(id).is_some()
+        });
+        let kept = Arc::clone(&packs);
+        let keep = move || Arc::clone(&kept).keep();
+        background.keep_running("packs", Arc::clone(clock), keep);
+        packs
     }
 
     /// Returns the open pack of an item, or `None` if the id is no item's.
@@ -85,6 +77,50 @@ impl Packs {
         self.this
             .upgrade()
             .expect("it is only used behind an `Arc`")
+    }
+}
+
+impl Parts for Packs {
+    fn per_message(&self, queue: &QueueName) -> f64 {
+        self.shelves.mean(queue)
+    }
+
+    fn set_max_hold(&self, queue: &QueueName, max_hold: Duration) {
+        self.shelves.set_max_hold(queue, max_hold);
+    }
+
+    fn settles_together(&self, id: &StorageId) -> bool {
+        parse_item(id).is_some()
+    }
+
+    fn give_back<'a>(self: Arc<Self>, queue: Option<&'a QueueName>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            match queue {
+                Some(queue) => self.give_back_waiting(queue).await,
+                None => {
+                    for queue in self.shelves.queues() {
+                        self.give_back_waiting(&queue).await;
+                    }
+                }
+            }
+        })
+    }
+
+    fn completed_item(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+    ) -> Option<Result<CompletedItem>> {
+        self.completed_item_of(queue, id, receipt)
+    }
+
+    fn completed<'a>(
+        self: Arc<Self>,
+        queue: &'a QueueName,
+        id: &'a StorageId,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move { self.item_is_completed(queue, id).await })
     }
 }
 

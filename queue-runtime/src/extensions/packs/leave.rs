@@ -371,7 +371,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 impl Packs {
     /// Looks at open packs when something about them is due, forever.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    pub(super) async fn keep(self: Arc<Self>) {
         let mut looking = JoinSet::new();
         loop {
             for pack in self.due.due(&*self.clock).await {
@@ -445,7 +445,7 @@ impl Packs {
     }
 
     /// Gives back the packs of a queue of which items wait, once none of their items is held, for a consumer that ends.
-    pub(crate) async fn give_back_waiting(self: &Arc<Self>, queue: &QueueName) {
+    pub(super) async fn give_back_waiting(self: &Arc<Self>, queue: &QueueName) {
         for pack in self.shelves.open(queue) {
             self.shelves.none_waiting(&pack);
             let is_idle = {
@@ -457,13 +457,6 @@ impl Packs {
             if is_idle {
                 self.give_back(&pack).await;
             }
-        }
-    }
-
-    /// Gives back the packs of all queues, as [`give_back_waiting`](Self::give_back_waiting) does.
-    pub(crate) async fn give_back_all(self: &Arc<Self>) {
-        for queue in self.shelves.queues() {
-            self.give_back_waiting(&queue).await;
         }
     }
 }

@@ -322,7 +322,7 @@ impl Packs {
     }
 
     /// Returns what a transaction of the application's completes, if this is an item.
-    pub(crate) fn completed_item(
+    pub(super) fn completed_item_of(
         &self,
         queue: &QueueName,
         id: &StorageId,
@@ -358,7 +358,7 @@ impl Packs {
     }
 
     /// Records that a transaction of the application's has deleted an item.
-    pub(crate) async fn completed(self: &Arc<Self>, queue: &QueueName, id: &StorageId) {
+    pub(super) async fn item_is_completed(self: &Arc<Self>, queue: &QueueName, id: &StorageId) {
         if let Some((pack, number)) = parse_item(id)
             && let Some(pack) = self.shelves.find(queue, &pack)
         {

@@ -320,7 +320,7 @@ impl CompletionWrites {
         let ((queue, id), receipt) = (completer.message(), completer.receipt());
         let item = || {
             context
-                .packs
+                .parts
                 .completed_item(queue, id, &receipt)
                 .transpose()
         };

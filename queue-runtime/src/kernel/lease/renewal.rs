@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::machine::{Loss, Next};
 use super::state::{Leased, LeasesShared, Promise, RequestTurn};
+use crate::kernel::background::Background;
 use crate::kernel::delay_queue::DelayQueue;
 use crate::kernel::panic::{CaughtPanic, catch_async, log_caught};
 use crate::kernel::policy::jitter;
@@ -28,6 +29,19 @@ impl Renewals {
             renewals: DelayQueue::default(),
             unrenewed: Unrenewed::default(),
         }))
+    }
+
+    /// Has a task of the background renew leases of messages of a backend.
+    pub(crate) fn start(
+        name: &'static str,
+        backend: &Arc<dyn Backend>,
+        clock: &Arc<dyn Clock>,
+        background: &Background,
+    ) -> Self {
+        let renewals = Self::new(Arc::clone(backend), Arc::clone(clock));
+        let tasks = renewals.clone();
+        background.keep_running(name, Arc::clone(clock), move || tasks.clone().run());
+        renewals
     }
 
     /// Renews leases forever. Renewals run concurrently, so a stalled one does not delay others.

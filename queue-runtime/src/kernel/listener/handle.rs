@@ -80,7 +80,7 @@ impl ListenerHandle {
     #[must_use]
     pub fn messages_per_pack(&self) -> f64 {
         let core = &self.listener.core;
-        core.context.packs.items_per_message(&core.consumer.queue)
+        core.context.parts.per_message(&core.consumer.queue)
     }
 
     /// Returns whether the listener can receive.

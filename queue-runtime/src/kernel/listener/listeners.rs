@@ -161,12 +161,12 @@ impl Listeners {
         let schedules = stop_schedules(begun.clone());
         let listeners = running(handles);
         let stopping: Vec<_> = listeners.iter().map(ListenerHandle::begin_stop).collect();
-        let (shutdown, packs) = (begun.clone(), Arc::clone(&context.packs));
+        let (shutdown, parts) = (begun.clone(), Arc::clone(&context.parts));
         context.background.spawn(async move {
             let finish = |one: Stopping| one.finish(shutdown.grace_over());
             let listeners = join_all(stopping.into_iter().map(finish));
             let (listeners, schedules) = tokio::join!(listeners, schedules);
-            packs.give_back_all().await;
+            parts.give_back(None).await;
             reports.send_replace(Some(ServiceShutdown {
                 graceful: listeners.iter().all(|listener| listener.graceful),
                 listeners,

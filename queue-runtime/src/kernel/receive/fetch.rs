@@ -64,7 +64,7 @@ pub(crate) async fn fetch(
         None => Box::pin(open(context, consumer)).await?,
     };
     if let Some(hold) = consumer.options.config.max_pack_hold {
-        context.packs.set_max_hold(queue, hold);
+        context.parts.set_max_hold(queue, hold);
     }
     let visibility = visibility(&settings);
     let began = context.creations.now();

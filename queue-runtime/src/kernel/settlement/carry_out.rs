@@ -1,6 +1,7 @@
 //! Carrying out the plan for a message that has ended. If the message is put back, one update makes it visible again
 //! and records the attempt.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -397,7 +398,7 @@ pub(crate) async fn transaction_outcome(
         match concluded {
             Ok(Promise::Committed) => {
                 let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
-                context.packs.completed(queue, id).await;
+                Arc::clone(&context.parts).completed(queue, id).await;
                 incoming.leave_claim();
                 return Ok(Promise::Committed);
             }

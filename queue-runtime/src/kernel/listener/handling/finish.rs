@@ -17,8 +17,8 @@ use crate::kernel::receive::{End, Handled, SettleErrorKind, Settled, Settling, o
 
 /// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
 pub(super) async fn finish(run: &HandlerRun) {
-    let packs = &run.core().context.packs;
-    let may_wait = packs.settles_together(run.incoming.lease.id()) && !run.is_stuck();
+    let parts = &run.core().context.parts;
+    let may_wait = parts.settles_together(run.incoming.lease.id()) && !run.is_stuck();
     let aside = may_wait.then(|| run.room.step_aside());
     let settled = settle(run).await;
     drop(aside);

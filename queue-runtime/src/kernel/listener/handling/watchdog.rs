@@ -44,8 +44,8 @@ pub(super) async fn run(core: &Core, handlers: &Handlers, end_tasks: impl Fn()) 
     tokio::select! {
         () = core.phase.all_settled() => {
             end_tasks();
-            let packs = &core.context.packs;
-            packs.give_back_waiting(&core.consumer.queue).await;
+            let parts = Arc::clone(&core.context.parts);
+            parts.give_back(Some(&core.consumer.queue)).await;
             core.serving.end();
             core.phase.stopped();
             core.publish(|| ListenerEventKind::Stopped);

@@ -116,7 +116,7 @@ async fn ask(intake: &Arc<Intake>, reason: ScaleReason, processor: &mut Processo
             return;
         }
     };
-    let items = core.context.packs.items_per_message(queue);
+    let items = core.context.parts.per_message(queue);
     let depth = (depth as f64 * items).round() as usize;
     let load = load(intake, reason, depth, processor.load());
     match catch(|| intake.scale.tasks(&load)) {
