@@ -17,7 +17,7 @@ use async_trait::async_trait;
 
 use super::suite::{harness, harness_itself, suite};
 use crate::backend::{
-    Backend, BackendExt as _, Completion, Finish, Metadata, NewMessage, PopReceipt, PutReceipt,
+    Backend, BackendExt as _, Completion, Metadata, NewMessage, PopReceipt, PutReceipt,
     ReceivedMessage, StorageId, Swap, Token, Writes,
 };
 use crate::clock::BoxFuture;
@@ -88,7 +88,7 @@ struct Completing {
     dequeue_count: usize,
     visibility: Duration,
     token: Token,
-    finish: Option<Finish>,
+    finish: Option<Swap>,
     release: Option<Swap>,
 }
 

@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use queue_core::backend::{
     Backend, Capabilities, Completion, Limits, Metadata, NewMessage, PutReceipt,
-    StorageTransaction, Swap, SwapOutcome, Token, Transactions, Writes,
+    StorageTransaction, Token, Transactions, Writes,
 };
-use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::{LockExt as _, debug_fields, to_hex};
 use queue_core::store_clock::{StoreClock, lifespan};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
@@ -437,15 +436,12 @@ impl<'c> Guest<'c> {
         let Some(finish) = &completion.finish else {
             return Ok(());
         };
-        let (key, result) = (&finish.key, finish.result.clone());
-        let swap = Swap::finish(key.clone(), finish.claim, result, finish.retention);
-        let finished = match results.swap(&swap, None) {
-            Err(Failure::Conflict(found)) => SwapOutcome::Differs(found).status_of(finish.claim),
-            swapped => swapped.map(|()| ClaimStatus::Held)?,
-        };
-        match finished {
-            ClaimStatus::Held => Ok(()),
-            ClaimStatus::Lost => Err(Failure::ClaimLost(key.clone())),
+        let owner = finish.record.as_ref().map(|record| record.owner);
+        match results.swap(finish, None) {
+            // It was finished before.
+            Err(Failure::Conflict(Some(found))) if Some(found.owner) == owner => Ok(()),
+            Err(Failure::Conflict(_)) => Err(Failure::ClaimLost(finish.key.clone())),
+            swapped => swapped,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{BILLS, End, Fixture, ORDERS, Step, bill, completion};
-use crate::backend::{BackendExt as _, ConditionalPuts, Finish, NewMessage, PutIf, Swap, Token};
+use crate::backend::{BackendExt as _, ConditionalPuts, NewMessage, PutIf, Swap, Token};
 use crate::error::{ErrorKind, Operation};
 use crate::idempotency::{Claim, ClaimOutcome, Owner, WorkKey};
 
@@ -132,9 +132,8 @@ async fn begin(f: &Fixture, key: &WorkKey) -> Option<ClaimOutcome> {
     Some(begun.expect("begin"))
 }
 
-fn finish(key: &WorkKey, claim: Claim) -> Option<Finish> {
-    let result = Bytes::from_static(b"done");
-    Some(Finish::new(key.clone(), claim, result, LONG))
+fn finish(key: &WorkKey, claim: Claim) -> Option<Swap> {
+    Some(Swap::finish(key.clone(), claim, "done", LONG))
 }
 
 pub(super) async fn a_result_is_recorded_if_and_only_if_it_is_committed(f: Fixture) {

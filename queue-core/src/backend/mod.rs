@@ -45,5 +45,5 @@ pub use queues::{
 pub use records::{FoundRecord, PutIf, Record, Swap, SwapIf, SwapOutcome};
 pub use sharded::{Resized, RetiredShard, Sharded, Sharding};
 pub use transactions::{
-    Completion, Finish, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
+    Completion, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
 };

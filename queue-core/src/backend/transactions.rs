@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 
 use super::messages::{NewMessage, PopReceipt, PutReceipt, StorageId};
 use super::placed::Placement;
 use super::queues::Metadata;
 use super::records::Swap;
 use crate::error::Result;
-use crate::idempotency::{Claim, WorkKey};
 use crate::name::QueueName;
 
 /// The minimum time for which a storage keeps the record of a committed completion, in the storage's time.
@@ -223,8 +221,8 @@ pub struct Completion<'a> {
     pub visibility: Duration,
     /// The token by which [`Transactions::was_committed`] recognises the completion.
     pub token: Token,
-    /// The result to record for the message's idempotency key.
-    pub finish: Option<Finish>,
+    /// The swap that [finishes](Swap::finish) the claim of the message's idempotency key, in the storage's own result store.
+    pub finish: Option<Swap>,
     /// The item to delete, and with the last item the message, if the message is a [pack](crate::wire::Pack).
     pub item: Option<PackItem>,
     /// The swap that releases the unique key of the message. The swap is skipped if its condition does not hold.
@@ -238,20 +236,6 @@ pub struct PackItem {
     pub number: u32,
     /// The number of items that the pack has.
     pub of: u32,
-}
-
-/// The result of work, to be recorded in the storage's own result store.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Finish {
-    /// The key of the work.
-    pub key: WorkKey,
-    /// The claim under which the work was done.
-    pub claim: Claim,
-    /// The result.
-    pub result: Bytes,
-    /// How long the result is kept.
-    pub retention: Duration,
 }
 
 /// Identifies a completion, by a different token for each completion.
@@ -278,19 +262,6 @@ impl<'a> Completion<'a> {
             item: None,
             finish: None,
             release: None,
-        }
-    }
-}
-
-impl Finish {
-    /// Creates the record of a result.
-    #[must_use]
-    pub fn new(key: WorkKey, claim: Claim, result: Bytes, retention: Duration) -> Self {
-        Self {
-            key,
-            claim,
-            result,
-            retention,
         }
     }
 }

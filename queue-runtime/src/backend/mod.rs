@@ -17,13 +17,14 @@ pub use memory::MemoryBackend;
 pub use queue_azure::{AzureBackend, AzureBuilder};
 pub use queue_core::backend::{
     ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BackendExt, BodyForm,
-    BrowsedMessage, Browsing, Capabilities, Completion, ConditionalPuts, Created, Finish,
-    FoundRecord, InvalidMetadata, ItemSet, Lease, Limits, MAX_ITEMS, MAX_TIME_TO_LIVE,
-    MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, PackItem, Page, PageMark,
-    PeekedMessage, Placement, Places, PopReceipt, PutBackPlace, PutIf, PutReceipt, QueueProperties,
-    QueueTotals, RECORD_RETENTION, ReceivedMessage, Record, Resized, RetiredShard, Sharded,
-    Sharding, StaleReceipts, StorageId, StorageTransaction, Swap, SwapIf, SwapOutcome, TimeToLive,
-    Token, Transactions, Writes, check_ops, steps,
+    BrowsedMessage, Browsing, Capabilities, Completion, ConditionalPuts, Created, FoundRecord,
+    InvalidMetadata, ItemSet, Lease, Limits, MAX_ITEMS, MAX_TIME_TO_LIVE, MessageState, Metadata,
+    NewMessage, Op, OpOutcome, OpOutcomes, Ops, PackItem, Page, PageMark, PeekedMessage, Placement,
+    Places, PopReceipt, PutBackPlace, PutIf, PutReceipt, QueueProperties, QueueTotals,
+    RECORD_RETENTION, ReceivedMessage, Record, Resized, RetiredShard, Sharded, Sharding,
+    StaleReceipts, StorageId, StorageTransaction, Swap, SwapIf, SwapOutcome, TimeToLive, Token,
+    Transactions, Writes, check_ops, steps,
 };
+pub use queue_core::forward_backend;
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

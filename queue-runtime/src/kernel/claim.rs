@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::Finish;
+use queue_core::backend::Swap;
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::idempotency::{Claim, ClaimStatus, MAX_RESULT, ResultStore, WorkKey};
 use queue_core::internal::error_chain;
@@ -93,9 +93,9 @@ impl HeldClaim {
         finished
     }
 
-    /// Returns what a transaction writes that records this result.
-    pub(crate) fn finish_in_transaction(&self, result: Bytes, retention: Duration) -> Finish {
-        Finish::new(self.work.key.clone(), self.work.claim, result, retention)
+    /// Returns the swap that records this result.
+    pub(crate) fn finish_by_swap(&self, result: Bytes, retention: Duration) -> Swap {
+        Swap::finish(self.work.key.clone(), self.work.claim, result, retention)
     }
 
     /// Gives the work up, so that another consumer can begin it at once. If the release fails, the claim ends with its

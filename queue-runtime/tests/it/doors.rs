@@ -115,7 +115,9 @@ async fn what_a_message_got_is_given_back_when_its_handler_has_ended() {
         }
     };
     let started = tokio::time::Instant::now();
-    let listener = service.listener(handler).door(Licences(Arc::clone(&licences)));
+    let listener = service
+        .listener(handler)
+        .door(Licences(Arc::clone(&licences)));
     let listener = listener.start().expect("starts");
     let drained = testing::drain([&listener]).await.expect("drained");
     assert_eq!((drained.completed(), listener.info().retried), (6, 0));
@@ -200,7 +202,12 @@ async fn a_door_of_a_route_is_for_its_type_alone() {
     let service = with_orders(0..1).await;
     let orders = "orders";
     let parcel = Parcel { number: 1 };
-    service.submit(parcel).to(orders).expect("a name").await.expect("stored");
+    service
+        .submit(parcel)
+        .to(orders)
+        .expect("a name")
+        .await
+        .expect("stored");
     let (_closed, is_open) = watch::channel(false);
     let listener = service
         .router("orders")

@@ -2,6 +2,7 @@
 
 pub mod accepted;
 mod derive;
+mod extension;
 mod folder_engine;
 mod golden;
 mod guarantees;

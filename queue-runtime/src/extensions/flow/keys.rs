@@ -12,7 +12,7 @@ use queue_core::internal::LockExt as _;
 use queue_core::{Failure, Message};
 use tokio::sync::Semaphore;
 
-use crate::kernel::listener::{Arriving, Door, ListenerBuilder, Route, Shared, Wait};
+use crate::kernel::listener::{Arriving, Door, ListenerBuilder, Route, SharedState, Wait};
 use crate::kernel::panic::catch;
 
 /// Has messages of one key handled one at a time.
@@ -62,7 +62,7 @@ impl<F: Fn(&Arriving<'_>) -> Option<u64> + Send + Sync + 'static> Door for Keys<
         true
     }
 
-    fn start(&self, shared: &Shared) {
+    fn start(&self, shared: &SharedState) {
         // An error says that it has the turns of a listener already.
         let _ = self.turns.set(shared.get());
     }

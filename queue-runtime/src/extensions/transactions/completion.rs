@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use queue_core::backend::{
-    Completion, Finish, NewMessage, PutReceipt, StorageTransaction, Token, Transactions, Writes,
+    Completion, NewMessage, PutReceipt, StorageTransaction, Swap, Token, Transactions, Writes,
 };
 use queue_core::envelope::Envelope;
 use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
@@ -13,10 +13,12 @@ use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
 use super::submission::{announce_later, write};
 use crate::kernel::context::Context;
 use crate::kernel::lease::{CompletedItem, Completer, Promise};
-use crate::kernel::receive::{Delivery, Incoming, Meta, Received, SettleError};
-use crate::kernel::send::{Role, Unreplied, encode_follow_ups, release};
+use crate::kernel::receive::{
+    Delivery, Ended, Incoming, MessageShared, Meta, Received, SettleError,
+};
+use crate::kernel::send::{FollowUpError, Role, Unreplied, encode_follow_ups, release};
 use crate::kernel::settlement::{
-    RecordedFollowUps, Rider, Riders, SettleErrorKind, Settled, transaction_outcome,
+    RecordedFollowUps, RiderKind, Riders, SettleErrorKind, Settled, transaction_outcome,
 };
 
 impl<M> Received<M> {
@@ -140,7 +142,7 @@ impl<M> Received<M> {
             &self.envelope,
             self.meta,
             (&follow_ups, first),
-            self.shared.finish.get(),
+            &self.shared,
         )
     }
 }
@@ -290,7 +292,7 @@ struct CompletionWrites {
     completer: Completer,
     meta: Meta,
     riders: Riders,
-    finish: Option<Finish>,
+    finish: Option<Swap>,
     token: Token,
     /// The item, if the message is one of a pack.
     item: Option<CompletedItem>,
@@ -304,17 +306,24 @@ impl CompletionWrites {
         envelope: &Envelope,
         meta: Meta,
         (follow_ups, first): (&[FollowUp], u32),
-        finish: Option<&Finish>,
+        shared: &MessageShared,
     ) -> Result<Self, SettleErrorKind> {
         let puts = encode_follow_ups(context, envelope, follow_ups, Role::Handler, first);
-        let puts = puts.map_err(|refusal| {
+        let refused = |refusal: FollowUpError| {
             let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_source(refusal);
             SettleErrorKind::NotDone(error)
-        })?;
-        let finish = finish.map(|finish| recording_replies(finish, &puts));
+        };
+        let puts = puts.map_err(refused)?;
+        let finish = shared
+            .finish
+            .get()
+            .map(|finish| recording_replies(finish, &puts));
         let notice = Unreplied::Completed.notice(context, envelope, &puts);
         let mut riders = Riders::follow_ups(puts);
-        riders.add(Rider::Notice, notice);
+        let message = (completer.message().0, envelope);
+        let taken = riders.take_along(&shared.riders, context, message, Ended::Completed);
+        taken.map_err(|error| refused(error.into()))?;
+        riders.add(RiderKind::Notice, notice);
         riders.add_release(release(context, envelope));
         let abandoned = completer.check();
         let ((queue, id), receipt) = (completer.message(), completer.receipt());
@@ -436,10 +445,14 @@ fn not_written(
 
 /// Returns what is recorded for the key of the message: its replies, which a later request for the same work gets too:
 /// the other follow-ups are in the same transaction, so a duplicate need not store them again.
-fn recording_replies(finish: &Finish, puts: &[(QueueName, NewMessage)]) -> Finish {
+fn recording_replies(finish: &Swap, puts: &[(QueueName, NewMessage)]) -> Swap {
     let replies = puts.iter().filter(|(queue, _)| queue.is_reply_queue());
     let mut finish = finish.clone();
-    finish.result = RecordedFollowUps::encode(&replies.cloned().collect::<Vec<_>>());
+    if let Some(record) = &mut finish.record {
+        record.value = Some(RecordedFollowUps::encode(
+            &replies.cloned().collect::<Vec<_>>(),
+        ));
+    }
     finish
 }
 

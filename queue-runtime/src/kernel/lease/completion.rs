@@ -2,8 +2,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use queue_core::backend::{
-    Completion, Finish, PackItem, PopReceipt, RECORD_RETENTION, StorageId, Swap, Token,
-    Transactions,
+    Completion, PackItem, PopReceipt, RECORD_RETENTION, StorageId, Swap, Token, Transactions,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
@@ -54,7 +53,7 @@ impl Completer {
         &'s self,
         dequeue_count: usize,
         token: Token,
-        (finish, release): (Option<Finish>, Option<Swap>),
+        (finish, release): (Option<Swap>, Option<Swap>),
         item: Option<&'s CompletedItem>,
     ) -> Completion<'s> {
         let leased = &self.0;

@@ -8,7 +8,7 @@ use queue_core::{MessageType, QueueName};
 use tokio::sync::broadcast;
 
 use super::capacity::threads::{self, StartThread};
-use super::doors::{Door, Doors};
+use super::doors::Doors;
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
 use crate::kernel::context::Context;
@@ -93,6 +93,42 @@ impl Part {
         self.handler.message_type()
     }
 }
+
+/// The settings that a listener has for all handlers, and a route for its own.
+macro_rules! handler_setters {
+    () => {
+        /// Puts a layer around the handler, and around the layers of earlier calls; the layers of a
+        /// [`Route`](crate::listener::Route) are within those of its router. A listener receives as many messages as its own
+        /// layers are ready for; the messages of a route wait until those of the route are ready. See
+        /// [`tower`](crate::tower).
+        pub fn layer<L>(mut self, layer: L) -> Self
+        where
+            L: tower_layer::Layer<$crate::kernel::tower::Innermost>,
+            L::Service: tower_service::Service<
+                    $crate::kernel::tower::Work,
+                    Response: $crate::kernel::receive::IntoDisposition,
+                    Error: Into<queue_core::Failure>,
+                    Future: Send,
+                > + Clone
+                + Send
+                + 'static,
+        {
+            self.layers.push($crate::kernel::tower::around(&layer));
+            self
+        }
+
+        /// Has messages wait at a door before they are handled: after the doors of earlier calls, and before the limits of
+        /// [`max_in_flight`](crate::listener::Route::max_in_flight) and [`rate`](crate::listener::Route::rate) of their
+        /// type. The doors of a [`Route`](crate::listener::Route) come before those of its router. See
+        /// [`Door`](crate::listener::Door).
+        pub fn door(mut self, door: impl $crate::kernel::listener::Door) -> Self {
+            self.doors.add(door);
+            self
+        }
+    };
+}
+
+pub(super) use handler_setters;
 
 impl<M> ListenerBuilder<M> {
     pub(crate) fn new(
@@ -263,23 +299,7 @@ impl<M> ListenerBuilder<M> {
         self
     }
 
-    /// Puts a layer around the handler, and around the layers of earlier calls. The listener receives as many messages
-    /// as the layer is ready for. See [`tower`](crate::tower).
-    pub fn layer<L>(mut self, layer: L) -> Self
-    where
-        L: tower_layer::Layer<crate::kernel::tower::Innermost>,
-        L::Service: tower_service::Service<
-                crate::kernel::tower::Work,
-                Response: crate::kernel::receive::IntoDisposition,
-                Error: Into<queue_core::Failure>,
-                Future: Send,
-            > + Clone
-            + Send
-            + 'static,
-    {
-        self.layers.push(crate::kernel::tower::around(&layer));
-        self
-    }
+    handler_setters!();
 
     consumer_setters!();
 
@@ -366,15 +386,6 @@ impl<M> ListenerBuilder<M> {
     /// of instances.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
-        self
-    }
-
-    /// Has messages wait at a door before they are handled: after those of earlier calls, and before the limits of
-    /// [`max_in_flight`](crate::listener::Route::max_in_flight) and [`rate`](crate::listener::Route::rate) of their type.
-    /// The doors of a [`Route`](crate::listener::Route) come before those of its router. See
-    /// [`Door`](crate::listener::Door).
-    pub fn door(mut self, door: impl Door) -> Self {
-        self.doors.add(door);
         self
     }
 

@@ -82,7 +82,7 @@ pub trait Door: Send + Sync + 'static {
     }
 
     /// Called when a listener starts, before any message arrives. `shared` is the same for all doors of the listener.
-    fn start(&self, shared: &Shared) {
+    fn start(&self, shared: &SharedState) {
         let _ = shared;
     }
 }
@@ -166,9 +166,9 @@ impl fmt::Debug for Wait {
 
 /// What the [`Door`]s of one listener share, one value of each type.
 #[derive(Debug, Default)]
-pub struct Shared(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+pub struct SharedState(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-impl Shared {
+impl SharedState {
     /// Returns the value of this type, which is the default at first.
     pub fn get<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let mut values = self.0.hold();
@@ -194,7 +194,7 @@ impl Doors {
         self
     }
 
-    pub(super) fn start(&self, shared: &Shared) {
+    pub(super) fn start(&self, shared: &SharedState) {
         self.0.iter().for_each(|door| door.start(shared));
     }
 

@@ -46,7 +46,7 @@ mod start;
 pub use crate::kernel::lease::OverdueRenewal;
 pub use builder::ListenerBuilder;
 pub use capacity::breaker::CircuitState;
-pub use doors::{Arriving, Door, Shared, Wait};
+pub use doors::{Arriving, Door, SharedState, Wait};
 pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::{

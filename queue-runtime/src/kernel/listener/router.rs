@@ -6,9 +6,8 @@ use std::time::Duration;
 use queue_core::Message;
 use queue_core::idempotency::ResultStore;
 
-use super::builder::ListenerBuilder;
-use super::builder::Part;
-use super::doors::{Door, Doors};
+use super::builder::{ListenerBuilder, Part, handler_setters};
+use super::doors::Doors;
 use crate::kernel::policy::Rate;
 use crate::kernel::receive::{
     Around, ErasedHandler, Handler, HandlerWith, MissingQueue, Options, type_setters,
@@ -154,29 +153,7 @@ impl<M: Message> Route<M> {
         self
     }
 
-    /// Has messages of this type wait at a door, as [`ListenerBuilder::door`] does.
-    pub fn door(mut self, door: impl Door) -> Self {
-        self.doors.add(door);
-        self
-    }
-
-    /// Puts a layer around the handler, within those of the router, and around those of earlier calls. Messages wait
-    /// until the layer is ready. See [`tower`](crate::tower).
-    pub fn layer<L>(mut self, layer: L) -> Self
-    where
-        L: tower_layer::Layer<crate::kernel::tower::Innermost>,
-        L::Service: tower_service::Service<
-                crate::kernel::tower::Work,
-                Response: crate::kernel::receive::IntoDisposition,
-                Error: Into<queue_core::Failure>,
-                Future: Send,
-            > + Clone
-            + Send
-            + 'static,
-    {
-        self.layers.push(crate::kernel::tower::around(&layer));
-        self
-    }
+    handler_setters!();
 
     /// Puts a result store in front of the handler, as [`ListenerBuilder::idempotent`] does.
     pub fn idempotent(mut self, store: impl ResultStore) -> Self {

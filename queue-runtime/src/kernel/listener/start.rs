@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use super::builder::{ListenerBuilder, Part};
 use super::capacity::{Bounds, Capacity, HandlerThreads, ReceiveLimits, Throttle};
 use super::core::Core;
-use super::doors::{Doors, Shared};
+use super::doors::{Doors, SharedState};
 use super::handle::{Listener, ListenerHandle};
 use super::handling::{Gate, Handling, Routes, TypedRoute};
 use super::info::ListenerCounters;
@@ -183,7 +183,7 @@ impl Routing<'_> {
         // The handlers of a router are asked when one of their messages has come.
         let only = parts.first().filter(|_| !self.is_router);
         let ready = Readiness::new(self.layers.to_vec(), only.map(|part| &part.handler));
-        let shared = Shared::default();
+        let shared = SharedState::default();
         let typed = parts.into_iter().map(|part| self.route(part, &shared));
         let typed = typed.collect::<Result<_, _>>()?;
         let others = self.is_router.then(|| TypedRoute {
@@ -212,7 +212,7 @@ impl Routing<'_> {
         built.map(Arc::new)
     }
 
-    fn route(&self, part: Part, shared: &Shared) -> Result<TypedRoute, StartErrorKind> {
+    fn route(&self, part: Part, shared: &SharedState) -> Result<TypedRoute, StartErrorKind> {
         let Part {
             handler,
             options,

@@ -56,6 +56,14 @@ impl Meter {
 
     /// Returns the counters of a queue: for a reply queue, those of all reply queues.
     pub(crate) fn queue(&self, queue: &QueueName) -> &QueueCounters {
+        // Nearly always the first slot, and never that of a reply queue.
+        match self.slots[first_slot(queue)].get() {
+            Some(slot) if slot.queue == *queue => &slot.counters,
+            _ => self.find_or_fill(queue),
+        }
+    }
+
+    fn find_or_fill(&self, queue: &QueueName) -> &QueueCounters {
         if queue.is_reply_queue() {
             return &self.replies;
         }
@@ -118,10 +126,14 @@ impl Meter {
     }
 
     fn probes(&self, queue: &QueueName) -> impl Iterator<Item = &OnceLock<Box<Slot>>> {
-        // Names that were chosen so that they collide only cause queues to be counted together, as others.
-        let first = rapidhash_v3(queue.as_str().as_bytes()) as usize;
-        (0..PROBES).map(move |probe| &self.slots[first.wrapping_add(probe) % SLOTS])
+        let first = first_slot(queue);
+        (0..PROBES).map(move |probe| &self.slots[(first + probe) % SLOTS])
     }
+}
+
+/// Names that were chosen so that they collide only cause queues to be counted together, as others.
+fn first_slot(queue: &QueueName) -> usize {
+    rapidhash_v3(queue.as_str().as_bytes()) as usize % SLOTS
 }
 
 /// The counters of one queue.

@@ -2,6 +2,7 @@
 //! consumers set that.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use queue_core::backend::Capabilities;
@@ -16,7 +17,7 @@ use crate::kernel::policy::{Outage, RetryPolicy};
 use crate::kernel::settings::{
     ConsumerConfig, DEFAULT_RETENTION, DEFAULT_VISIBILITY, InvalidSetting,
 };
-use crate::kernel::settlement::{Classifiers, OnPoison};
+use crate::kernel::settlement::{AddedRiders, Classifiers, OnPoison};
 
 /// How long messages from newer programs are postponed by default.
 const VERSION_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) classifiers: Classifiers,
     pub(crate) idempotency: Option<Idempotency>,
     pub(crate) on_poison: Option<OnPoison>,
+    /// What travels with each settlement.
+    pub(crate) riders: AddedRiders,
     /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
     pub(crate) reply_errors: bool,
     pub(crate) missing_queue: MissingQueue,
@@ -89,6 +92,7 @@ impl Options {
             classifiers: Classifiers::default(),
             idempotency: None,
             on_poison: None,
+            riders: AddedRiders::default(),
             reply_errors: false,
             missing_queue,
             batched: false,
@@ -119,6 +123,7 @@ impl Options {
             classifiers: self.classifiers.then(&listener.classifiers),
             idempotency: self.idempotency.or_else(|| listener.idempotency.clone()),
             on_poison: self.on_poison.or_else(|| listener.on_poison.clone()),
+            riders: self.riders.then(&listener.riders),
             reply_errors: self.reply_errors || listener.reply_errors,
             missing_queue: listener.missing_queue,
             batched: self.batched,
@@ -233,6 +238,8 @@ pub(crate) struct Idempotency {
     /// The queue whose keys the consumer shares, or `None` for its own.
     pub(crate) scope: Option<QueueName>,
     pub(super) outage: Outage,
+    /// Whether the storage of the queue has refused to record that work is done, because the claims are elsewhere.
+    pub(crate) is_apart: Arc<AtomicBool>,
 }
 
 impl Idempotency {
@@ -242,6 +249,7 @@ impl Idempotency {
             retention: DEFAULT_RETENTION,
             scope: None,
             outage: Outage::default(),
+            is_apart: Arc::default(),
         }
     }
 }
@@ -345,6 +353,13 @@ macro_rules! type_setters {
             M: queue_core::Message,
         {
             self.options.on_poison = Some($crate::kernel::receive::OnPoison::new(callback));
+            self
+        }
+
+        /// Has something travel with the settlement of each message that ends, after what earlier calls added. The riders of
+        /// a [`Route`](crate::listener::Route) come before those of its router. See [`Rider`](crate::receive::Rider).
+        pub fn rider(mut self, rider: impl $crate::kernel::receive::Rider) -> Self {
+            self.options.riders.add(rider);
             self
         }
 

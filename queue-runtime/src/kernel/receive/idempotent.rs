@@ -55,7 +55,7 @@ pub(crate) async fn claim(
     let settling = Settling::new(context, consumer, incoming);
     let claim = Box::pin(wait_for(context, settling, idempotency, &key, report)).await?;
     // A transaction replaces the result by its replies.
-    let finish = claim.finish_in_transaction(RecordedFollowUps::encode(&[]), idempotency.retention);
+    let finish = claim.finish_by_swap(RecordedFollowUps::encode(&[]), idempotency.retention);
     incoming.shared.finish.get_or_init(|| finish);
     incoming.claim = Some(claim);
     Ok(())

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Finish, ReceivedMessage};
+use queue_core::backend::{ReceivedMessage, Swap};
 use queue_core::envelope::AttemptRecord;
 use queue_core::wire::{Body, Lines, RAW_KIND};
 use queue_core::{
@@ -18,6 +18,7 @@ use crate::kernel::claim::HeldClaim;
 use crate::kernel::context::Context;
 use crate::kernel::lease::{Lease, MARGIN};
 use crate::kernel::settings::Settings;
+use crate::kernel::settlement::AddedRiders;
 
 /// A message that was received but not parsed yet, whose lease is renewed.
 #[derive(Debug)]
@@ -61,7 +62,9 @@ pub(crate) struct MessageShared {
     pub(crate) ordinals: Ordinals,
     pub(crate) progress: Progress,
     /// What a transaction that completes the message records for its key, once the key is claimed.
-    pub(crate) finish: OnceLock<Finish>,
+    pub(crate) finish: OnceLock<Swap>,
+    /// What the application has travel with the settlement.
+    pub(crate) riders: AddedRiders,
 }
 
 /// The numbers of the follow-ups of a message that have no key of their own.
@@ -136,7 +139,7 @@ impl Incoming {
         Self {
             lease,
             body,
-            shared: Arc::new(MessageShared::of(&envelope)),
+            shared: Arc::new(MessageShared::of(&envelope, &consumer.options.riders)),
             envelope,
             meta: Meta {
                 dequeue_count: message.dequeue_count,
@@ -243,11 +246,12 @@ impl Incoming {
 }
 
 impl MessageShared {
-    pub(super) fn of(envelope: &Envelope) -> Self {
+    pub(super) fn of(envelope: &Envelope, riders: &AddedRiders) -> Self {
         Self {
             ordinals: Ordinals::default(),
             progress: Progress::of(envelope),
             finish: OnceLock::new(),
+            riders: riders.clone(),
         }
     }
 }

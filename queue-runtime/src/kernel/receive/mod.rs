@@ -37,7 +37,7 @@ pub use crate::kernel::served::KindMismatch;
 pub(crate) use crate::kernel::settlement::{
     End, Handled, OnPoison, Settling, body_unhandled, outcome,
 };
-pub use crate::kernel::settlement::{OnError, Poisoned, SettleErrorKind, Settled};
+pub use crate::kernel::settlement::{Ended, OnError, Poisoned, Rider, SettleErrorKind, Settled};
 pub use accept::{Accept, AcceptError, AcceptErrorKind, AcceptMany, Messages};
 pub(crate) use admission::{Refusal, admit, can_decode_early, decode, is_admissible};
 pub(crate) use attempts::{Tally, believe};
@@ -58,7 +58,7 @@ pub(crate) use fetch::{fetch, open, refresh};
 pub(crate) use handler::HandlerFuture;
 pub use handler::{Blocking, Handler, HandlerWith, blocking};
 pub(crate) use idempotent::claim;
-pub(crate) use incoming::{Fetched, Incoming, Meta};
+pub(crate) use incoming::{Fetched, Incoming, MessageShared, Meta};
 pub use progress::{CheckpointError, CheckpointErrorKind, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;

@@ -81,7 +81,7 @@ impl<M: Message> Received<M> {
         Ok(Self {
             message: body.decode()?,
             context: Arc::clone(context),
-            shared: Arc::new(MessageShared::of(&envelope)),
+            shared: Arc::new(MessageShared::of(&envelope, &Default::default())),
             envelope: Arc::new(envelope),
             attempt,
             meta,

@@ -22,11 +22,12 @@ pub(crate) struct Position {
     pub(crate) ordinal: u32,
 }
 
-/// Who submits a follow-up, or a reply. A follow-up from `on_poison` must not get the id of one from a handler.
+/// Who submits a follow-up, or a reply, which must not get the id of another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Handler,
     OnPoison,
+    Rider,
 }
 
 /// Returns the id of a follow-up: always the same for the same parent, kind, key (or position) and queue. The type's
@@ -42,6 +43,7 @@ pub(crate) fn derived_id(
         (Some(fields), _) => format!("key {}", canonical(Value::from(fields.to_vec()))),
         (None, Role::Handler) => format!("ordinal {ordinal}"),
         (None, Role::OnPoison) => format!("on-poison {ordinal}"),
+        (None, Role::Rider) => format!("rider {ordinal}"),
     };
     if *queue != message_type.queue() {
         name = format!("{name} on {queue}");
@@ -54,6 +56,7 @@ fn reply_id(request: &MessageId, kind: &str, role: Role) -> MessageId {
     let name = match role {
         Role::Handler => "reply",
         Role::OnPoison => "on-poison reply",
+        Role::Rider => "rider reply",
     };
     MessageId::derived(request, kind, name)
 }
@@ -104,7 +107,7 @@ fn reply_queue(request: &Envelope) -> Option<QueueName> {
 }
 
 /// Why follow-ups can never be stored.
-type Refusal = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type FollowUpError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Encodes the follow-ups of the message with the envelope `parent`. `first` is the ordinal of the first
 /// follow-up. A reply is left out if nobody waits for it.
@@ -119,12 +122,12 @@ pub(crate) fn encode_follow_ups(
     follow_ups: &[FollowUp],
     role: Role,
     first: u32,
-) -> Result<Vec<(QueueName, NewMessage)>, Refusal> {
+) -> Result<Vec<(QueueName, NewMessage)>, FollowUpError> {
     let (now, trace) = (context.clock.now(), current_trace());
     let trace = trace.as_ref().or(parent.trace.as_ref());
     let capabilities = context.backend.capabilities();
     let numbered = follow_ups.iter().zip(first..);
-    let encode = |(follow_up, ordinal): (&FollowUp, u32)| -> Result<Option<_>, Refusal> {
+    let encode = |(follow_up, ordinal): (&FollowUp, u32)| -> Result<Option<_>, FollowUpError> {
         let encoded = follow_up.encoded().map_err(|error| error.clone())?;
         context.read_back(encoded)?;
         let message_type = encoded.message_type();
@@ -169,10 +172,10 @@ pub(crate) fn encode_follow_ups(
 ///
 /// # Errors
 /// How many puts there are, or how large they are, and what is allowed.
-fn check_one_step<'a>(
+pub(crate) fn check_one_step<'a>(
     capabilities: &Capabilities,
     puts: impl Iterator<Item = &'a (QueueName, NewMessage)> + Clone,
-) -> Result<(), Refusal> {
+) -> Result<(), FollowUpError> {
     let (count, most) = (
         puts.clone().count(),
         capabilities.max_apply.saturating_sub(1),
@@ -197,7 +200,7 @@ fn check_one_step<'a>(
 }
 
 /// Checks that a reply of this type says which request it answers.
-fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
+fn check_reply(message_type: &MessageType) -> Result<(), FollowUpError> {
     let (kind, wire) = (message_type.kind(), message_type.wire());
     if wire.is_event() {
         return Ok(());

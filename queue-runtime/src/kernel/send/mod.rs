@@ -9,7 +9,9 @@ mod unique_key;
 mod untyped;
 
 pub use error::{SubmitAllError, SubmitError, SubmitErrorKind};
-pub(crate) use follow_ups::{Role, Unreplied, encode_follow_ups, submitted_again};
+pub(crate) use follow_ups::{
+    FollowUpError, Role, Unreplied, check_one_step, encode_follow_ups, submitted_again,
+};
 pub(crate) use submit::{Dispatch, Outgoing, Unique};
 pub use submit::{Submit, Submitted};
 pub use submit_all::SubmitAll;

@@ -1,9 +1,10 @@
 //! Completing a message: its follow-ups and replies, and what is recorded of them in a result store if there is one.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Attachment, NewMessage, TimeToLive};
+use queue_core::backend::{Atomicity, Attachment, ConditionalPuts, NewMessage, TimeToLive};
 use queue_core::encoder::Encoded;
 use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::{canonical, error_chain, json_error, to_base64, unwrap_base64};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::LOG;
+use super::added::Ended;
 use super::carry_out::{FollowUps, Settling};
 use super::end::{End, SettleErrorKind, Settled};
 use super::riders::Riders;
@@ -27,25 +29,34 @@ impl Settling<'_> {
         self,
         follow_ups: FollowUps<'_>,
     ) -> Result<Settled, SettleErrorKind> {
-        let (puts, hash) = match follow_ups {
-            FollowUps::Recorded { puts, hash } => (puts, hash),
+        let (puts, hash, is_claimed) = match follow_ups {
+            FollowUps::Recorded { puts, hash } => (puts, hash, false),
             FollowUps::Returned(follow_ups) => {
                 let puts = match self.encode(follow_ups) {
                     Ok(puts) => puts,
                     Err(error) => return self.end(End::rejected(error)).await,
                 };
-                if self.incoming.claim.is_some()
-                    && let Some(settled) = Box::pin(self.record(&puts)).await
-                {
-                    return settled;
-                }
-                (puts, fingerprint_of(follow_ups))
+                let hash = fingerprint_of(follow_ups);
+                (puts, hash, self.incoming.claim.is_some())
             }
         };
+        let mut riders = Riders::follow_ups(puts);
+        if is_claimed && let Some(settled) = Box::pin(self.record_first(&mut riders)).await {
+            return settled;
+        }
+        if let Err(error) = self.take_along(&mut riders, Ended::Completed) {
+            return self.rider_failed(error).await;
+        }
         let purpose = Purpose::Complete { follow_ups: hash };
-        let settled = self
-            .delete_and_tell(purpose, Riders::follow_ups(puts), &Unreplied::Completed)
+        let mut settled = self
+            .delete_and_tell(purpose, riders, &Unreplied::Completed)
             .await;
+        if is_claimed {
+            settled = match Box::pin(self.record_late(settled, purpose)).await {
+                Ok(settled) => settled,
+                Err(settled) => return settled,
+            };
+        }
         let Err(unsettled) = settled else {
             return Ok(Settled::Completed);
         };
@@ -58,6 +69,28 @@ impl Settling<'_> {
         Err(unsettled.kind)
     }
 
+    /// Takes along what the application has travel with the settlement.
+    pub(super) fn take_along(self, riders: &mut Riders, ended: Ended<'_>) -> Result<(), String> {
+        let incoming = self.incoming;
+        let added = &incoming.shared.riders;
+        if added.are_none() {
+            return Ok(());
+        }
+        let message = (&self.consumer.queue, &*incoming.envelope);
+        riders.take_along(added, self.context, message, ended)
+    }
+
+    /// Settles a message that is not completed without a rider which has failed.
+    async fn rider_failed(self, error: String) -> Result<Settled, SettleErrorKind> {
+        match self.consumer.caller {
+            Caller::Listener => self.end(End::failed(error)).await,
+            Caller::Accept => {
+                let refused = Error::new(ErrorKind::InvalidInput, Operation::Apply);
+                Err(SettleErrorKind::NotDone(refused.with_detail(error)))
+            }
+        }
+    }
+
     fn encode(self, follow_ups: &[FollowUp]) -> Result<Vec<(QueueName, NewMessage)>, String> {
         if follow_ups.is_empty() {
             return Ok(Vec::new());
@@ -68,19 +101,69 @@ impl Settling<'_> {
         encoded.map_err(|error| Failure::from(error).chain())
     }
 
-    /// Records in the result store that the work of the message is done, with its follow-ups, before they are stored
-    /// and the message is deleted. Returns `None` if the message is to be completed, and the result of settling it
-    /// otherwise.
-    async fn record(
+    /// Has the record travel with the settlement that the work of the message is done, with its follow-ups, if the storage
+    /// may have the claim, and otherwise [records](Self::record) it first.
+    async fn record_first(self, riders: &mut Riders) -> Option<Result<Settled, SettleErrorKind>> {
+        let incoming = self.incoming;
+        let idempotency = self.consumer.options.idempotency.as_ref()?;
+        let result = RecordedFollowUps::encode(riders.puts());
+        let capabilities = self.context.backend.capabilities();
+        let may_ride = capabilities.atomicity == Atomicity::Atomic
+            && capabilities.conditional_puts == ConditionalPuts::Supported
+            && result.len() <= capabilities.max_body
+            && !idempotency.is_apart.load(Ordering::Relaxed)
+            && !self.context.parts.settles_together(incoming.lease.id());
+        if !may_ride {
+            return self.record(result).await;
+        }
+        let claim = incoming.claim.as_ref()?;
+        riders.add_finish(claim.finish_by_swap(result, idempotency.retention));
+        None
+    }
+
+    /// Records what has not travelled with a settlement: the work is done, whatever became of the message. If the storage has
+    /// refused the record, the message is settled without. The error is the result of settling it otherwise.
+    async fn record_late(
         self,
-        puts: &[(QueueName, NewMessage)],
-    ) -> Option<Result<Settled, SettleErrorKind>> {
+        settled: Result<(), Unsettled>,
+        purpose: Purpose,
+    ) -> Result<Result<(), Unsettled>, Result<Settled, SettleErrorKind>> {
+        let mut unsettled = match settled {
+            Ok(()) => {
+                self.incoming.leave_claim();
+                return Ok(Ok(()));
+            }
+            Err(unsettled) => unsettled,
+        };
+        let finish = unsettled.riders.take_finish();
+        let Some(result) = finish.and_then(|finish| finish.value().cloned()) else {
+            return Ok(Err(unsettled));
+        };
+        if let Some(settled) = self.record(result).await {
+            return Err(settled);
+        }
+        if !unsettled.is_of_record() {
+            return Ok(Err(unsettled));
+        }
+        if let Some(idempotency) = &self.consumer.options.idempotency {
+            // The claims are in another store, or on another shard.
+            idempotency.is_apart.store(true, Ordering::Relaxed);
+        }
+        let riders = unsettled.riders;
+        Ok(self
+            .delete_and_tell(purpose, riders, &Unreplied::Completed)
+            .await)
+    }
+
+    /// Records in the result store that the work of the message is done, with its follow-ups. Returns `None` if the message
+    /// is to be completed, and the result of settling it otherwise.
+    async fn record(self, result: Bytes) -> Option<Result<Settled, SettleErrorKind>> {
         let (consumer, incoming) = (self.consumer, self.incoming);
         let claim = incoming.claim.as_ref()?;
         let retention = consumer.options.idempotency.as_ref()?.retention;
         let patience: Duration = incoming.settings.visibility;
         incoming.keep_leased(self.context, patience);
-        match finish_within(claim, RecordedFollowUps::encode(puts), retention, patience).await {
+        match finish_within(claim, result, retention, patience).await {
             Ok(ClaimStatus::Held) => None,
             // The other consumer's record will say what follows.
             Ok(ClaimStatus::Lost) => Some(match self.end(End::Released).await {

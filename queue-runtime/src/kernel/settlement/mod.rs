@@ -7,6 +7,7 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `end` | how a message ended: what its handler returned, or why it is not handled; and how it was settled |
+//! | `added` | what the application has travel with each settlement |
 //! | `callbacks` | what the application is asked: the classifiers of errors, and `on_poison` |
 //! | `plan` | what becomes of the message: a pure function of what is known, tabulated in `docs/settlement.md` |
 //! | `carry_out` | the order of the steps of a plan, and what follows from those that fail; the update that makes a message visible again |
@@ -16,6 +17,7 @@
 //! | `riders` | what travels with a settlement, and what the settlement can do without |
 //! | `write` | the last operation on the message, its repeats, and what an answer proves |
 
+mod added;
 mod callbacks;
 mod carry_out;
 mod complete;
@@ -26,6 +28,8 @@ mod poison;
 mod riders;
 mod write;
 
+pub(crate) use added::AddedRiders;
+pub use added::{Ended, Rider};
 pub(crate) use callbacks::{Classifiers, OnPoison};
 pub use callbacks::{OnError, Poisoned};
 pub(crate) use carry_out::{Handled, Settling, body_unhandled, transaction_outcome};
@@ -33,7 +37,7 @@ pub(crate) use complete::RecordedFollowUps;
 pub(crate) use completed_ids::CompletedIds;
 pub(crate) use end::{End, outcome};
 pub use end::{SettleErrorKind, Settled};
-pub(crate) use riders::{Rider, Riders};
+pub(crate) use riders::{RiderKind, Riders};
 pub(crate) use write::{fingerprint, lost};
 
 /// The target of the log lines of a settlement, wherever its code is.

@@ -11,10 +11,11 @@ use queue_core::internal::{MAX_ERROR, MAX_LOGGED, error_chain, escape_short, sho
 use queue_core::wire::{Body, Event, RAW_KIND};
 
 use super::LOG;
+use super::added::Ended;
 use super::callbacks::{Caution, OnPoison};
 use super::carry_out::Settling;
 use super::end::{SettleErrorKind, Settled};
-use super::riders::{Rider, Riders};
+use super::riders::{RiderKind, Riders};
 use super::write::{MessageChange, Unsettled, fingerprint, write};
 use crate::kernel::attachment::moved;
 use crate::kernel::context::Context;
@@ -65,8 +66,18 @@ impl Settling<'_> {
             .filter(|_| consumer.options.reply_errors);
         let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
         let mut riders = Riders::default();
-        riders.add(Rider::PoisonCopy, Some(copy));
-        riders.add(Rider::OnPoison, follow_up);
+        riders.add(RiderKind::PoisonCopy, Some(copy));
+        riders.add(RiderKind::OnPoison, follow_up);
+        let ended = Ended::Poisoned {
+            reason,
+            attempts: record.attempts,
+            error: record.error.as_deref(),
+        };
+        let taken = self.take_along(&mut riders, ended);
+        debug_assert!(
+            taken.is_ok(),
+            "no rider keeps a message from its poison queue"
+        );
         self.delete_and_tell(purpose, riders, &unreplied).await?;
         tracing::warn!(target: LOG, %queue,
             %poison_queue,
@@ -158,7 +169,7 @@ impl Settling<'_> {
     ) -> Result<(), Unsettled> {
         let (context, incoming) = (self.context, self.incoming);
         let notice = unreplied.notice(context, &incoming.envelope, riders.puts());
-        riders.add(Rider::Notice, notice);
+        riders.add(RiderKind::Notice, notice);
         let delete = MessageChange::Delete {
             moved: matches!(purpose, Purpose::Poison { .. }),
         };

@@ -3,10 +3,12 @@
 //!
 //! | rider | place | left behind if the storage |
 //! |---|---|---|
-//! | follow-up or reply of the handler | before the message | says that the queue of the reply is gone: nobody waits for it |
+//! | follow-up or reply of the handler, and what a required [`Rider`](super::Rider) returns | before the message | says that the queue of the reply is gone: nobody waits for it |
 //! | copy for the poison queue | before the message | never |
 //! | follow-up of `on_poison` | before the message | refuses it for good: left on its queue, the message would be received again and again |
+//! | what another rider of the application returns | before the message | refuses it for good |
 //! | notice that no reply comes | before the message | refuses it for good, or says that its queue is gone |
+//! | record that the work of the message is done, if its claim is in the storage | after those | refuses it: it is then recorded where the claim is, before the message is settled without it, and is recorded there, too, if the message cannot be settled |
 //! | release of the message's unique key | last, so that it is the message itself that is reported as gone | has another record of the key, or none that can be read; the copy for the poison queue then carries no key, because a redrive believes what it says |
 
 use queue_core::backend::{NewMessage, Swap};
@@ -18,10 +20,12 @@ use crate::kernel::context::Context;
 
 /// A message that is put with a settlement, by what it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rider {
+pub(crate) enum RiderKind {
     FollowUp,
     PoisonCopy,
     OnPoison,
+    /// What the application has travel with each settlement, unless it is required.
+    Added,
     Notice,
 }
 
@@ -30,7 +34,9 @@ pub(crate) enum Rider {
 pub(crate) struct Riders {
     puts: Vec<(QueueName, NewMessage)>,
     /// What each of the puts is for.
-    kinds: Vec<Rider>,
+    kinds: Vec<RiderKind>,
+    /// The record that the work of a claimed message is done.
+    finish: Option<Box<Swap>>,
     release: Option<Box<Swap>>,
 }
 
@@ -38,13 +44,14 @@ impl Riders {
     /// The follow-ups and replies of a handler.
     pub(crate) fn follow_ups(puts: Vec<(QueueName, NewMessage)>) -> Self {
         Self {
-            kinds: vec![Rider::FollowUp; puts.len()],
+            kinds: vec![RiderKind::FollowUp; puts.len()],
             puts,
+            finish: None,
             release: None,
         }
     }
 
-    pub(crate) fn add(&mut self, kind: Rider, put: Option<(QueueName, NewMessage)>) {
+    pub(crate) fn add(&mut self, kind: RiderKind, put: Option<(QueueName, NewMessage)>) {
         if let Some(put) = put {
             self.puts.push(put);
             self.kinds.push(kind);
@@ -58,6 +65,23 @@ impl Riders {
         }
     }
 
+    pub(super) fn add_finish(&mut self, finish: Swap) {
+        self.finish = Some(Box::new(finish));
+    }
+
+    pub(super) fn take_finish(&mut self) -> Option<Box<Swap>> {
+        self.finish.take()
+    }
+
+    pub(super) fn finish(&self) -> Option<&Swap> {
+        self.finish.as_deref()
+    }
+
+    /// The number of operations before the one on the message itself.
+    pub(super) fn before_message(&self) -> usize {
+        self.puts.len() + usize::from(self.finish.is_some())
+    }
+
     pub(crate) fn puts(&self) -> &[(QueueName, NewMessage)] {
         &self.puts
     }
@@ -68,7 +92,7 @@ impl Riders {
 
     /// Whether nothing is left that the settlement cannot do without.
     pub(super) fn are_dispensable(&self) -> bool {
-        self.kinds.iter().all(|kind| *kind == Rider::Notice)
+        self.kinds.iter().all(|kind| *kind == RiderKind::Notice)
     }
 
     /// Removes the first puts, which are known to be stored.
@@ -87,7 +111,7 @@ impl Riders {
         message: (&QueueName, &str),
         context: &Context,
     ) -> bool {
-        if at > self.puts.len() {
+        if at > self.before_message() {
             let is_of_key = matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt);
             return is_of_key && self.forget_key(context);
         }
@@ -124,7 +148,12 @@ impl Riders {
         if !is_refused_for_good(error) {
             return false;
         }
-        let is_dispensable = |kind: &Rider| matches!(kind, Rider::OnPoison | Rider::Notice);
+        let is_dispensable = |kind: &RiderKind| {
+            matches!(
+                kind,
+                RiderKind::OnPoison | RiderKind::Added | RiderKind::Notice
+            )
+        };
         let last = || self.kinds.iter().rposition(is_dispensable);
         let at = match error.queue() {
             Some(_) => Some(at).filter(|at| self.kinds.get(*at).is_some_and(is_dispensable)),
@@ -135,10 +164,13 @@ impl Riders {
         };
         self.puts.remove(at);
         let error = error_chain(error);
-        if self.kinds.remove(at) == Rider::OnPoison {
-            tracing::error!(target: LOG, %queue, id, error, "failed to submit the follow-up of `on_poison`");
-        } else {
-            tracing::warn!(target: LOG, %queue, id, error, "failed to tell the sender of a request that no reply comes");
+        match self.kinds.remove(at) {
+            RiderKind::Notice => {
+                tracing::warn!(target: LOG, %queue, id, error, "failed to tell the sender of a request that no reply comes");
+            }
+            kind => {
+                tracing::error!(target: LOG, %queue, id, error, ?kind, "a message ends without what it was to take along");
+            }
         }
         true
     }
@@ -184,12 +216,12 @@ mod tests {
     fn what_is_left_is_what_it_was_for() {
         let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
         let mut riders = Riders::follow_ups(vec![put("first"), put("second")]);
-        riders.add(Rider::OnPoison, None);
-        riders.add(Rider::Notice, Some(put("third")));
+        riders.add(RiderKind::OnPoison, None);
+        riders.add(RiderKind::Notice, Some(put("third")));
         riders.are_stored(1);
         assert!(!riders.are_dispensable());
         riders.retain(|queue| queue.as_str() != "second");
-        assert_eq!(riders.kinds[..], [Rider::Notice]);
+        assert_eq!(riders.kinds[..], [RiderKind::Notice]);
         assert!(riders.are_dispensable() && riders.puts().len() == 1);
     }
 
@@ -198,9 +230,9 @@ mod tests {
         let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
         let riders = || {
             let mut riders = Riders::default();
-            riders.add(Rider::PoisonCopy, Some(put("poison")));
-            riders.add(Rider::OnPoison, Some(put("alerts")));
-            riders.add(Rider::Notice, Some(put("notices")));
+            riders.add(RiderKind::PoisonCopy, Some(put("poison")));
+            riders.add(RiderKind::OnPoison, Some(put("alerts")));
+            riders.add(RiderKind::Notice, Some(put("notices")));
             riders
         };
         let message = &put("orders").0;
@@ -208,14 +240,22 @@ mod tests {
         let of = |name: &str| error(ErrorKind::Denied).with_queue(&put(name).0);
         for (at, error, left) in [
             (0, of("poison"), None),
-            (1, of("alerts"), Some([Rider::PoisonCopy, Rider::Notice])),
-            (2, of("notices"), Some([Rider::PoisonCopy, Rider::OnPoison])),
+            (
+                1,
+                of("alerts"),
+                Some([RiderKind::PoisonCopy, RiderKind::Notice]),
+            ),
+            (
+                2,
+                of("notices"),
+                Some([RiderKind::PoisonCopy, RiderKind::OnPoison]),
+            ),
             (3, of("orders"), None),
             // Of any of them, or of all.
             (
                 0,
                 error(ErrorKind::Denied),
-                Some([Rider::PoisonCopy, Rider::OnPoison]),
+                Some([RiderKind::PoisonCopy, RiderKind::OnPoison]),
             ),
             (1, error(ErrorKind::Corrupt), None),
             (1, error(ErrorKind::Throttled), None),
@@ -238,7 +278,7 @@ mod tests {
     fn a_notice_that_is_left_is_no_follow_up_that_was_refused() {
         let put = |name: &str| (name.parse().expect("a name"), NewMessage::new("body"));
         let denied = Error::new(ErrorKind::Denied, queue_core::Operation::Apply);
-        for (kind, is_refused) in [(Rider::Notice, false), (Rider::FollowUp, true)] {
+        for (kind, is_refused) in [(RiderKind::Notice, false), (RiderKind::FollowUp, true)] {
             let mut riders = Riders::default();
             riders.add(kind, Some(put("queue")));
             let kind = SettleErrorKind::NotDone(denied.clone());

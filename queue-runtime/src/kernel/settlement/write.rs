@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Atomicity, NewMessage, Op, Ops, PopReceipt, PutBackPlace};
+use queue_core::backend::{Atomicity, NewMessage, Op, Ops, PopReceipt, PutBackPlace, Swap};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use super::end::SettleErrorKind;
@@ -49,6 +49,18 @@ impl Unsettled {
             _ => None,
         }
     }
+}
+
+impl Unsettled {
+    /// Whether the storage refuses the record that the work of the message is done.
+    pub(super) fn is_of_record(&self) -> bool {
+        // The only other condition, that of the unique key, is left behind with its release.
+        matches!(&self.kind, SettleErrorKind::NotDone(error) if is_other_record(error))
+    }
+}
+
+fn is_other_record(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt)
 }
 
 impl From<Unsettled> for SettleErrorKind {
@@ -145,6 +157,9 @@ async fn repeat(
         let message = (lease.queue(), incoming.envelope.id.as_str());
         if riders.leave_behind(at - done, &error, message, context) {
             continue;
+        }
+        if riders.finish().is_some() && is_other_record(&error) {
+            return Err(SettleErrorKind::NotDone(error));
         }
         if let Some(answer) = Gone::of(&error) {
             let request = request(context, change, riders);
@@ -263,7 +278,7 @@ async fn attempt(
     riders: &Riders,
     change: &MessageChange,
 ) -> Result<(), Interrupted> {
-    let settled_at = riders.puts().len();
+    let settled_at = riders.before_message();
     let ops = operations(lease, receipt, riders, change);
     match context.backend.apply(ops).await {
         Ok(_) => Ok(()),
@@ -285,7 +300,7 @@ async fn attempt(
     }
 }
 
-/// Returns the puts, the settlement itself, and the release of the key.
+/// Returns the puts, the record of the work, the settlement itself, and the release of the key.
 fn operations(lease: &Lease, receipt: PopReceipt, riders: &Riders, change: &MessageChange) -> Ops {
     let (puts, release) = (riders.puts(), riders.release());
     let (queue, id) = (lease.queue().clone(), lease.id().clone());
@@ -304,25 +319,29 @@ fn operations(lease: &Lease, receipt: PopReceipt, riders: &Riders, change: &Mess
             moved: *moved,
         },
     };
-    if puts.is_empty() && release.is_none() {
+    if riders.before_message() == 0 && release.is_none() {
         return Ops::from([settlement]);
     }
     let puts = puts.iter().map(|(queue, message)| Op::Put {
         queue: queue.clone(),
         message: message.clone(),
     });
-    let release = release.map(|swap| Op::Swap {
+    let swap = |swap: &Swap| Op::Swap {
         queue: lease.queue().clone(),
         swap: swap.clone(),
-    });
-    puts.chain([settlement]).chain(release).collect()
+    };
+    let (finish, release) = (riders.finish().map(swap), release.map(swap));
+    puts.chain(finish)
+        .chain([settlement])
+        .chain(release)
+        .collect()
 }
 
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
 fn request(context: &Context, change: &MessageChange, riders: &Riders) -> LastOp {
     match change {
         MessageChange::PutBack { .. } => LastOp::PutBack,
-        MessageChange::Delete { .. } if is_atomic(context) && !riders.puts().is_empty() => {
+        MessageChange::Delete { .. } if is_atomic(context) && riders.before_message() > 0 => {
             LastOp::DeleteWithPuts
         }
         MessageChange::Delete { .. } => LastOp::Delete,

@@ -227,9 +227,7 @@ impl BuggyStore {
             Bug::ForgetsTheResult => completion.finish = None,
             Bug::RecordsAtOnce => {
                 if let (Some(finish), Some(results)) = (&completion.finish, client.results()) {
-                    let result = finish.result.clone();
-                    let done = results.finish(&finish.key, finish.claim, result, finish.retention);
-                    let _ = done.await?;
+                    let _ = results.swap(finish).await?;
                 }
             }
             Bug::KeepsTheKey => completion.release = None,

@@ -18,6 +18,7 @@ mod outbox;
 mod outcomes;
 mod refusals;
 mod replies;
+mod riders;
 mod shards;
 mod totals;
 mod unique;

@@ -1,0 +1,181 @@
+//! What the application has travel with a settlement, besides what a handler returns.
+
+use std::fmt;
+use std::slice;
+use std::sync::Arc;
+
+use queue_core::backend::NewMessage;
+use queue_core::envelope::{Envelope, PoisonReason};
+use queue_core::internal::error_chain;
+use queue_core::{FollowUp, QueueName};
+
+use super::LOG;
+use super::riders::{RiderKind, Riders};
+use crate::kernel::context::Context;
+use crate::kernel::panic::catch;
+use crate::kernel::send::{FollowUpError, Role, check_one_step, encode_follow_ups};
+
+/// What is submitted whenever a message ends, whatever its handler returns: an entry of an audit log, an event for a
+/// dashboard. For [`ListenerBuilder::rider`](crate::ListenerBuilder::rider).
+///
+/// What a rider returns is put together with the settlement: in one step if the storage is atomic, otherwise before the
+/// message is deleted, so that it is never missing, and may be there twice, with the same id. A message that is put back has
+/// not ended. A [transaction](crate::receive::Received::complete_within) that completes a message has the riders in it, too.
+///
+/// ```
+/// use queue_runtime::envelope::Envelope;
+/// use queue_runtime::receive::{Ended, Rider};
+/// use queue_runtime::{FollowUp, Message, Received, testing};
+/// use serde::{Deserialize, Serialize};
+///
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+/// #[derive(Debug, Serialize, Deserialize, Message)]
+/// struct Audited {
+///     id: String,
+///     how: String,
+/// }
+///
+/// struct AuditLog;
+///
+/// impl Rider for AuditLog {
+///     fn ride(&self, message: &Envelope, ended: Ended<'_>) -> Option<FollowUp> {
+///         let (id, how) = (message.id.to_string(), format!("{ended:?}"));
+///         Some(FollowUp::new(&Audited { id, how }))
+///     }
+///
+///     fn is_required(&self) -> bool {
+///         true
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// let listener = service.listener(ship).rider(AuditLog).start()?;
+/// # testing::drain([&listener]).await?;
+/// let audited = service.accept::<Audited>().await?.expect("put with the settlement");
+/// assert_eq!(audited.how, "Completed");
+/// # Ok(())
+/// # }
+/// ```
+pub trait Rider: Send + Sync + 'static {
+    /// Returns what is submitted with the settlement of this message, if anything. Must be quick; may be called again for
+    /// the same settlement.
+    fn ride(&self, message: &Envelope, ended: Ended<'_>) -> Option<FollowUp>;
+
+    /// Whether a message is not completed without what `ride` returns: if that cannot be put, or `ride` panics, the attempt
+    /// has failed. Otherwise, and when a message is moved to the poison queue, an error is logged, and the message ends
+    /// without it. The default is no.
+    fn is_required(&self) -> bool {
+        false
+    }
+}
+
+/// How a message ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended<'a> {
+    /// It is completed.
+    Completed,
+    /// It is moved to the poison queue.
+    Poisoned {
+        /// Why it is moved.
+        reason: PoisonReason,
+        /// The number of attempts.
+        attempts: usize,
+        /// The error of the last attempt, if there was one.
+        error: Option<&'a str>,
+    },
+}
+
+/// The riders of one type of messages, in the order of their addition.
+#[derive(Clone, Default)]
+pub(crate) struct AddedRiders(Option<Arc<Vec<Arc<dyn Rider>>>>);
+
+impl AddedRiders {
+    pub(crate) fn add(&mut self, rider: impl Rider) {
+        self.extend([Arc::new(rider) as Arc<dyn Rider>]);
+    }
+
+    /// Returns these riders, and then others.
+    pub(crate) fn then(mut self, others: &Self) -> Self {
+        if let Some(others) = &others.0 {
+            self.extend(others.iter().cloned());
+        }
+        self
+    }
+
+    fn extend(&mut self, riders: impl IntoIterator<Item = Arc<dyn Rider>>) {
+        Arc::make_mut(self.0.get_or_insert_default()).extend(riders);
+    }
+
+    pub(crate) fn are_none(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl fmt::Debug for AddedRiders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let riders = self.0.as_ref().map_or(0, |riders| riders.len());
+        write!(f, "AddedRiders({riders})")
+    }
+}
+
+impl Riders {
+    /// Takes along what the application has travel with the settlement of a message.
+    ///
+    /// # Errors
+    /// Why a rider cannot travel without which the message is not completed.
+    pub(crate) fn take_along(
+        &mut self,
+        added: &AddedRiders,
+        context: &Context,
+        (queue, message): (&QueueName, &Envelope),
+        ended: Ended<'_>,
+    ) -> Result<(), String> {
+        let riders = added.0.iter().flat_map(|riders| riders.iter());
+        for (rider, number) in riders.zip(0..) {
+            let is_required = rider.is_required() && ended == Ended::Completed;
+            match self.encode(&**rider, context, message, ended, number) {
+                Ok(put) if is_required => self.add(RiderKind::FollowUp, put),
+                Ok(put) => self.add(RiderKind::Added, put),
+                Err(error) if is_required => {
+                    return Err(format!(
+                        "a rider of the settlement failed: {}",
+                        error_chain(&*error)
+                    ));
+                }
+                Err(error) => {
+                    let (id, error) = (&message.id, error_chain(&*error));
+                    tracing::error!(target: LOG, %queue, %id, error, "a message ends without what a rider has it take along");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(
+        &self,
+        rider: &dyn Rider,
+        context: &Context,
+        message: &Envelope,
+        ended: Ended<'_>,
+        number: u32,
+    ) -> Result<Option<(QueueName, NewMessage)>, FollowUpError> {
+        let ridden = catch(|| rider.ride(message, ended));
+        let ridden = ridden.map_err(|panic| format!("it panicked: {panic}"))?;
+        let Some(follow_up) = ridden else {
+            return Ok(None);
+        };
+        let follow_up = slice::from_ref(&follow_up);
+        let mut puts = encode_follow_ups(context, message, follow_up, Role::Rider, number)?;
+        let all = self.puts().iter().chain(&puts);
+        check_one_step(context.backend.capabilities(), all)?;
+        Ok(puts.pop())
+    }
+}
