@@ -79,10 +79,15 @@ pub(crate) const TEST: &[Step] = &[
             Run::Cargo("run --release --package queue-instructions"),
         )
     }),
-    long(cargo(
-        "migrations by rusqlite_migration and sqlx",
-        "test --locked --manifest-path tests/migrations/Cargo.toml --target-dir target/migrations",
-    )),
+    long(waiting("files of a message", Need::Valgrind, &["way"], "")),
+    long(Step {
+        // As a newer version of the engine, beside the programs of this workspace.
+        environment: &[("RUSTFLAGS", "--cfg queue_sqlite_next")],
+        ..cargo(
+            "migrations: two versions on one file, rusqlite_migration and sqlx",
+            "test --locked --manifest-path tests/migrations/Cargo.toml --target-dir target/migrations",
+        )
+    }),
     Step {
         waits: true,
         ..step(

@@ -2,6 +2,7 @@
 //! more than the committed figures allow.
 
 mod figures;
+mod way;
 
 use std::hint::black_box;
 use std::path::Path;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use figures::{Figures, place};
 use queue_instructions::{Outcome, Parcel, instructions, through_envelope};
 use queue_runtime::{QueueService, Received};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
 /// The messages of two runs: the start and the end of the process are the same in both, so that their difference is
@@ -28,6 +30,14 @@ fn main() -> Outcome<ExitCode> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["perform", work, messages] => perform(work, messages.parse()?).map(|()| ExitCode::SUCCESS),
+        ["way", work, file] => runtime()?
+            .block_on(way::perform(work, file))
+            .map(|()| ExitCode::SUCCESS),
+        ["way"] => compare_way(),
+        ["way", "--write"] => {
+            std::fs::write(way(), way::files()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
         [] => compare(),
         ["--write"] => {
             std::fs::write(figures(), count()?.to_string())?;
@@ -39,6 +49,35 @@ fn main() -> Outcome<ExitCode> {
 
 fn figures() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/figures.toml"))
+}
+
+fn way() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/way.txt"))
+}
+
+fn runtime() -> Outcome<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Fails if a message passes files that the committed list has not, or no longer passes one.
+fn compare_way() -> Outcome<ExitCode> {
+    let (found, committed) = (way::files()?, std::fs::read_to_string(way())?);
+    let differs = |a: &str, b: &str, sign: char| {
+        let missing = a
+            .lines()
+            .filter(|line| !b.lines().any(|other| other == *line));
+        missing.for_each(|line| eprintln!("{sign} {line}"));
+    };
+    if found == committed {
+        return Ok(ExitCode::SUCCESS);
+    }
+    differs(&committed, &found, '-');
+    differs(&found, &committed, '+');
+    eprintln!(
+        "The files that a message passes are not those of {}",
+        way().display()
+    );
+    Ok(ExitCode::FAILURE)
 }
 
 fn count() -> Outcome<Figures> {
@@ -101,10 +140,7 @@ fn perform(work: &str, messages: u32) -> Outcome<()> {
         }
         return Ok(());
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let service = QueueService::connect("memory:").await?;
         for number in 0..messages {
             service.submit(Parcel::new(number)).await?;
