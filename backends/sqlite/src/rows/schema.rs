@@ -33,6 +33,12 @@ const VERSIONS: &[Version] = &[
     Version::unlike_those_before(include_str!("version_3.sql")),
     Version::unlike_those_before(include_str!("version_4.sql")),
     Version::unlike_those_before(include_str!("version_5.sql")),
+    // A build for tests of two versions side by side: `tests/migrations/tests/versions.rs`.
+    #[cfg(queue_sqlite_next)]
+    Version {
+        sql: "CREATE TABLE queue_next (number INTEGER) STRICT",
+        adds: true,
+    },
 ];
 
 /// A migration to a version of the layout.
