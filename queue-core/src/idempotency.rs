@@ -16,7 +16,7 @@ use crate::name::QueueName;
 use crate::text::canonical;
 
 pub use recorded::{Forgotten, MAX_RECORDS, RecordState, Recorded, RecordedPage};
-pub use store::{ClaimOutcome, ClaimStatus, MAX_RESULT, ResultStore, Swept};
+pub use store::{ClaimOutcome, ClaimStatus, MAX_RESULT, ResultStore, StoreIdentity, Swept};
 
 /// A key that identifies a unit of work, so that repeated deliveries of it can be recognised.
 ///

@@ -10,7 +10,7 @@ use queue_core::backend::{PageMark, Swap, SwapOutcome};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, Owner, Recorded, RecordedPage,
-    ResultStore, Swept, WorkKey,
+    ResultStore, StoreIdentity, Swept, WorkKey,
 };
 use queue_core::internal::{record_mark, record_start};
 use queue_core::{Error, ErrorKind, Operation, Result};
@@ -42,6 +42,11 @@ impl ShardedResults {
 impl ResultStore for ShardedResults {
     fn clock(&self) -> Arc<dyn Clock> {
         self.stores[0].clock()
+    }
+
+    /// The claim of a message may be on another storage than the message.
+    fn identity(&self) -> Option<&StoreIdentity> {
+        None
     }
 
     async fn swap(&self, swap: &Swap) -> Result<SwapOutcome> {

@@ -10,7 +10,7 @@ use queue_core::backend::{
     NewMessage, Op, OpOutcomes, Ops, Page, PageMark, PeekedMessage, QueueProperties,
     ReceivedMessage, StorageId, Transactions, check_ops,
 };
-use queue_core::idempotency::ResultStore;
+use queue_core::idempotency::{ResultStore, StoreIdentity};
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
@@ -148,6 +148,7 @@ impl SqliteBackend {
             queries: queries.clone(),
             path: settings.path.clone(),
             clock,
+            identity: StoreIdentity::default(),
         };
         let transactions = SqliteTransactions {
             settings: settings.clone(),

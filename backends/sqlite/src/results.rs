@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use queue_core::backend::{PageMark, Swap, SwapOutcome};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{
-    Forgotten, MAX_RECORDS, Owner, RecordState, Recorded, RecordedPage, ResultStore, Swept, WorkKey,
+    Forgotten, MAX_RECORDS, Owner, RecordState, Recorded, RecordedPage, ResultStore, StoreIdentity,
+    Swept, WorkKey,
 };
 use queue_core::internal::{debug_fields, record_mark, record_start};
 use queue_core::store_clock::timestamp;
@@ -55,6 +56,7 @@ pub struct SqliteResults {
     pub(super) queries: Sender<Query>,
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) identity: StoreIdentity,
 }
 
 impl SqliteResults {
@@ -92,6 +94,10 @@ impl SqliteResults {
 impl ResultStore for SqliteResults {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
+    }
+
+    fn identity(&self) -> Option<&StoreIdentity> {
+        Some(&self.identity)
     }
 
     async fn swap(&self, swap: &Swap) -> Result<SwapOutcome> {

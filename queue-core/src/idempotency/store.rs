@@ -58,6 +58,15 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     /// The clock by which the caller times renewals and pauses.
     fn clock(&self) -> Arc<dyn Clock>;
 
+    /// Returns what tells the store from all others. A claim of a store that is the [own](crate::backend::Backend::results)
+    /// one of the storage with a message may be [finished](crate::backend::Swap::finish) by the
+    /// [`apply`](crate::backend::Backend::apply) that deletes the message, without a call of [`finish`](Self::finish).
+    ///
+    /// The default is `None`, for stores of their own, and for those around another store that have to see each call.
+    fn identity(&self) -> Option<&StoreIdentity> {
+        None
+    }
+
     /// Changes the record of a key on a condition. The methods for claims, [`begin`](Self::begin) to
     /// [`release`](Self::release), are protocols over `swap`. A value that [ends with its
     /// message](crate::backend::Record::ends_with_message) counts here until its retention is over.
@@ -197,6 +206,18 @@ pub trait ResultStore: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// Tells a store from all others of this process, as long as it or a clone of it exists.
+#[derive(Debug, Clone, Default)]
+pub struct StoreIdentity(Arc<()>);
+
+impl PartialEq for StoreIdentity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for StoreIdentity {}
+
 /// The answer to a `begin` during which the record was removed: to be asked for again at once.
 const IN_FLIGHT_UNTIL_NOW: ClaimOutcome = ClaimOutcome::InFlight {
     remaining: Duration::ZERO,
@@ -207,6 +228,10 @@ const IN_FLIGHT_UNTIL_NOW: ClaimOutcome = ClaimOutcome::InFlight {
 impl<S: ResultStore + ?Sized> ResultStore for Arc<S> {
     fn clock(&self) -> Arc<dyn Clock> {
         (**self).clock()
+    }
+
+    fn identity(&self) -> Option<&StoreIdentity> {
+        (**self).identity()
     }
 
     async fn swap(&self, swap: &Swap) -> Result<SwapOutcome> {

@@ -155,6 +155,80 @@ async fn a_door_that_fails_or_panics_is_a_failed_attempt() {
     }
 }
 
+/// A message that held a licence while it waits for its turn would keep it from the one before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_message_waits_for_its_turn_before_it_takes_anything() {
+    for _ in 0..20 {
+        let service = testing::service().await;
+        service
+            .submit_all((0..16).map(order))
+            .await
+            .expect("stored");
+        let listener = service
+            .listener(ship)
+            .door(Licences(Arc::new(Semaphore::new(1))))
+            .one_at_a_time_by(|_| "one for all")
+            .start()
+            .expect("starts");
+        testing::drain([&listener]).await.expect("drained");
+        stop(listener).await;
+    }
+}
+
+/// The key that is set last counts: with two, a message would wait for itself.
+#[tokio::test(start_paused = true)]
+async fn a_key_replaces_the_key_before_it() {
+    let service = with_orders(0..4).await;
+    let listener = service
+        .listener(ship)
+        .one_at_a_time_by(|order| order.number)
+        .one_at_a_time_by(|order| order.number)
+        .start()
+        .expect("starts");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!(drained.completed(), 4);
+    stop(listener).await;
+}
+
+/// What a message waits for panics, or what it got panics when it is dropped.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_what_a_door_gives_harms_the_attempt_at_most() {
+    struct Mine;
+    impl Drop for Mine {
+        fn drop(&mut self) {
+            panic!("it blows up");
+        }
+    }
+    struct Blows(bool);
+    impl Door for Blows {
+        fn arrive(&self, _: &Arriving<'_>) -> Result<Option<Wait>, Failure> {
+            let waits = self.0;
+            Ok(Some(Wait::until(async move {
+                assert!(!waits, "no licence");
+                Mine
+            })))
+        }
+    }
+    let service = with_orders(0..40).await;
+    let listener = service.listener(ship).max_in_flight(4).door(Blows(false));
+    let listener = listener.start().expect("starts");
+    let drained = testing::drain([&listener]).await.expect("drained");
+    assert_eq!(drained.completed(), 40, "each gives its room back");
+    stop(listener).await;
+
+    let service = with_orders(0..1).await;
+    let listener = service.listener(ship).poison_threshold(1).door(Blows(true));
+    let listener = listener.start().expect("starts");
+    testing::drain([&listener]).await.expect("drained");
+    stop(listener).await;
+    let [(record, _)] = &poison(&service, "orders-poison").await[..] else {
+        panic!("one message")
+    };
+    let error = record.error.as_deref().expect("an error");
+    let expected = "a door of the listener panicked: no licence";
+    assert!(error.starts_with(expected), "{error}");
+}
+
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "reports", compress)]
 struct Report {

@@ -207,3 +207,22 @@ async fn a_duplicate_has_the_same_entry_again() {
     let ids: Vec<_> = ids.collect();
     assert_eq!(ids[0], ids[1]);
 }
+
+/// A message that is redriven ends anew, and so is another entry.
+#[tokio::test(start_paused = true)]
+async fn the_entries_of_two_ends_have_two_ids() {
+    let service = with_orders(0..1).await;
+    let accept = || service.accept::<Order>().rider(AUDIT);
+    let order = accept().await.expect("no error").expect("a message");
+    order.reject("sold out").await.expect("settled");
+    let redrive = service
+        .any_queue("orders-poison")
+        .expect("a name")
+        .redrive();
+    assert_eq!(redrive.run().await.expect("redriven").redriven, 1);
+    let order = accept().await.expect("no error").expect("a message");
+    order.complete().await.expect("settled");
+    let entries = entries(&service).await;
+    assert_eq!(entries.len(), 2);
+    assert_ne!(entries[0].envelope().id, entries[1].envelope().id);
+}

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use queue_core::backend::{FoundRecord, PageMark, Swap, SwapIf, SwapOutcome};
 use queue_core::clock::{Clock, Timestamp};
 use queue_core::idempotency::{
-    Forgotten, MAX_RECORDS, Owner, RecordState, Recorded, RecordedPage, ResultStore, Swept, WorkKey,
+    Forgotten, MAX_RECORDS, Owner, RecordState, Recorded, RecordedPage, ResultStore, StoreIdentity,
+    Swept, WorkKey,
 };
 use queue_core::internal::{LockExt, debug_fields, later, record_mark, record_start};
 use queue_core::{Error, QueueName};
@@ -41,6 +42,7 @@ pub struct MemoryResults {
     clock: Arc<dyn Clock>,
     origin: Origin,
     entries: Arc<Mutex<BTreeMap<WorkKey, Entry>>>,
+    identity: StoreIdentity,
 }
 
 /// The same moment on the wall clock and on the monotonic clock, from which the store's time follows.
@@ -87,6 +89,7 @@ impl MemoryResults {
             clock,
             origin,
             entries: Arc::default(),
+            identity: StoreIdentity::default(),
         }
     }
 
@@ -182,6 +185,10 @@ impl MemoryResults {
 impl ResultStore for MemoryResults {
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
+    }
+
+    fn identity(&self) -> Option<&StoreIdentity> {
+        Some(&self.identity)
     }
 
     async fn swap(&self, swap: &Swap) -> Result<SwapOutcome, Error> {

@@ -15,6 +15,9 @@ use tokio::sync::Semaphore;
 use crate::kernel::listener::{Arriving, Door, ListenerBuilder, Route, SharedState, Wait};
 use crate::kernel::panic::catch;
 
+/// The name of the door: the last key that is set counts.
+const KEYS: &str = "keys";
+
 /// Has messages of one key handled one at a time.
 struct Keys<F> {
     /// Computes the hash of a message's key. `None` if the message does not decode. Keys are compared by their hashes: two
@@ -107,11 +110,15 @@ impl<M> ListenerBuilder<M> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn one_at_a_time_by<K: Hash>(self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self
+    pub fn one_at_a_time_by<K: Hash>(
+        mut self,
+        key: impl Fn(&M) -> K + Send + Sync + 'static,
+    ) -> Self
     where
         M: Message,
     {
-        self.door(by(key))
+        self.doors.set(KEYS, by(key));
+        self
     }
 }
 
@@ -119,8 +126,12 @@ impl<M: Message> Route<M> {
     /// Has messages of one key handled one at a time, as [`ListenerBuilder::one_at_a_time_by`] does. Equal keys of a
     /// router's types are one key: to keep them apart, make the type a part of the key, as in
     /// `|order| ("order", order.number)`.
-    pub fn one_at_a_time_by<K: Hash>(self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
-        self.door(by(key))
+    pub fn one_at_a_time_by<K: Hash>(
+        mut self,
+        key: impl Fn(&M) -> K + Send + Sync + 'static,
+    ) -> Self {
+        self.doors.set(KEYS, by(key));
+        self
     }
 }
 /// A turn's semaphore, which has a permit once the turn has come.

@@ -58,5 +58,5 @@ pub use once::{Once, OnceError, OnceErrorKind, once};
 pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Forgotten, MAX_RECORDS, MAX_RESULT, Owner, RecordState,
-    Recorded, RecordedPage, ResultStore, Swept, WorkKey,
+    Recorded, RecordedPage, ResultStore, StoreIdentity, Swept, WorkKey,
 };

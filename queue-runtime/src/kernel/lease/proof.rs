@@ -29,7 +29,7 @@ pub(super) struct Evidence {
 pub(crate) enum LastOp {
     /// To delete the message, when all puts are known to be stored.
     Delete,
-    /// To put messages and delete the received one, in one step.
+    /// To put messages, or to record that the work is done, and delete the received one, in one step.
     DeleteWithPuts,
     PutBack,
 }

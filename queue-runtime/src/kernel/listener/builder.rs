@@ -54,7 +54,7 @@ pub struct ListenerBuilder<M> {
     /// The layers around all handlers, from the innermost.
     pub(super) layers: Vec<Arc<dyn Around>>,
     /// The doors of all messages.
-    pub(super) doors: Doors,
+    pub(crate) doors: Doors,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,
     pub(super) scale: Option<Arc<dyn ScalePolicy>>,
     pub(super) until_empty: bool,
@@ -234,7 +234,7 @@ impl<M> ListenerBuilder<M> {
     ///
     /// | work of the key | effect |
     /// |---|---|
-    /// | new work, or work whose last attempt failed | The message is handled; its result is recorded before the message is deleted. |
+    /// | new work, or work whose last attempt failed | The message is handled; its result is recorded before the message is deleted, or in one step with that if the store is the storage's own. |
     /// | work that is done | The message is completed without running the handler: the recorded follow-ups are stored again, with the same ids. |
     /// | work in flight elsewhere | The message is put back, without counting the attempt, until the work's claim ends. |
     /// | work that cannot be looked up: the store is down or slow | The message waits, and is not handled; the listener reports the outage, backs off and receives no more than fits in flight. |

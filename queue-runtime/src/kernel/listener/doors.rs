@@ -13,7 +13,7 @@ use queue_core::internal::LockExt as _;
 use queue_core::wire::Body;
 use queue_core::{Envelope, Failure, Message};
 
-use crate::kernel::panic::catch;
+use crate::kernel::panic::{CaughtPanic, catch, catch_async};
 use crate::kernel::receive::Incoming;
 
 /// What leased messages wait for before their handler is called, besides the limits that a listener has itself: a
@@ -65,7 +65,7 @@ pub trait Door: Send + Sync + 'static {
     /// Returns what this message waits for, if for anything. Called once the message is received, and must be quick.
     ///
     /// # Errors
-    /// The failure of the message's attempt. A panic is a failed attempt, too.
+    /// The failure of the message's attempt. A panic is a failed attempt, too, also one of what the message waits for.
     fn arrive(&self, message: &Arriving<'_>) -> Result<Option<Wait>, Failure>;
 
     /// Whether [`arrive`](Self::arrive) needs the payload. A message whose payload is stored elsewhere, or compressed, then
@@ -75,13 +75,14 @@ pub trait Door: Send + Sync + 'static {
     }
 
     /// Whether messages are let in in the order of their receives. They arrive in that order then, by one
-    /// [task](crate::ListenerBuilder::tasks) at a time, and no message that waits is put back before others. The default is
-    /// no.
+    /// [task](crate::ListenerBuilder::tasks) at a time, and a message that has a place to wait is not put back, however long
+    /// it waits. The default is no.
     fn keeps_order(&self) -> bool {
         false
     }
 
-    /// Called when a listener starts, before any message arrives. `shared` is the same for all doors of the listener.
+    /// Called before any message arrives, when a listener starts: once for each type of its messages. `shared` is the same for
+    /// all doors of the listener.
     fn start(&self, shared: &SharedState) {
         let _ = shared;
     }
@@ -115,7 +116,7 @@ impl<'a> Arriving<'a> {
 
 /// How a message waits before a [`Door`]. Dropped unfinished if the message gives up.
 pub struct Wait {
-    pub(super) opens: BoxFuture<'static, Pass>,
+    pub(super) opens: BoxFuture<'static, Result<Pass, Failure>>,
     /// What is kept from the arrival on.
     pub(super) held: Option<Pass>,
     /// How many messages are before this one, if they are let in one after the other.
@@ -130,7 +131,11 @@ impl Wait {
     /// ended, or the message is put back.
     pub fn until<T: Send + 'static>(opens: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
-            opens: Box::pin(async move { Box::new(opens.await) as Pass }),
+            opens: Box::pin(async move {
+                let opened = catch_async(opens).await;
+                let opened = opened.map_err(|panic| panicked(&panic))?;
+                Ok(Box::new(opened) as Pass)
+            }),
             held: None,
             line: None,
         }
@@ -181,48 +186,75 @@ impl SharedState {
 
 /// The doors of the messages of one type, in their order.
 #[derive(Clone, Default)]
-pub(crate) struct Doors(Vec<Arc<dyn Door>>);
+pub(crate) struct Doors {
+    doors: Vec<(Option<&'static str>, Arc<dyn Door>)>,
+    /// Held while a message arrives: it has the same place in all lines of a listener.
+    arriving: Arc<Mutex<()>>,
+    need_payload: bool,
+    keep_order: bool,
+}
 
 impl Doors {
     pub(crate) fn add(&mut self, door: impl Door) {
-        self.0.push(Arc::new(door));
+        self.push((None, Arc::new(door)));
     }
 
-    /// Returns these doors, and then others.
-    pub(super) fn then(mut self, others: &Self) -> Self {
-        self.0.extend_from_slice(&others.0);
+    /// Adds a door in place of an earlier one of this name.
+    pub(crate) fn set(&mut self, name: &'static str, door: impl Door) {
+        self.doors.retain(|(other, _)| *other != Some(name));
+        self.push((Some(name), Arc::new(door)));
+    }
+
+    fn push(&mut self, door: (Option<&'static str>, Arc<dyn Door>)) {
+        self.need_payload |= door.1.needs_payload();
+        self.keep_order |= door.1.keeps_order();
+        self.doors.push(door);
+    }
+
+    /// Returns these doors, and then those of the listener.
+    pub(super) fn then(mut self, listener: &Self) -> Self {
+        for door in &listener.doors {
+            self.push(door.clone());
+        }
+        self.arriving = Arc::clone(&listener.arriving);
         self
     }
 
     pub(super) fn start(&self, shared: &SharedState) {
-        self.0.iter().for_each(|door| door.start(shared));
+        self.doors.iter().for_each(|(_, door)| door.start(shared));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.doors.is_empty()
     }
 
     pub(super) fn need_payload(&self) -> bool {
-        self.0.iter().any(|door| door.needs_payload())
+        self.need_payload
     }
 
     pub(super) fn keep_order(&self) -> bool {
-        self.0.iter().any(|door| door.keeps_order())
+        self.keep_order
     }
 
-    /// Has a message arrive at each door.
+    /// Has a message arrive at each door. What it waits for comes first where it has a place in a line: holding anything else,
+    /// it would keep those before it from that.
     ///
     /// # Errors
     /// The failure of its attempt.
     pub(super) fn arrive(&self, message: &Arriving<'_>) -> Result<Vec<Wait>, Failure> {
-        let arrive = |door: &Arc<dyn Door>| {
+        let arrive = |(_, door): &(_, Arc<dyn Door>)| {
             let arrived = catch(|| door.arrive(message));
-            let panicked =
-                |panic| Failure::from(format!("a door of the listener panicked: {panic}"));
-            arrived
-                .unwrap_or_else(|panic| Err(panicked(panic)))
-                .transpose()
+            let arrived = arrived.unwrap_or_else(|panic| Err(panicked(&panic)));
+            arrived.transpose()
         };
-        self.0.iter().filter_map(arrive).collect()
+        let _arriving = self.arriving.hold();
+        let waits = self.doors.iter().filter_map(arrive);
+        let mut waits = waits.collect::<Result<Vec<_>, _>>()?;
+        waits.sort_by_key(|wait| wait.line.is_none());
+        Ok(waits)
     }
+}
+
+fn panicked(panic: &CaughtPanic) -> Failure {
+    format!("a door of the listener panicked: {panic}").into()
 }

@@ -99,7 +99,7 @@ pub struct Route<M> {
     handler: ErasedHandler,
     options: Options,
     layers: Vec<Arc<dyn Around>>,
-    doors: Doors,
+    pub(crate) doors: Doors,
     message: PhantomData<fn(M)>,
 }
 

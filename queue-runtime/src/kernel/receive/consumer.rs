@@ -1,8 +1,7 @@
 //! How the messages of one queue are received and settled, of which types they are, and the methods by which the builders of
 //! consumers set that.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use queue_core::backend::Capabilities;
@@ -238,8 +237,8 @@ pub(crate) struct Idempotency {
     /// The queue whose keys the consumer shares, or `None` for its own.
     pub(crate) scope: Option<QueueName>,
     pub(super) outage: Outage,
-    /// Whether the storage of the queue has refused to record that work is done, because the claims are elsewhere.
-    pub(crate) is_apart: Arc<AtomicBool>,
+    /// Whether the store is the one that the storage of the queue has, once that is known.
+    is_of_storage: OnceLock<bool>,
 }
 
 impl Idempotency {
@@ -249,8 +248,19 @@ impl Idempotency {
             retention: DEFAULT_RETENTION,
             scope: None,
             outage: Outage::default(),
-            is_apart: Arc::default(),
+            is_of_storage: OnceLock::new(),
         }
+    }
+}
+
+impl Idempotency {
+    /// Whether the store is the one that the storage of the queue has.
+    pub(crate) fn is_of_storage(&self, context: &Context) -> bool {
+        *self.is_of_storage.get_or_init(|| {
+            let of_storage = context.backend.results();
+            let of_storage = of_storage.as_ref().and_then(|store| store.identity());
+            of_storage.is_some_and(|identity| self.store.identity() == Some(identity))
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Handling a message at most once: the claim of its key in a result store.
 //!
 //! ```text
-//!              ┌─ fresh ──────► handle ─► record the result and the follow-ups ─► settle
+//!              ┌─ fresh ──────► handle ─► record the result and the follow-ups, and settle
 //!  admitted ─► begin ─ done ──► store the recorded follow-ups again ─► delete
 //!              ├─ in flight ──► put back until the other's lease ends, or wait in place
 //!              └─ failed ─────► wait in place; after a visibility timeout, put back

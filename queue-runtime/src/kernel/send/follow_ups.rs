@@ -28,6 +28,7 @@ pub(crate) enum Role {
     Handler,
     OnPoison,
     Rider,
+    RiderOnPoison,
 }
 
 /// Returns the id of a follow-up: always the same for the same parent, kind, key (or position) and queue. The type's
@@ -44,6 +45,7 @@ pub(crate) fn derived_id(
         (None, Role::Handler) => format!("ordinal {ordinal}"),
         (None, Role::OnPoison) => format!("on-poison {ordinal}"),
         (None, Role::Rider) => format!("rider {ordinal}"),
+        (None, Role::RiderOnPoison) => format!("on-poison rider {ordinal}"),
     };
     if *queue != message_type.queue() {
         name = format!("{name} on {queue}");
@@ -57,6 +59,7 @@ fn reply_id(request: &MessageId, kind: &str, role: Role) -> MessageId {
         Role::Handler => "reply",
         Role::OnPoison => "on-poison reply",
         Role::Rider => "rider reply",
+        Role::RiderOnPoison => "on-poison rider reply",
     };
     MessageId::derived(request, kind, name)
 }

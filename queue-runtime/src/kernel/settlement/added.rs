@@ -173,7 +173,12 @@ impl Riders {
             return Ok(None);
         };
         let follow_up = slice::from_ref(&follow_up);
-        let mut puts = encode_follow_ups(context, message, follow_up, Role::Rider, number)?;
+        // The same message may end twice, if it is redriven in between.
+        let role = match ended {
+            Ended::Completed => Role::Rider,
+            Ended::Poisoned { .. } => Role::RiderOnPoison,
+        };
+        let mut puts = encode_follow_ups(context, message, follow_up, role, number)?;
         let all = self.puts().iter().chain(&puts);
         check_one_step(context.backend.capabilities(), all)?;
         Ok(puts.pop())

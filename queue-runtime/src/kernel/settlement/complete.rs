@@ -1,12 +1,11 @@
 //! Completing a message: its follow-ups and replies, and what is recorded of them in a result store if there is one.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Atomicity, Attachment, ConditionalPuts, NewMessage, TimeToLive};
 use queue_core::encoder::Encoded;
-use queue_core::idempotency::ClaimStatus;
+use queue_core::idempotency::{ClaimStatus, MAX_RESULT};
 use queue_core::internal::{canonical, error_chain, json_error, to_base64, unwrap_base64};
 use queue_core::{Error, ErrorKind, Failure, FollowUp, Operation, QueueName};
 use serde::{Deserialize, Serialize};
@@ -44,14 +43,19 @@ impl Settling<'_> {
         if is_claimed && let Some(settled) = Box::pin(self.record_first(&mut riders)).await {
             return settled;
         }
+        let rides = riders.finish().is_some();
         if let Err(error) = self.take_along(&mut riders, Ended::Completed) {
+            // The work is done all the same.
+            if let Some(settled) = Box::pin(self.record_finish(&mut riders)).await {
+                return settled;
+            }
             return self.rider_failed(error).await;
         }
         let purpose = Purpose::Complete { follow_ups: hash };
         let mut settled = self
             .delete_and_tell(purpose, riders, &Unreplied::Completed)
             .await;
-        if is_claimed {
+        if rides {
             settled = match Box::pin(self.record_late(settled, purpose)).await {
                 Ok(settled) => settled,
                 Err(settled) => return settled,
@@ -102,7 +106,7 @@ impl Settling<'_> {
     }
 
     /// Has the record travel with the settlement that the work of the message is done, with its follow-ups, if the storage
-    /// may have the claim, and otherwise [records](Self::record) it first.
+    /// has the claim, and otherwise [records](Self::record) it first.
     async fn record_first(self, riders: &mut Riders) -> Option<Result<Settled, SettleErrorKind>> {
         let incoming = self.incoming;
         let idempotency = self.consumer.options.idempotency.as_ref()?;
@@ -110,14 +114,16 @@ impl Settling<'_> {
         let capabilities = self.context.backend.capabilities();
         let may_ride = capabilities.atomicity == Atomicity::Atomic
             && capabilities.conditional_puts == ConditionalPuts::Supported
-            && result.len() <= capabilities.max_body
-            && !idempotency.is_apart.load(Ordering::Relaxed)
+            && result.len() <= capabilities.max_body.min(MAX_RESULT)
+            && idempotency.is_of_storage(self.context)
             && !self.context.parts.settles_together(incoming.lease.id());
         if !may_ride {
             return self.record(result).await;
         }
         let claim = incoming.claim.as_ref()?;
         riders.add_finish(claim.finish_by_swap(result, idempotency.retention));
+        // Whoever drops the settlement must not release the claim, before which nobody knows whether it was carried out.
+        claim.leave();
         None
     }
 
@@ -128,31 +134,25 @@ impl Settling<'_> {
         settled: Result<(), Unsettled>,
         purpose: Purpose,
     ) -> Result<Result<(), Unsettled>, Result<Settled, SettleErrorKind>> {
-        let mut unsettled = match settled {
-            Ok(()) => {
-                self.incoming.leave_claim();
-                return Ok(Ok(()));
-            }
-            Err(unsettled) => unsettled,
+        let Err(mut unsettled) = settled else {
+            return Ok(Ok(()));
         };
-        let finish = unsettled.riders.take_finish();
-        let Some(result) = finish.and_then(|finish| finish.value().cloned()) else {
-            return Ok(Err(unsettled));
-        };
-        if let Some(settled) = self.record(result).await {
+        if let Some(settled) = self.record_finish(&mut unsettled.riders).await {
             return Err(settled);
         }
-        if !unsettled.is_of_record() {
+        if !unsettled.may_be_of_record() {
             return Ok(Err(unsettled));
-        }
-        if let Some(idempotency) = &self.consumer.options.idempotency {
-            // The claims are in another store, or on another shard.
-            idempotency.is_apart.store(true, Ordering::Relaxed);
         }
         let riders = unsettled.riders;
         Ok(self
             .delete_and_tell(purpose, riders, &Unreplied::Completed)
             .await)
+    }
+
+    /// [Records](Self::record) what was to travel with the settlement.
+    async fn record_finish(self, riders: &mut Riders) -> Option<Result<Settled, SettleErrorKind>> {
+        let finish = riders.take_finish()?;
+        self.record(finish.value()?.clone()).await
     }
 
     /// Records in the result store that the work of the message is done, with its follow-ups. Returns `None` if the message

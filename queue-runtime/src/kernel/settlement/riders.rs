@@ -90,9 +90,12 @@ impl Riders {
         self.release.as_deref()
     }
 
-    /// Whether nothing is left that the settlement cannot do without.
+    /// Whether nothing is left that the settlement cannot do without, or that a repeated settlement does not take along by
+    /// itself.
     pub(super) fn are_dispensable(&self) -> bool {
-        self.kinds.iter().all(|kind| *kind == RiderKind::Notice)
+        let is_dispensable =
+            |kind: &RiderKind| matches!(kind, RiderKind::Added | RiderKind::Notice);
+        self.kinds.iter().all(is_dispensable)
     }
 
     /// Removes the first puts, which are known to be stored.

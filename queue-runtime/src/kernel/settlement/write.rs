@@ -52,10 +52,13 @@ impl Unsettled {
 }
 
 impl Unsettled {
-    /// Whether the storage refuses the record that the work of the message is done.
-    pub(super) fn is_of_record(&self) -> bool {
+    /// Whether the storage may have refused what was written because of the record that the work of the message is done: for
+    /// its condition, as of a settlement that was carried out and not answered, or for its size.
+    pub(super) fn may_be_of_record(&self) -> bool {
         // The only other condition, that of the unique key, is left behind with its release.
-        matches!(&self.kind, SettleErrorKind::NotDone(error) if is_other_record(error))
+        let is_too_large =
+            |error: &Error| matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::TooLarge);
+        matches!(&self.kind, SettleErrorKind::NotDone(error) if is_other_record(error) || is_too_large(error))
     }
 }
 

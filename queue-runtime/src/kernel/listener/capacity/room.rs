@@ -17,6 +17,7 @@ use crate::kernel::listener::capacity::rate::Allowance;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::doors::{Pass, Wait};
 use crate::kernel::listener::info::ReceiveErrorKind;
+use crate::kernel::panic::{catch, log_caught};
 use crate::kernel::receive::{Fetched, Ready};
 
 /// The right to receive messages. What is not split off is given back when the `Grant` is dropped.
@@ -189,14 +190,21 @@ struct Occupied {
     /// The bytes that are held.
     bytes: usize,
     probe: Option<Probe>,
-    /// What the message waits for, once it has arrived at its doors, until it waits.
-    waits: Option<Vec<Wait>>,
-    /// What it got there, until its handler has ended.
-    passes: Vec<Pass>,
+    /// What the message has at its doors, if it has arrived at any.
+    doors: Option<Box<AtDoors>>,
     /// The message's place among those of its type that may be handled at a time, until its handler has returned.
     place: Option<OwnedSemaphorePermit>,
     /// The readiness of what is around all handlers, until the handler is called.
     ready: Option<Ready>,
+}
+
+/// What a message has at its doors.
+#[derive(Default)]
+struct AtDoors {
+    /// What it waits for, once it has arrived, until it waits.
+    waits: Option<Vec<Wait>>,
+    /// What it got, until its handler has ended.
+    passes: Vec<Pass>,
 }
 
 impl Room {
@@ -214,8 +222,7 @@ impl Room {
                 permit: true,
                 bytes,
                 probe,
-                waits: None,
-                passes: Vec::new(),
+                doors: None,
                 place: None,
                 ready: None,
             }),
@@ -252,24 +259,25 @@ impl Room {
     /// Records that the message has arrived at its doors.
     pub(crate) fn arrived(&self, mut waits: Vec<Wait>) {
         self.with(|held| {
+            let doors = held.doors.get_or_insert_default();
             let held_already = waits.iter_mut().filter_map(|wait| wait.held.take());
-            held.passes.extend(held_already);
-            held.waits = Some(waits);
+            doors.passes.extend(held_already);
+            doors.waits = Some(waits);
         });
     }
 
     /// Takes what the message waits for. `None` if it has not arrived at its doors.
     pub(crate) fn take_waits(&self) -> Option<Vec<Wait>> {
-        self.with(|held| held.waits.take())
+        self.with(|held| held.doors.as_mut()?.waits.take())
     }
 
     pub(crate) fn keep_pass(&self, pass: Pass) {
-        self.with(|held| held.passes.push(pass));
+        self.with(|held| held.doors.get_or_insert_default().passes.push(pass));
     }
 
     /// Takes what the message got at its doors, for which others may wait.
-    pub(crate) fn take_passes(&self) -> Vec<Pass> {
-        self.with(|held| take(&mut held.passes))
+    pub(crate) fn take_passes(&self) -> Option<Vec<Pass>> {
+        self.with(|held| held.doors.as_mut().map(|doors| take(&mut doors.passes)))
     }
 
     /// Keeps a thread for a blocking handler.
@@ -316,18 +324,22 @@ impl Room {
         let (permit, bytes, others) = self.with(|held| {
             let (permit, bytes) = (&mut held.permit, &mut held.bytes);
             let others = (held.thread.take(), held.place.take(), held.ready.take());
-            (
-                take(permit),
-                take(bytes),
-                (others, held.waits.take(), take(&mut held.passes)),
-            )
+            (take(permit), take(bytes), (others, held.doors.take()))
         });
+        let (others, doors) = others;
         drop(others);
         let capacity = &self.capacity;
         capacity.release_bytes(bytes);
         if permit {
             capacity.permits.release(1);
             capacity.lane.iter().for_each(|lane| lane.release(1));
+        }
+        if let Some(doors) = doors
+            && let Err(panic) = catch(|| drop(doors))
+        {
+            log_caught(
+                || tracing::error!(%panic, "what a message got at a door panicked when it was dropped"),
+            );
         }
     }
 

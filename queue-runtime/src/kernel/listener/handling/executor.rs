@@ -186,7 +186,9 @@ impl Task {
         if self.run.claim() {
             self.stage = Stage::Settling;
             self.run.unwatch();
-            drop(self.run.room.take_passes());
+            if let Some(passes) = self.run.room.take_passes() {
+                drop_caught(passes);
+            }
             finish(&self.run).await;
         }
     }

@@ -32,9 +32,9 @@ use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::receive::{
-    Call, Consumer, End, Incoming, Parked, ParkingRoom, Ready, Refusal, Settling, admit,
-    can_decode_early, can_wait_outside, claim, decode, expanded_size, fetch_data, is_admissible,
-    lacks_data, park, put_back_after,
+    Call, Consumer, End, Incoming, Parked, Ready, Refusal, Settling, admit, can_decode_early,
+    can_wait_outside, claim, decode, expanded_size, fetch_data, is_admissible, lacks_data, park,
+    put_back_after,
 };
 
 /// Returns the call that handles the message, once it has what that needs.
@@ -65,13 +65,13 @@ pub(super) async fn prepare(
     }
     admit(context, consumer, incoming).await?;
     if lacks_data(consumer, incoming) {
-        Box::pin(obtain_data(room, consumer, incoming)).await?;
+        Box::pin(obtain_data(room, route, incoming)).await?;
     }
     if waits_late {
         own = Box::pin(wait_late(room, route, incoming)).await?;
     }
     if handler.is_blocking() && !room.has_thread() {
-        reserve_thread(room, consumer, incoming).await?;
+        reserve_thread(room, route, incoming).await?;
     }
     let call = |incoming: &Incoming| handler.call(context, incoming);
     let call = decode(context, consumer, incoming, call).await?;
@@ -133,10 +133,7 @@ fn arrive(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<(), Fa
 /// Has a message arrive at its doors whose attempt has begun, and waits.
 async fn wait_late(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Result<Ready, Refusal> {
     let (context, consumer) = (&room.core().context, &route.consumer);
-    if let Err(failure) = arrive(room, route, incoming) {
-        let classifiers = &consumer.options.classifiers;
-        return Err(Refusal::Ends(End::of(&failure.into(), classifiers)));
-    }
+    arrive(room, route, incoming).map_err(|failure| failed(route, failure))?;
     let mut waits = room.take_waits().unwrap_or_default();
     let has_to_wait = waits.iter_mut().any(|wait| !wait.is_over());
     let after = put_back_after(&incoming.envelope);
@@ -149,6 +146,11 @@ async fn wait_late(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Resu
         return Err(Refusal::Ends(End::Postponed { after, reason }));
     }
     wait(room, route, incoming, waits).await
+}
+
+fn failed(route: &TypedRoute, failure: Failure) -> Refusal {
+    let classifiers = &route.consumer.options.classifiers;
+    Refusal::Ends(End::of(&failure.into(), classifiers))
 }
 
 /// Waits for what a message needs, at its doors first: until then it holds nothing that the messages before it need.
@@ -173,10 +175,10 @@ async fn wait(
                 .map_or(visibility, |_| incoming.settings.handler_timeout),
             keeps_order,
         };
-        let pass = door
+        let passed = door
             .wait(room, &route.consumer, incoming, wait.opens)
             .await?;
-        room.keep_pass(pass);
+        room.keep_pass(passed.map_err(|failure| failed(route, failure))?);
     }
     if route.gate.has_limits() {
         pass_gate(room, route, incoming).await
@@ -195,11 +197,8 @@ async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Resu
             // The gate waits for it again, before the token.
             let common = room.take_ready().map(|_| room.capacity().ready());
             let passed = route.gate.pass(core, common);
-            let (parking, consumer) = (room.capacity().parking(), &route.consumer);
-            let door = AtDoor {
-                keeps_order: route.gate.doors.keep_order(),
-                ..AtDoor::bounded(parking, incoming)
-            };
+            let consumer = &route.consumer;
+            let door = AtDoor::bounded(room, route, incoming);
             door.wait(room, consumer, incoming, passed).await?
         }
     };
@@ -217,11 +216,11 @@ async fn pass_gate(room: &Room, route: &TypedRoute, incoming: &Incoming) -> Resu
 /// Obtains a message's data. Boxed where it is awaited, because few messages lack data.
 async fn obtain_data(
     room: &Room,
-    consumer: &Consumer,
+    route: &TypedRoute,
     incoming: &mut Incoming,
 ) -> Result<(), Refusal> {
     let core = room.core();
-    let context = &core.context;
+    let (context, consumer) = (&core.context, &route.consumer);
     let most = context.encoder.max_payload();
     let report = |error: &Error, after| {
         let error = error.clone();
@@ -230,7 +229,7 @@ async fn obtain_data(
     let obtained = async {
         // What is larger than allowed ends before anything is fetched.
         if let Some(bytes) = expanded_size(incoming).filter(|size| *size <= most) {
-            grow(room, consumer, incoming, bytes).await?;
+            grow(room, route, incoming, bytes).await?;
         }
         fetch_data(context, consumer, incoming, report).await
     };
@@ -243,27 +242,27 @@ async fn obtain_data(
 /// Waits for room for the data of a message.
 async fn grow(
     room: &Room,
-    consumer: &Consumer,
+    route: &TypedRoute,
     incoming: &Incoming,
     bytes: usize,
 ) -> Result<(), Refusal> {
     let door = AtDoor {
         gives_up_readiness: true,
-        ..AtDoor::bounded(room.capacity().parking(), incoming)
+        ..AtDoor::bounded(room, route, incoming)
     };
     let grown = room.grow(bytes);
-    door.wait(room, consumer, incoming, grown).await
+    door.wait(room, &route.consumer, incoming, grown).await
 }
 
 /// Reserves a thread for a message that was received without one, which waits while none can be started.
 async fn reserve_thread(
     room: &Room,
-    consumer: &Consumer,
+    route: &TypedRoute,
     incoming: &Incoming,
 ) -> Result<(), Refusal> {
-    let door = AtDoor::bounded(room.capacity().parking(), incoming);
+    let door = AtDoor::bounded(room, route, incoming);
     let reserved = thread(room.capacity());
-    let thread = door.wait(room, consumer, incoming, reserved).await?;
+    let thread = door.wait(room, &route.consumer, incoming, reserved).await?;
     room.keep_thread(thread);
     Ok(())
 }
@@ -283,15 +282,16 @@ struct AtDoor<P> {
 
 impl AtDoor<()> {
     /// A door before which half of the messages in flight may wait, for a visibility timeout.
-    fn bounded<'p>(
-        parking: &'p Arc<ParkingRoom>,
+    fn bounded<'r>(
+        room: &'r Room,
+        route: &TypedRoute,
         incoming: &Incoming,
-    ) -> AtDoor<impl FnOnce() -> Option<Parked> + use<'p>> {
+    ) -> AtDoor<impl FnOnce() -> Option<Parked> + use<'r>> {
         AtDoor {
             gives_up_readiness: false,
-            place: || parking.enter(),
+            place: || room.capacity().parking().enter(),
             patience: incoming.settings.visibility,
-            keeps_order: false,
+            keeps_order: route.gate.doors.keep_order(),
         }
     }
 }
