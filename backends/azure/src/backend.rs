@@ -28,8 +28,8 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use super::blobs::BlobService;
 use super::call::{Caller, RECEIPT_PLACEHOLDER};
 use super::failure::Failure;
+use super::reply;
 use super::xml::{checked, seconds};
-use super::{reply, xml};
 
 /// Queues in an Azure Storage account.
 ///
@@ -205,7 +205,10 @@ impl AzureBackend {
 
     async fn send_message(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         let limits = self.limits(Operation::Put, queue);
-        let content = RequestContent::from(xml::message(checked(&message.body, &limits)?));
+        let content = RequestContent::from(queue_azure_wire::xml::message(checked(
+            &message.body,
+            &limits,
+        )?));
         let delay = seconds(message.delay);
         let lifetime = match message.time_to_live {
             TimeToLive::Never => -1,
@@ -235,7 +238,7 @@ impl AzureBackend {
     ) -> Result<Lease> {
         let limits = self.limits(Operation::Update, queue);
         let text = body.as_deref().map(|body| checked(body, &limits));
-        let content = text.transpose()?.map(xml::message);
+        let content = text.transpose()?.map(queue_azure_wire::xml::message);
         let id = issued(id, &limits)?;
         let update = |client: QueueClient, method_options| async move {
             let options = QueueClientUpdateMessageOptions {

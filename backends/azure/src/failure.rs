@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use azure_core::error::ErrorKind as SdkKind;
 use azure_core::http::headers::Headers;
+use queue_azure_wire::xml::{Element, http_date};
 use queue_core::internal::between;
 use queue_core::{Error, ErrorKind, Operation, Outcome, RetryAdvice, Timestamp};
-
-use super::xml::{Element, http_date};
 
 /// The maximum length of a reply, in bytes: 32 messages of 64 KiB with every character escaped.
 pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use azure_core::http::headers::Headers;
 use bytes::Bytes;
 use jiff::SignedDuration;
+use queue_azure_wire::xml::{Element, http_date};
 use queue_core::backend::{
     Lease, Metadata, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StorageId,
@@ -14,7 +15,6 @@ use queue_core::{QueueName, Timestamp};
 
 use super::call::NEW_RECEIPT_HEADER;
 use super::failure::Failure;
-use super::xml::{Element, http_date};
 
 type Result<T> = std::result::Result<T, Failure>;
 

@@ -1,123 +1,10 @@
-//! The XML of requests and replies: small trees, parsed leniently for text of foreign clients; and the values in them.
+//! What of the XML of requests and replies depends on the contract of a backend.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
-use jiff::fmt::rfc2822::DateTimeParser;
+use queue_core::Result;
 use queue_core::backend::Limits;
 use queue_core::internal::xml_text;
-use queue_core::{Result, Timestamp};
-use quick_xml::Reader;
-use quick_xml::escape::{partial_escape, resolve_predefined_entity};
-use quick_xml::events::{BytesRef, BytesStart, Event};
-
-/// One element of a reply.
-#[derive(Debug, PartialEq)]
-pub(super) struct Element<'a> {
-    tag: BytesStart<'a>,
-    /// The text in the element, with its line ends unchanged.
-    pub(super) text: Cow<'a, str>,
-    pub(super) children: Vec<Element<'a>>,
-}
-
-/// The maximum depth, more than that of any reply.
-const MAX_DEPTH: usize = 8;
-
-/// The maximum number of elements, more than in any reply: the largest is a list of 5,000 queues.
-const MAX_ELEMENTS: usize = 50_000;
-
-impl<'a> Element<'a> {
-    /// Reads a body; returns `None` if it is not the XML of a reply.
-    pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
-        let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
-        let text = std::str::from_utf8(body).ok()?;
-        let mut reader = Reader::from_str(text);
-        reader.config_mut().expand_empty_elements = true;
-        // End tags are checked below, against names kept anyway.
-        reader.config_mut().check_end_names = false;
-        let mut open: Vec<Self> = Vec::new();
-        let mut elements = 0;
-        loop {
-            match reader.read_event().ok()? {
-                Event::Start(_) if open.len() == MAX_DEPTH || elements == MAX_ELEMENTS => {
-                    return None;
-                }
-                Event::Start(tag) => {
-                    elements += 1;
-                    open.push(Self {
-                        tag,
-                        text: Cow::Borrowed(""),
-                        children: Vec::new(),
-                    });
-                }
-                Event::End(end) => {
-                    let closed = open.pop()?;
-                    if closed.tag.name() != end.name() {
-                        return None;
-                    }
-                    match open.last_mut() {
-                        Some(parent) => parent.children.push(closed),
-                        None => return Some(closed),
-                    }
-                }
-                Event::Text(text) => append(&mut open, text.decode().ok()?),
-                Event::CData(text) => append(&mut open, text.decode().ok()?),
-                Event::GeneralRef(reference) => append(&mut open, resolve(&reference)?.into()),
-                Event::DocType(_) | Event::Eof => return None,
-                _ => {}
-            }
-        }
-    }
-
-    pub(super) fn is(&self, name: &str) -> bool {
-        self.tag.name().into_inner() == name.as_bytes()
-    }
-
-    pub(super) fn child(&self, name: &str) -> Option<&Self> {
-        self.children.iter().find(|child| child.is(name))
-    }
-}
-
-fn append<'a>(open: &mut [Element<'a>], text: Cow<'a, str>) {
-    if let Some(element) = open.last_mut() {
-        element.text += text;
-    }
-}
-
-/// Returns the text of a reference. References that XML does not allow are resolved too: a message of a
-/// foreign client must not make the other messages of a reply unreadable.
-fn resolve(reference: &BytesRef<'_>) -> Option<String> {
-    let name = reference.decode().ok()?;
-    let number = match name.strip_prefix('#') {
-        Some(digits) => match digits.strip_prefix(['x', 'X']) {
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
-            None => digits.parse().ok(),
-        },
-        None => None,
-    };
-    Some(match (number.and_then(char::from_u32), &*name) {
-        (Some(character), _) => character.to_string(),
-        (None, name) => match resolve_predefined_entity(name) {
-            Some(text) => text.to_owned(),
-            None => format!("&{name};"),
-        },
-    })
-}
-
-/// Returns the body of a put or update.
-pub(super) fn message(text: &str) -> Vec<u8> {
-    let mut body = String::with_capacity(text.len() + 120);
-    body.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>");
-    // Base64 needs no escapes. A fold without an early exit is vectorized.
-    let escaped = |byte: u8| matches!(byte, b'&' | b'<' | b'>');
-    if text.bytes().fold(false, |any, byte| any | escaped(byte)) {
-        body.push_str(&partial_escape(text))
-    } else {
-        body.push_str(text)
-    }
-    body.push_str("</MessageText></QueueMessage>");
-    body.into_bytes()
-}
 
 /// Returns the body as text, or an error if XML cannot carry it unchanged.
 pub(super) fn checked<'b>(body: &'b [u8], limits: &Limits<'_>) -> Result<&'b str> {
@@ -132,72 +19,9 @@ pub(super) fn seconds(duration: Duration) -> i32 {
     i32::try_from(whole).unwrap_or(i32::MAX)
 }
 
-pub(super) fn http_date(text: &str) -> Option<Timestamp> {
-    static PARSER: DateTimeParser = DateTimeParser::new();
-    PARSER.parse_timestamp(text).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn written_text_is_read_unchanged() {
-        for text in ["", " ", "a\nb\t ", "<a href=\"x\">&amp;</a> ]]> 東京 🦀"] {
-            let body = message(text);
-            let root = Element::parse(&body).expect("well-formed");
-            assert!(root.is("QueueMessage"));
-            assert_eq!(root.child("MessageText").expect("a text").text, text);
-        }
-    }
-
-    #[test]
-    fn foreign_text_is_parsed_leniently() {
-        let read = |body: &str| Element::parse(body.as_bytes()).map(|root| root.text.into_owned());
-        assert_eq!(
-            read("\u{feff}<a>x&#1;&#x2;&#xD;y</a>").as_deref(),
-            Some("x\u{1}\u{2}\ry")
-        );
-        assert_eq!(
-            read("<a>&nbsp;&#xFFFFFFFF;</a>").as_deref(),
-            Some("&nbsp;&#xFFFFFFFF;")
-        );
-        assert_eq!(
-            read("<a>\u{1}\r\n<![CDATA[<b>]]></a>").as_deref(),
-            Some("\u{1}\r\n<b>")
-        );
-    }
-
-    /// Each element takes many times the memory of its text, so their number is limited, not only the length.
-    #[test]
-    fn too_many_elements_are_rejected() {
-        let list = |children| format!("<a>{}</a>", "<b/>".repeat(children));
-        let most = list(MAX_ELEMENTS - 1);
-        let root = Element::parse(most.as_bytes()).expect("allowed");
-        assert_eq!(root.children.len(), MAX_ELEMENTS - 1);
-        for children in [MAX_ELEMENTS, 4 * 1024 * 1024] {
-            let more = list(children);
-            assert_eq!(Element::parse(more.as_bytes()), None);
-        }
-    }
-
-    #[test]
-    fn other_bodies_are_rejected() {
-        let deep = format!("{}{}", "<a>".repeat(9), "</a>".repeat(9));
-        for body in [
-            "",
-            "not XML",
-            "{\"error\":1}",
-            "<a>",
-            "<a></b>",
-            "<a><b></a>",
-            "<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>",
-            deep.as_str(),
-        ] {
-            assert_eq!(Element::parse(body.as_bytes()), None, "{body}");
-        }
-        assert_eq!(Element::parse(b"<a>\xff</a>"), None);
-    }
 
     #[test]
     fn seconds_are_rounded_up() {
