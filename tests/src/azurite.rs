@@ -1,5 +1,6 @@
 //! Starting Azurite, the emulator of Azure Storage.
 
+use std::env::consts::EXE_EXTENSION;
 use std::io::{BufRead, BufReader, Error, Read as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,10 @@ const KEEP_ALIVE: &str = "3600";
 
 /// Stops the server when its input ends.
 const UNTIL_INPUT_ENDS: &str = include_str!("azurite.js");
+
+/// If this environment variable is set, `queues serve` of this build serves in place of Azurite, for tests that need no
+/// blobs.
+const SERVER: &str = "QUEUE_SERVER";
 
 impl Azurite {
     /// Starts an Azurite with these accounts, on free ports and with its data in memory; blocks until it listens.
@@ -169,6 +174,9 @@ fn spawn(
     directory: &Path,
 ) -> Result<Child, Error> {
     let [blobs, queues] = ports.map(|port| port.to_string());
+    if is_own_server() {
+        return spawn_server(accounts, storage, &queues, directory);
+    }
     let mut command = Command::new("node");
     command
         .args(["-e", UNTIL_INPUT_ENDS])
@@ -190,6 +198,44 @@ fn spawn(
 }
 
 /// Waits until Azurite listens; returns the rest of its output, and the ports of blobs and queues.
+/// Whether our own server stands in for Azurite.
+#[must_use]
+pub fn is_own_server() -> bool {
+    std::env::var_os(SERVER).is_some()
+}
+
+/// Starts `queues serve`, which keeps queues alone, in place of Azurite.
+fn spawn_server(
+    accounts: &str,
+    storage: Storage,
+    port: &str,
+    directory: &Path,
+) -> Result<Child, Error> {
+    let lines = accounts.replace(':', "=").replace(';', "\n");
+    std::fs::write(directory.join("accounts"), lines)?;
+    let url = match storage {
+        Storage::Memory => "memory:{account}",
+        Storage::Files => "sqlite:{account}.db",
+    };
+    let this = std::env::current_exe()?;
+    let built = |folder: &Path| folder.join("queues").with_extension(EXE_EXTENSION);
+    let program = this
+        .ancestors()
+        .skip(1)
+        .map(built)
+        .find(|path| path.is_file());
+    let program = program.ok_or_else(|| {
+        Error::other("`queues` is not built: `cargo build --workspace --all-features --bins`")
+    })?;
+    Command::new(program)
+        .args(["serve", "--url", url, "--queuePort", port])
+        .args(["--accounts", "accounts", "--until-input-ends"])
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+}
+
 fn until_it_listens(process: &mut Child) -> Result<(BufReader<ChildStdout>, (u16, u16)), Error> {
     let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
     match listening(&mut output)? {
@@ -222,6 +268,11 @@ fn listening(output: &mut impl BufRead) -> Result<Result<(u16, u16), String>, Er
     for line in output.lines() {
         let line = line?;
         said.push_str(&line);
+        if let Some((_, port)) = line.split_once("serving queues at http://127.0.0.1:") {
+            // It has no blobs.
+            let port = port.parse().map_err(Error::other)?;
+            return Ok(Ok((0, port)));
+        }
         let port = match line.split_once("successfully listen") {
             Some((_, rest)) => rest.rsplit(':').next().and_then(|port| port.parse().ok()),
             None => continue,

@@ -109,6 +109,15 @@ pub(crate) const TEST: &[Step] = &[
         &["azurite"],
         "--skip idle:: --test-threads=24",
     ),
+    long(Step {
+        environment: &[("QUEUE_SERVER", "built")],
+        ..waiting(
+            "tests against the server",
+            Need::Nothing,
+            &["azurite"],
+            "--skip idle:: --skip payloads:: --test-threads=24",
+        )
+    }),
     long(waiting(
         "crashes",
         Need::Nothing,
@@ -146,6 +155,15 @@ pub(crate) const TEST: &[Step] = &[
         &["interop"],
         "",
     ),
+    Step {
+        environment: &[("QUEUE_SERVER", "built")],
+        ..waiting(
+            "Python's packages on the server",
+            Need::AzuriteAndPython,
+            &["interop"],
+            "",
+        )
+    },
     waiting("tests with a NATS server", Need::Nats, &["nats"], ""),
     waiting(
         "a full disk and mounted files",

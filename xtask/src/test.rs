@@ -132,7 +132,7 @@ fn run_step(step: &Step, built: &OnceLock<Built>) -> Report {
         match step.run {
             Run::Cargo(_) | Run::Lint(_) => outcome(&measure(step.command(), Kept::Nothing)),
             Run::Build => build(step, built),
-            Run::Tests(first) => run_programs(built.wait().unnamed(first), ""),
+            Run::Tests(first) => run_programs(step, built.wait().unnamed(first), ""),
             Run::Suites(names, arguments) => {
                 let programs = names.iter().map(|name| built.wait().named(name));
                 let programs: Vec<_> = programs.collect();
@@ -140,7 +140,7 @@ fn run_step(step: &Step, built: &OnceLock<Built>) -> Report {
                     let why = "a program was not built".to_owned();
                     (Outcome::Failed(why), Duration::ZERO)
                 } else {
-                    run_programs(programs.concat(), arguments)
+                    run_programs(step, programs.concat(), arguments)
                 }
             }
         }
@@ -172,11 +172,17 @@ fn build(step: &Step, built: &OnceLock<Built>) -> (Outcome, Duration) {
 }
 
 /// Runs programs with these arguments, and prints what each has written when it has ended.
-fn run_programs(programs: Vec<(&Path, &Program)>, arguments: &str) -> (Outcome, Duration) {
+fn run_programs(
+    step: &Step,
+    programs: Vec<(&Path, &Program)>,
+    arguments: &str,
+) -> (Outcome, Duration) {
     let state = Mutex::new(Ran::default());
     at_once(PROGRAMS, programs, |(path, program)| {
         let mut command = program.command(path);
-        command.args(arguments.split_ascii_whitespace());
+        command
+            .args(arguments.split_ascii_whitespace())
+            .envs(step.environment.iter().copied());
         let started = Instant::now();
         let ended = measure(command, Kept::All);
         let (outcome, worked) = outcome(&ended);

@@ -10,6 +10,8 @@ mod idempotency;
 mod memory;
 mod notifiers;
 mod planted_bugs;
+#[cfg(feature = "azure")]
+mod server;
 #[cfg(feature = "sqlite")]
 mod sharded;
 #[cfg(feature = "sqlite")]

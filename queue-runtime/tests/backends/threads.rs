@@ -7,7 +7,11 @@ use tokio::runtime::{Builder, Runtime};
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(4).build().expect("threads start")
+    builder
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .expect("threads start")
 });
 
 pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {

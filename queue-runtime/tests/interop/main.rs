@@ -6,6 +6,7 @@
 
 mod from_python;
 mod metadata;
+mod operations;
 mod peer;
 #[path = "../azurite/server.rs"]
 mod server;

@@ -10,8 +10,15 @@ use crate::server::connection_string;
 
 /// Has the other program carry out a request, and gives its answer.
 pub(crate) fn ask(request: &Value) -> Value {
+    run("peer.py", &request.to_string())
+}
+
+/// Runs a program with this input, and gives what it prints.
+pub(crate) fn run(script: &str, request: &str) -> Value {
     let python = python();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/peer.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/interop")
+        .join(script);
     let mut process = Command::new(&python)
         // Nothing from the surroundings but what the environment has installed.
         .args(["-I", "-B"])
@@ -23,7 +30,7 @@ pub(crate) fn ask(request: &Value) -> Value {
         .spawn()
         .unwrap_or_else(|error| panic!("start {}: {error}", python.display()));
     let mut input = process.stdin.take().expect("its input is piped");
-    let written = input.write_all(request.to_string().as_bytes());
+    let written = input.write_all(request.as_bytes());
     drop(input);
     let ended = process.wait_with_output().expect("its output is read");
     assert!(ended.status.success(), "{request}: {}", ended.status);

@@ -67,26 +67,39 @@ fn an_application_in_memory_compiles_no_engine() {
 }
 
 #[test]
-fn the_engines_do_not_depend_on_the_runtime() {
+fn the_engines_and_the_server_do_not_depend_on_the_runtime_or_on_each_other() {
     for engine in ["queue-sqlite", "queue-azure", "queue-nats"] {
-        let mut tree = Command::new(env!("CARGO"));
-        tree.args([
-            "tree",
-            "--offline",
-            "--locked",
-            "--package",
-            engine,
-            "--edges",
-            "all",
-        ])
-        .args(["--prefix", "none", "--format", "{p}"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
-        let output = tree.output().expect("cargo runs");
-        assert!(output.status.success(), "{engine}");
-        let lines = String::from_utf8(output.stdout).expect("UTF-8");
-        let found = lines
-            .lines()
-            .find(|line| line.starts_with("queue-runtime "));
-        assert_eq!(found, None, "{engine}");
+        assert_not_needed(engine, "all", &["queue-runtime"]);
+    }
+    assert_not_needed(
+        "queue-server",
+        "normal,build",
+        &["queue-runtime", "queue-azure", "queue-sqlite"],
+    );
+    assert_not_needed("queue-azure", "normal,build", &["queue-server"]);
+    assert_not_needed("queue-azure-wire", "normal,build", &["queue-core"]);
+}
+
+/// Asserts that a package depends on none of these.
+fn assert_not_needed(package: &str, edges: &str, others: &[&str]) {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.args([
+        "tree",
+        "--offline",
+        "--locked",
+        "--package",
+        package,
+        "--edges",
+        edges,
+    ])
+    .args(["--prefix", "none", "--format", "{p}"])
+    .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = tree.output().expect("cargo runs");
+    assert!(output.status.success(), "{package}");
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    for other in others {
+        let is_other = |line: &&str| line.split(' ').next() == Some(*other);
+        let found = lines.lines().find(is_other);
+        assert_eq!(found, None, "{package} depends on {other}");
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, ColorChoice, Parser, Subcommand};
 
 use crate::commands::{
     backup, browse, check, completions, cost, export, import, list, message, metadata, pause,
-    payloads, peek, properties, queue, receive, redrive, results, schedules, submit, watch,
+    payloads, peek, properties, queue, receive, redrive, results, schedules, serve, submit, watch,
 };
 
 /// Shows the queues of a storage, and repairs, moves, copies and deletes their messages.
@@ -96,5 +96,6 @@ pub(crate) enum Command {
     Backup(backup::Backup),
     Check(check::Check),
     Cost(cost::Cost),
+    Serve(serve::Serve),
     Completions(completions::Completions),
 }

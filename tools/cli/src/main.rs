@@ -21,7 +21,7 @@ mod storage;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use arguments::Arguments;
+use arguments::{Arguments, Command};
 use clap::{ColorChoice, Parser as _};
 use failure::{Exit, Failure};
 use queue_runtime::service::{StopSignal, StopSignals};
@@ -52,6 +52,8 @@ fn stopped(signal: StopSignal) -> u8 {
 async fn run() -> ExitCode {
     let arguments = Arguments::parse();
     output::log();
+    // A server finishes what it has begun.
+    let serves = matches!(arguments.command, Command::Serve(_));
     let colors = match arguments.general.color {
         ColorChoice::Auto => anstream::ColorChoice::Auto,
         ColorChoice::Always => anstream::ColorChoice::Always,
@@ -64,17 +66,24 @@ async fn run() -> ExitCode {
             return Failure::new(Exit::Failed, format!("failed to start: {error}")).report();
         }
     };
+    if serves {
+        drop((signals, unnoticed));
+        return ended(commands::run(arguments).await);
+    }
     // A read from a terminal blocks the thread that would notice signals.
     tokio::spawn(async move {
         let signal = unnoticed.next().await;
         tokio::time::sleep(GRACE).await;
         process::exit(stopped(signal).into());
     });
-    let ended = tokio::select! {
-        ended = commands::run(arguments) => ended,
-        signal = signals.next() => return stopped(signal).into(),
-    };
-    match ended {
+    tokio::select! {
+        result = commands::run(arguments) => ended(result),
+        signal = signals.next() => stopped(signal).into(),
+    }
+}
+
+fn ended(result: failure::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

@@ -19,6 +19,7 @@ pub(crate) mod receive;
 pub(crate) mod redrive;
 pub(crate) mod results;
 pub(crate) mod schedules;
+pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod watch;
 
@@ -51,6 +52,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Cost(cost) => return cost::run(cost, &general).await,
         Command::Check(check) => return check::run(check, &general).await,
         Command::Backup(backup) => return backup::run(backup, &general).await,
+        Command::Serve(serve) => return serve.run(&general).await,
         _ => Missing::Report,
     };
     let session = &Session::open(&general, missing).await?;
@@ -77,7 +79,11 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Schedules(schedules) => schedules::run(schedules, session).await,
         Command::Results(results) => results::run(results, session).await,
         Command::Payloads(payloads) => payloads::run(payloads, session).await,
-        Command::Backup(_) | Command::Check(_) | Command::Completions(_) | Command::Cost(_) => {
+        Command::Backup(_)
+        | Command::Check(_)
+        | Command::Completions(_)
+        | Command::Cost(_)
+        | Command::Serve(_) => {
             unreachable!("they need no session")
         }
     }

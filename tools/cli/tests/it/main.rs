@@ -8,6 +8,8 @@ mod kills;
 #[cfg(target_os = "linux")]
 mod owners;
 mod payloads;
+#[cfg(feature = "azure")]
+mod serve;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -1,0 +1,114 @@
+//! Which operation a request is, and what it takes to be permitted.
+
+use http::Method;
+use queue_azure_wire::code::Code;
+
+use crate::answer::Refusal;
+use crate::target::{Resource, Target};
+
+/// An operation of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    ListQueues,
+    GetProperties,
+    SetProperties,
+    GetStatistics,
+    CreateQueue,
+    DeleteQueue,
+    GetMetadata,
+    SetMetadata,
+    GetAcl,
+    SetAcl,
+    Put,
+    Get,
+    Peek,
+    Clear,
+    Update,
+    Delete,
+}
+
+/// What a signature has to say to permit an operation: a permission and a type of resource for that of an account, and the
+/// permission of that of a queue, if one permits it at all.
+pub(crate) struct Needs {
+    pub(crate) of_account: Option<(&'static [char], char)>,
+    pub(crate) of_queue: Option<char>,
+}
+
+impl Operation {
+    pub(crate) fn of(verb: &Method, target: &Target) -> Result<Self, Refusal> {
+        let query = &target.query;
+        let (restype, comp) = (query.find("restype"), query.find("comp"));
+        let operation = match (&target.resource, verb.as_str(), restype, comp) {
+            (Resource::Service, "GET", None, Some("list")) => Self::ListQueues,
+            (Resource::Service, "GET", Some("service"), Some("properties")) => Self::GetProperties,
+            (Resource::Service, "PUT", Some("service"), Some("properties")) => Self::SetProperties,
+            (Resource::Service, "GET", Some("service"), Some("stats")) => Self::GetStatistics,
+            (Resource::Queue(_), "PUT", _, None) => Self::CreateQueue,
+            (Resource::Queue(_), "DELETE", _, None) => Self::DeleteQueue,
+            (Resource::Queue(_), "GET" | "HEAD", _, Some("metadata")) => Self::GetMetadata,
+            (Resource::Queue(_), "PUT", _, Some("metadata")) => Self::SetMetadata,
+            (Resource::Queue(_), "GET" | "HEAD", _, Some("acl")) => Self::GetAcl,
+            (Resource::Queue(_), "PUT", _, Some("acl")) => Self::SetAcl,
+            (Resource::Messages(_), "POST", ..) => Self::Put,
+            (Resource::Messages(_), "GET", ..) if query.find("peekonly") == Some("true") => {
+                Self::Peek
+            }
+            (Resource::Messages(_), "GET", ..) => Self::Get,
+            (Resource::Messages(_), "DELETE", ..) => Self::Clear,
+            (Resource::Message(..), "PUT", ..) => Self::Update,
+            (Resource::Message(..), "DELETE", ..) => Self::Delete,
+            (Resource::Service | Resource::Queue(_), "GET" | "HEAD" | "PUT", ..) => {
+                let comp = comp.unwrap_or_default();
+                return Err(Refusal::of_parameter(
+                    Code::InvalidQueryParameterValue,
+                    "comp",
+                    comp,
+                ));
+            }
+            _ => return Err(Code::UnsupportedHttpVerb.into()),
+        };
+        if target.is_secondary && !operation.only_reads() {
+            let detail = "the second region of an account is only read from";
+            return Err(Refusal::with_detail(Code::UnsupportedHttpVerb, detail));
+        }
+        Ok(operation)
+    }
+
+    /// Whether the operation can be asked of the second region.
+    fn only_reads(self) -> bool {
+        matches!(
+            self,
+            Self::ListQueues
+                | Self::GetProperties
+                | Self::GetStatistics
+                | Self::GetMetadata
+                | Self::GetAcl
+                | Self::Peek
+        )
+    }
+
+    pub(crate) fn needs(self) -> Needs {
+        const SERVICE: char = 's';
+        const QUEUE: char = 'c';
+        const MESSAGE: char = 'o';
+        let (of_account, of_queue): (Option<(&[char], char)>, _) = match self {
+            Self::ListQueues => (Some((&['l'], SERVICE)), None),
+            Self::GetProperties | Self::GetStatistics => (Some((&['r'], SERVICE)), None),
+            Self::SetProperties => (Some((&['w'], SERVICE)), None),
+            Self::CreateQueue => (Some((&['c', 'w'], QUEUE)), None),
+            Self::DeleteQueue => (Some((&['d'], QUEUE)), None),
+            Self::GetMetadata => (Some((&['r'], QUEUE)), Some('r')),
+            Self::SetMetadata => (Some((&['w'], QUEUE)), None),
+            Self::GetAcl | Self::SetAcl => (None, None),
+            Self::Put => (Some((&['a'], MESSAGE)), Some('a')),
+            Self::Get | Self::Delete => (Some((&['p'], MESSAGE)), Some('p')),
+            Self::Peek => (Some((&['r'], MESSAGE)), Some('r')),
+            Self::Clear => (Some((&['d'], MESSAGE)), None),
+            Self::Update => (Some((&['u'], MESSAGE)), Some('u')),
+        };
+        Needs {
+            of_account,
+            of_queue,
+        }
+    }
+}
