@@ -47,7 +47,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD: usize = 32 * 1024;
-const CONNECTIONS: usize = 4_096;
+/// Each may have a body under way.
+const CONNECTIONS: usize = 2_048;
+/// How many operations may be under way at once.
 const REQUESTS: usize = 512;
 
 /// The version whose behaviour this is, and the first that is spoken.
@@ -179,10 +181,7 @@ impl Shared {
     ) -> Response<Full<Bytes>> {
         let id = Uuid::new_v4().to_string();
         let (parts, body) = request.into_parts();
-        let answer = match self.requests.try_acquire() {
-            Ok(_place) => self.carry_out(&parts, body, peer, address).await,
-            Err(_) => Err(Code::ServerBusy.into()),
-        };
+        let answer = self.carry_out(&parts, body, peer, address).await;
         let mut answer = answer.unwrap_or_else(|refusal| {
             let code = refusal.code.as_str();
             tracing::debug!(%id, verb = %parts.method, path = parts.uri.path(), code, "a request was refused");
@@ -244,6 +243,8 @@ impl Shared {
             0 => PATIENCE,
             seconds => Duration::from_secs(seconds.unsigned_abs()).min(PATIENCE),
         };
+        // Taken once the client has sent everything: slow ones keep nobody from it.
+        let _place = self.requests.try_acquire().map_err(|_| Code::ServerBusy)?;
         let endpoint = format!("http://{}/{}", host.unwrap_or_default(), account.name);
         let performed = perform(account, operation, &target, parts, &body, &endpoint);
         let performed = timeout(patience, performed).await;
