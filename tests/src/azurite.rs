@@ -197,7 +197,6 @@ fn spawn(
         .map_err(|error| Error::other(format!("failed to start node: {error}")))
 }
 
-/// Waits until Azurite listens; returns the rest of its output, and the ports of blobs and queues.
 /// Whether our own server stands in for Azurite.
 #[must_use]
 pub fn is_own_server() -> bool {
@@ -236,6 +235,7 @@ fn spawn_server(
         .spawn()
 }
 
+/// Waits until the server listens; returns the rest of its output, and the ports of blobs and queues.
 fn until_it_listens(process: &mut Child) -> Result<(BufReader<ChildStdout>, (u16, u16)), Error> {
     let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
     match listening(&mut output)? {

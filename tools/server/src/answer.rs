@@ -104,7 +104,10 @@ impl Refusal {
         };
         match code {
             // The text may quote what the storage is, which is the operator's.
-            Code::InternalError | Code::ServerBusy => code.into(),
+            Code::InternalError | Code::ServerBusy => {
+                tracing::warn!(%error, "the engine did not carry a request out");
+                code.into()
+            }
             _ => Self::with_detail(code, error.to_string()),
         }
     }

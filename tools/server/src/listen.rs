@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{DATE, HOST, HeaderName, SERVER};
+use http::header::{AUTHORIZATION, DATE, HOST, HeaderName, SERVER};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use queue_azure_wire::code::Code;
+use queue_azure_wire::sign;
 use queue_azure_wire::{MAX_BODY, VERSION_HEADER};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -181,12 +182,8 @@ impl Shared {
     ) -> Response<Full<Bytes>> {
         let id = Uuid::new_v4().to_string();
         let (parts, body) = request.into_parts();
-        let answer = self.carry_out(&parts, body, peer, address).await;
-        let mut answer = answer.unwrap_or_else(|refusal| {
-            let code = refusal.code.as_str();
-            tracing::debug!(%id, verb = %parts.method, path = parts.uri.path(), code, "a request was refused");
-            refusal.into_answer(&id)
-        });
+        let answer = self.carry_out(&parts, body, peer, address, &id).await;
+        let mut answer = answer.unwrap_or_else(|refusal| refused(refusal, &parts, &id));
         answer.set(REQUEST_ID, &id);
         answer.set(
             HeaderName::from_static(VERSION_HEADER),
@@ -210,6 +207,7 @@ impl Shared {
         body: Incoming,
         peer: Peer,
         address: SocketAddr,
+        id: &str,
     ) -> Result<Answer, Refusal> {
         let host = parts.uri.host().or_else(|| text(&parts.headers, &HOST));
         if address.ip().is_loopback() && !host.is_some_and(is_of_loopback) {
@@ -222,6 +220,7 @@ impl Shared {
             let detail = format!("{VERSION_HEADER} is no version since {FIRST_VERSION}");
             return Err(Refusal::with_detail(Code::InvalidHeaderValue, detail));
         }
+        refuse_repeated(&parts.headers)?;
         let target = Target::read(&parts.uri, host)?;
         let account = self.accounts.iter().find(|one| one.name == target.account);
         let account = account.ok_or_else(|| {
@@ -234,9 +233,31 @@ impl Shared {
             return origin::preflight(account, &parts.headers).await;
         }
         let allowed = origin::check(account, parts.method.as_str(), &parts.headers).await?;
-        let operation = Operation::of(&parts.method, &target)?;
+        let carried_out = self
+            .carry_out_for(account, &target, parts, body, peer, host)
+            .await;
+        let Some(allowed) = allowed else {
+            return carried_out;
+        };
+        // A page may read why it is refused, too.
+        let mut answer = carried_out.unwrap_or_else(|refusal| refused(refusal, parts, id));
+        allowed.mark(&mut answer);
+        Ok(answer)
+    }
+
+    /// Carries out what is asked of an account.
+    async fn carry_out_for(
+        &self,
+        account: &Account,
+        target: &Target,
+        parts: &Parts,
+        body: Incoming,
+        peer: Peer,
+        host: Option<&str>,
+    ) -> Result<Answer, Refusal> {
+        let operation = Operation::of(&parts.method, target)?;
         let body = collect(body).await?;
-        permit::check(account, operation, &target, parts, body.len(), peer).await?;
+        permit::check(account, operation, target, parts, body.len(), peer).await?;
         check_md5(&parts.headers, &body)?;
         let seconds = target.query.within("timeout", 0..=i64::MAX)?.unwrap_or(0);
         let patience = match seconds {
@@ -246,13 +267,33 @@ impl Shared {
         // Taken once the client has sent everything: slow ones keep nobody from it.
         let _place = self.requests.try_acquire().map_err(|_| Code::ServerBusy)?;
         let endpoint = format!("http://{}/{}", host.unwrap_or_default(), account.name);
-        let performed = perform(account, operation, &target, parts, &body, &endpoint);
+        let performed = perform(account, operation, target, parts, &body, &endpoint);
         let performed = timeout(patience, performed).await;
-        let mut answer = performed.map_err(|_| Code::OperationTimedOut)??;
-        if let Some(allowed) = allowed {
-            allowed.mark(&mut answer);
-        }
-        Ok(answer)
+        performed.map_err(|_| Code::OperationTimedOut)?
+    }
+}
+
+fn refused(refusal: Refusal, parts: &Parts, id: &str) -> Answer {
+    let code = refusal.code.as_str();
+    tracing::debug!(id, verb = %parts.method, path = parts.uri.path(), code, "a request was refused");
+    refusal.into_answer(id)
+}
+
+/// Refuses a request that says twice what is signed or decides: the string to sign has one of the values, and what is carried
+/// out could follow the other.
+fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
+    let decides = |name: &HeaderName| {
+        name.as_str().starts_with("x-ms-") || sign::STANDARD_HEADERS.contains(&name.as_str())
+    };
+    let mut names = headers
+        .keys()
+        .filter(|name| decides(name) || *name == AUTHORIZATION || *name == HOST);
+    match names.find(|name| headers.get_all(*name).iter().count() > 1) {
+        Some(name) => Err(Refusal::with_detail(
+            Code::InvalidHeaderValue,
+            format!("the header {name} is there twice"),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -78,6 +78,9 @@ pub(crate) async fn get(
     let received = received.map_err(|error| Refusal::of(&error))?;
     let mut xml = String::from("<QueueMessagesList>");
     for message in &received {
+        if is_damaged(&message.id, message.damage.as_deref()) {
+            continue;
+        }
         write_message(
             &mut xml,
             &Shown {
@@ -102,6 +105,9 @@ pub(crate) async fn peek(
     let peeked = peeked.map_err(|error| Refusal::of(&error))?;
     let mut xml = String::from("<QueueMessagesList>");
     for message in &peeked {
+        if is_damaged(&message.id, message.damage.as_deref()) {
+            continue;
+        }
         write_message(
             &mut xml,
             &Shown {
@@ -115,6 +121,14 @@ pub(crate) async fn peek(
     }
     xml.push_str("</QueueMessagesList>");
     Ok(Answer::xml(StatusCode::OK, &xml))
+}
+
+/// Whether the storage found a message damaged. What is left of its text would be taken for the message.
+fn is_damaged(id: &StorageId, damage: Option<&str>) -> bool {
+    if let Some(damage) = damage {
+        tracing::warn!(%id, damage, "a damaged message is not handed out");
+    }
+    damage.is_some()
 }
 
 pub(crate) async fn clear(account: &Account, queue: &QueueName) -> Result<Answer, Refusal> {

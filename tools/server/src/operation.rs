@@ -4,7 +4,7 @@ use http::Method;
 use queue_azure_wire::code::Code;
 
 use crate::answer::Refusal;
-use crate::target::{Resource, Target};
+use crate::target::{Query, Resource, Target};
 
 /// An operation of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,20 @@ pub(crate) enum Operation {
     Clear,
     Update,
     Delete,
+}
+
+/// A value that is neither is no reason to take messages.
+fn is_peek(query: &Query) -> Result<bool, Refusal> {
+    match query.find("peekonly") {
+        None => Ok(false),
+        Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
+        Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
+        Some(value) => Err(Refusal::of_parameter(
+            Code::InvalidQueryParameterValue,
+            "peekonly",
+            value,
+        )),
+    }
 }
 
 /// What a signature has to say to permit an operation: a permission and a type of resource for that of an account, and the
@@ -50,11 +64,13 @@ impl Operation {
             (Resource::Queue(_), "GET" | "HEAD", _, Some("acl")) => Self::GetAcl,
             (Resource::Queue(_), "PUT", _, Some("acl")) => Self::SetAcl,
             (Resource::Messages(_), "POST", ..) => Self::Put,
-            (Resource::Messages(_), "GET", ..) if query.find("peekonly") == Some("true") => {
-                Self::Peek
-            }
+            (Resource::Messages(_), "GET", ..) if is_peek(query)? => Self::Peek,
             (Resource::Messages(_), "GET", ..) => Self::Get,
-            (Resource::Messages(_), "DELETE", ..) => Self::Clear,
+            (Resource::Messages(_), "DELETE", ..) => match query.find("popreceipt") {
+                None => Self::Clear,
+                // Meant for one message: its id is missing.
+                Some(_) => return Err(Code::InvalidUri.into()),
+            },
             (Resource::Message(..), "PUT", ..) => Self::Update,
             (Resource::Message(..), "DELETE", ..) => Self::Delete,
             (Resource::Service | Resource::Queue(_), "GET" | "HEAD" | "PUT", ..) => {

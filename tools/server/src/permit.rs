@@ -52,9 +52,9 @@ pub(crate) async fn check(
         headers: &parts.headers,
         length,
     };
-    let text = match scheme {
-        "SharedKey" => signed.text(),
-        "SharedKeyLite" => signed.text_lite(),
+    let texts = match scheme {
+        "SharedKey" => signed.texts(false),
+        "SharedKeyLite" => signed.texts(true),
         "Bearer" => {
             let detail = "this server knows no tokens of Microsoft Entra ID; use an account key or a shared access signature";
             return Err(Refusal::with_detail(
@@ -68,13 +68,17 @@ pub(crate) async fn check(
         return Err(Code::InvalidAuthenticationInfo.into());
     };
     // All keys are tried, however early one fits.
-    let is_signed = account
+    let pairs = account
         .keys
         .iter()
-        .fold(false, |any, key| any | key.has_signed(&text, signature));
+        .flat_map(|key| texts.iter().map(move |text| (key, text)));
+    let is_signed = pairs.fold(false, |any, (key, text)| {
+        any | key.has_signed(text, signature)
+    });
     if name != account.name || !is_signed {
         let detail = format!(
-            "The MAC signature found in the HTTP request is not the same as any computed signature. Server used following string to sign: {text:?}."
+            "The MAC signature found in the HTTP request is not the same as any computed signature. Server used following string to sign: {:?}.",
+            texts[0]
         );
         return Err(failed(detail));
     }

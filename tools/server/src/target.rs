@@ -33,6 +33,9 @@ pub(crate) struct Query(pub(crate) Vec<(String, String)>);
 /// What the hosts of accounts have in common: `ACCOUNT.queue.localhost`, or a suffix of the operator's network.
 const HOST: &str = ".queue.";
 
+/// How many parameters a query may have: the operation with the most has 5, a signature 12.
+const MAX_PARAMETERS: usize = 32;
+
 const SECONDARY: &str = "-secondary";
 
 impl Target {
@@ -82,10 +85,14 @@ impl Target {
     }
 }
 
-/// Returns the parts of a path, without escapes. One slash at the end means nothing.
+/// Returns the parts of a path, without escapes. A slash at its end means nothing behind an account; behind `messages`, an id is
+/// missing, and what is meant for one message must not be done to all.
 fn segments(path: &str) -> Result<Vec<String>, Refusal> {
     let path = path.strip_prefix('/').unwrap_or(path);
-    let path = path.strip_suffix('/').unwrap_or(path);
+    let path = match path.strip_suffix('/') {
+        Some(account) if !account.contains('/') => account,
+        _ => path,
+    };
     if path.is_empty() {
         return Ok(Vec::new());
     }
@@ -113,6 +120,10 @@ impl Query {
                     .map(String::from)
                     .map_err(|_| Refusal::from(Code::InvalidUri))
             };
+            if pairs.len() == MAX_PARAMETERS {
+                let detail = format!("the query has more than {MAX_PARAMETERS} parameters");
+                return Err(Refusal::with_detail(Code::InvalidUri, detail));
+            }
             let (name, value) = (decoded(name)?.to_ascii_lowercase(), decoded(value)?);
             if pairs.iter().any(|(other, _)| *other == name) {
                 // Which of them is meant, and which of them was signed, need not be the same.

@@ -34,9 +34,34 @@ pub struct Signed<'a> {
     pub length: usize,
 }
 
+/// How a client sorts the names of headers. The service does so by the culture of .NET, and clients imitate it.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    Bytes,
+    /// Underscores before digits and letters, as the packages for Python and JavaScript have them.
+    UnderscoresFirst,
+    /// By digits and letters alone, as .NET compares them.
+    WithoutSymbols,
+}
+
+const ORDERS: [Order; 3] = [Order::Bytes, Order::UnderscoresFirst, Order::WithoutSymbols];
+
+impl Order {
+    fn key(self, name: &str) -> Vec<u8> {
+        let bytes = name.bytes();
+        match self {
+            Self::Bytes => bytes.collect(),
+            Self::UnderscoresFirst => bytes
+                .map(|byte| if byte == b'_' { b'.' } else { byte })
+                .collect(),
+            Self::WithoutSymbols => bytes.filter(u8::is_ascii_alphanumeric).collect(),
+        }
+    }
+}
+
 /// The headers in the string to sign, in this order, between verb and `x-ms-*`. `content-length` and `date` have
 /// additional rules.
-const STANDARD_HEADERS: [&str; 11] = [
+pub const STANDARD_HEADERS: [&str; 11] = [
     "content-encoding",
     "content-language",
     "content-length",
@@ -99,10 +124,30 @@ impl fmt::Debug for AccountKey {
 }
 
 impl Signed<'_> {
-    /// Returns the string to sign of `SharedKey`.
+    /// Returns the string to sign of `SharedKey`, with the headers in the order of their bytes.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = self.lines(&STANDARD_HEADERS);
+        self.text_in(Order::Bytes)
+    }
+
+    /// Returns the string to sign of `SharedKey`, or that of `SharedKeyLite`, with the headers in each of the orders in which
+    /// clients have them. Which one it is tells nothing that another does not.
+    #[must_use]
+    pub fn texts(&self, is_lite: bool) -> Vec<String> {
+        let text = |order| {
+            if is_lite {
+                self.text_lite_in(order)
+            } else {
+                self.text_in(order)
+            }
+        };
+        let mut texts: Vec<_> = ORDERS.into_iter().map(text).collect();
+        texts.dedup();
+        texts
+    }
+
+    fn text_in(&self, order: Order) -> String {
+        let mut text = self.lines(&STANDARD_HEADERS, order);
         for (name, values) in self.pairs() {
             text.push_str(&format!("\n{name}:{}", values.join(",")));
         }
@@ -112,7 +157,11 @@ impl Signed<'_> {
     /// Returns the string to sign of `SharedKeyLite`.
     #[must_use]
     pub fn text_lite(&self) -> String {
-        let mut text = self.lines(&LITE_HEADERS);
+        self.text_lite_in(Order::Bytes)
+    }
+
+    fn text_lite_in(&self, order: Order) -> String {
+        let mut text = self.lines(&LITE_HEADERS, order);
         if let Some(comp) = self.pairs().get("comp") {
             text.push_str(&format!("?comp={}", comp.join(",")));
         }
@@ -120,7 +169,7 @@ impl Signed<'_> {
     }
 
     /// The lines of the headers, and the resource without its query.
-    fn lines(&self, standard: &[&str]) -> String {
+    fn lines(&self, standard: &[&str], order: Order) -> String {
         let mut own = BTreeMap::new();
         for (name, value) in self.headers {
             if name.as_str().starts_with("x-ms-") {
@@ -137,6 +186,8 @@ impl Signed<'_> {
             }
             text.push('\n');
         }
+        let mut own: Vec<_> = own.into_iter().collect();
+        own.sort_by_key(|(name, _)| order.key(name));
         for (name, value) in own {
             text.push_str(&format!("{name}:{value}\n"));
         }
@@ -173,6 +224,32 @@ mod tests {
     fn query(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
         pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn names_of_headers_are_taken_in_each_order_that_clients_have() {
+        let headers = headers(&[
+            ("x-ms-meta-a_c", "1"),
+            ("x-ms-meta-a1", "2"),
+            ("x-ms-meta-abd", "3"),
+        ]);
+        let signed = Signed {
+            account: "acct",
+            verb: &Method::PUT,
+            path: "/acct/orders",
+            query: &[],
+            headers: &headers,
+            length: 0,
+        };
+        for (is_lite, own) in [(false, signed.text()), (true, signed.text_lite())] {
+            let texts = signed.texts(is_lite);
+            let orders = texts.iter().map(|text| {
+                let of_header = |line: &str| Some(line.split_once(':')?.1.to_owned());
+                text.lines().filter_map(of_header).collect::<String>()
+            });
+            assert_eq!(orders.collect::<Vec<_>>(), ["213", "123", "231"]);
+            assert_eq!(texts[0], own);
+        }
     }
 
     /// The example of the specification, "Authorize with Shared Key", for versions since 2015-02-21.

@@ -57,6 +57,10 @@ async fn a_rule_lets_a_page_in_with_its_methods() {
     };
     let answer = fixture.ask(of_page(get()), 200).await;
     assert_eq!(answer.header("access-control-allow-origin"), Some(PAGE));
+    // Why it is refused, a page may read, too.
+    let missing = Request::new(Method::GET, "/letters/messages");
+    let refused = fixture.ask(of_page(missing), 404).await;
+    assert_eq!(refused.header("access-control-allow-origin"), Some(PAGE));
     assert_eq!(
         answer.header("access-control-expose-headers"),
         Some("x-ms-request-id")

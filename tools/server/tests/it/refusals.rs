@@ -125,6 +125,60 @@ async fn a_request_of_another_day_is_refused() {
     assert_eq!(code_of(&answer), "AuthenticationFailed");
 }
 
+/// What was recorded, with a date of today before its own.
+#[tokio::test]
+async fn a_request_that_says_twice_what_is_signed_is_refused() {
+    let fixture = Fixture::with_queue("orders").await;
+    let signed = fixture.signed(put("mine"));
+    fixture
+        .clock
+        .advance(SignedDuration::from_hours(1).unsigned_abs());
+    refuse(&fixture, &signed, "AuthenticationFailed").await;
+    let today = to_http_date(fixture.clock.now());
+    for (name, value) in [
+        ("x-ms-date", today.as_str()),
+        ("x-ms-version", "2026-04-06"),
+        ("date", today.as_str()),
+        ("authorization", "SharedKey shop:AAAA"),
+        ("host", "127.0.0.1"),
+    ] {
+        let mut replayed = signed.clone();
+        let first = (name.to_owned(), value.to_owned());
+        replayed.headers.insert(0, first.clone());
+        replayed.headers.insert(0, first);
+        refuse(&fixture, &replayed, "InvalidHeaderValue").await;
+    }
+    let mut replayed = signed;
+    replayed.headers.insert(0, ("x-ms-date".to_owned(), today));
+    refuse(&fixture, &replayed, "InvalidHeaderValue").await;
+}
+
+#[tokio::test]
+async fn what_is_meant_for_one_message_is_not_done_to_all() {
+    let fixture = Fixture::with_queue("orders").await;
+    fixture.ask(put("kept"), 201).await;
+    for target in [
+        "/orders/messages/?popreceipt=receipt",
+        "/orders/messages?popreceipt=receipt",
+        "/orders/messages/",
+    ] {
+        let answer = fixture.ask(Request::new(Method::DELETE, target), 400).await;
+        assert_eq!(code_of(&answer), "InvalidUri", "{target}");
+    }
+    let take = Request::new(Method::GET, "/orders/messages?peekonly=yes");
+    let answer = fixture.ask(take, 400).await;
+    assert_eq!(code_of(&answer), "InvalidQueryParameterValue");
+    let peek = Request::new(Method::GET, "/orders/messages?peekonly=True");
+    let answer = fixture.ask(peek, 200).await;
+    assert_eq!(crate::fixture::element(&answer, "DequeueCount"), "0");
+    let many: String = (0..33).map(|n| format!("&p{n}=1")).collect();
+    let many = Request::new(
+        Method::GET,
+        &format!("/orders/messages?peekonly=true{many}"),
+    );
+    assert_eq!(code_of(&fixture.ask(many, 400).await), "InvalidUri");
+}
+
 #[tokio::test]
 async fn what_names_nothing_is_refused_before_anybody_is_asked() {
     let fixture = Fixture::with_queue("orders").await;
