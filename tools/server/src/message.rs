@@ -52,19 +52,14 @@ pub(crate) async fn put(
     };
     let put = account.queues.put(queue, message).await;
     let put = put.map_err(|error| Refusal::of(&error))?;
-    let mut xml = String::from("<QueueMessagesList>");
-    write_message(
-        &mut xml,
-        &Shown {
-            id: &put.id,
-            inserted_at: put.inserted_at,
-            expires_at: put.expires_at,
-            lease: Some((&put.receipt, put.visible_at)),
-            content: None,
-        },
-    );
-    xml.push_str("</QueueMessagesList>");
-    Ok(Answer::xml(StatusCode::CREATED, &xml))
+    let shown = Shown {
+        id: &put.id,
+        inserted_at: put.inserted_at,
+        expires_at: put.expires_at,
+        lease: Some((&put.receipt, put.visible_at)),
+        content: None,
+    };
+    Ok(list(StatusCode::CREATED, [shown]))
 }
 
 pub(crate) async fn get(
@@ -76,24 +71,17 @@ pub(crate) async fn get(
     let visibility = seconds(visibility(query, 1)?.unwrap_or(VISIBILITY));
     let received = account.queues.receive(queue, most, visibility).await;
     let received = received.map_err(|error| Refusal::of(&error))?;
-    let mut xml = String::from("<QueueMessagesList>");
-    for message in &received {
-        if is_damaged(&message.id, message.damage.as_deref()) {
-            continue;
-        }
-        write_message(
-            &mut xml,
-            &Shown {
-                id: &message.id,
-                inserted_at: message.inserted_at,
-                expires_at: message.expires_at,
-                lease: Some((&message.receipt, message.visible_at)),
-                content: Some((message.dequeue_count, &message.body)),
-            },
-        );
-    }
-    xml.push_str("</QueueMessagesList>");
-    Ok(Answer::xml(StatusCode::OK, &xml))
+    let sound = received
+        .iter()
+        .filter(|message| !is_damaged(&message.id, message.damage.as_deref()));
+    let shown = sound.map(|message| Shown {
+        id: &message.id,
+        inserted_at: message.inserted_at,
+        expires_at: message.expires_at,
+        lease: Some((&message.receipt, message.visible_at)),
+        content: Some((message.dequeue_count, &message.body)),
+    });
+    Ok(list(StatusCode::OK, shown))
 }
 
 pub(crate) async fn peek(
@@ -103,24 +91,17 @@ pub(crate) async fn peek(
 ) -> Result<Answer, Refusal> {
     let peeked = account.queues.peek(queue, count(query)?).await;
     let peeked = peeked.map_err(|error| Refusal::of(&error))?;
-    let mut xml = String::from("<QueueMessagesList>");
-    for message in &peeked {
-        if is_damaged(&message.id, message.damage.as_deref()) {
-            continue;
-        }
-        write_message(
-            &mut xml,
-            &Shown {
-                id: &message.id,
-                inserted_at: message.inserted_at,
-                expires_at: message.expires_at,
-                lease: None,
-                content: Some((message.dequeue_count, &message.body)),
-            },
-        );
-    }
-    xml.push_str("</QueueMessagesList>");
-    Ok(Answer::xml(StatusCode::OK, &xml))
+    let sound = peeked
+        .iter()
+        .filter(|message| !is_damaged(&message.id, message.damage.as_deref()));
+    let shown = sound.map(|message| Shown {
+        id: &message.id,
+        inserted_at: message.inserted_at,
+        expires_at: message.expires_at,
+        lease: None,
+        content: Some((message.dequeue_count, &message.body)),
+    });
+    Ok(list(StatusCode::OK, shown))
 }
 
 /// Whether the storage found a message damaged. What is left of its text would be taken for the message.
@@ -236,6 +217,15 @@ struct Shown<'m> {
     expires_at: Option<Timestamp>,
     lease: Option<(&'m PopReceipt, Timestamp)>,
     content: Option<(usize, &'m [u8])>,
+}
+
+fn list<'m>(status: StatusCode, messages: impl IntoIterator<Item = Shown<'m>>) -> Answer {
+    let mut xml = String::from("<QueueMessagesList>");
+    for message in messages {
+        write_message(&mut xml, &message);
+    }
+    xml.push_str("</QueueMessagesList>");
+    Answer::xml(status, &xml)
 }
 
 fn write_message(xml: &mut String, message: &Shown<'_>) {

@@ -31,7 +31,6 @@ pub(crate) async fn create(
 }
 
 pub(crate) async fn delete(account: &Account, queue: &QueueName) -> Result<Answer, Refusal> {
-    exists(account, queue).await?;
     // First: what ends in between leaves a queue that nobody may use, and no signatures for the next one of its name.
     settings::forget_policies(account, queue).await?;
     let deleted = account.queues.delete_queue(queue).await;
