@@ -11,9 +11,8 @@ use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::{Harness, Load, OpenedBackend, Ordering, Stepped, Survival};
 use queue_runtime::backend::{AzureBackend, MemoryBackend};
-use queue_server::{Account, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Server};
+use queue_server::{Account, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Running, Server};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use crate::threads;
 
@@ -22,7 +21,7 @@ struct ServerHarness;
 struct ServerStore {
     clock: ManualClock,
     url: String,
-    serving: JoinHandle<()>,
+    _server: Running,
     client: Option<Arc<dyn Backend>>,
 }
 
@@ -41,18 +40,15 @@ impl Harness for ServerHarness {
         );
         let server = Server::new(vec![account.expect("a valid account")]);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let serving = tokio::spawn(async move {
-            let served = server.serve(listener, std::future::pending()).await;
-            served.expect("it serves until the end of the test");
-        });
+        let server = server.start(listener).expect("it is bound");
+        let address = server.address();
         let mut store = ServerStore {
             clock,
             url: format!(
                 "AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};\
                  QueueEndpoint=http://{address}/{DEVELOPMENT_ACCOUNT}"
             ),
-            serving,
+            _server: server,
             client: None,
         };
         store.client = Some(store.connect().await);
@@ -80,12 +76,6 @@ impl ServerStore {
     async fn connect(&self) -> Arc<dyn Backend> {
         let builder = AzureBackend::builder(&self.url, Arc::new(self.clock.clone()));
         Arc::new(builder.open().await.expect("open"))
-    }
-}
-
-impl Drop for ServerStore {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }
 

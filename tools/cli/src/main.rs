@@ -51,9 +51,12 @@ fn stopped(signal: StopSignal) -> u8 {
 
 async fn run() -> ExitCode {
     let arguments = Arguments::parse();
-    output::log();
     // A server finishes what it has begun.
-    let serves = matches!(arguments.command, Command::Serve(_));
+    let (serves, logs_requests) = match &arguments.command {
+        Command::Serve(serve) => (true, serve.logs_requests()),
+        _ => (false, false),
+    };
+    output::log(logs_requests);
     let colors = match arguments.general.color {
         ColorChoice::Auto => anstream::ColorChoice::Auto,
         ColorChoice::Always => anstream::ColorChoice::Always,

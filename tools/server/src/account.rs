@@ -1,9 +1,13 @@
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use queue_azure_wire::sign::AccountKey;
+use queue_core::QueueName;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
+
+use crate::limit::{Limit, Load};
 
 /// The account that emulators of the service have, and that clients know as `UseDevelopmentStorage=true`.
 pub const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
@@ -19,6 +23,7 @@ pub struct Account {
     pub(crate) keys: Vec<AccountKey>,
     pub(crate) queues: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limit: Option<Arc<Limit>>,
 }
 
 impl Account {
@@ -43,6 +48,7 @@ impl Account {
             keys: Vec::new(),
             queues,
             clock,
+            limit: None,
         };
         account.with_key(key)
     }
@@ -57,6 +63,20 @@ impl Account {
             AccountKey::decode(key).map_err(|problem| format!("account `{name}`: {problem}"))?;
         self.keys.push(key);
         Ok(self)
+    }
+
+    /// Has requests be answered with 503 that are more than so many on one queue within any second, as the service's are
+    /// beyond its limits.
+    #[must_use]
+    pub fn with_limit(mut self, requests: NonZeroUsize) -> Self {
+        self.limit = Some(Arc::new(Limit::new(requests)));
+        self
+    }
+
+    /// Returns the requests on a queue so far, which only an account with a [limit](Self::with_limit) counts.
+    #[must_use]
+    pub fn load(&self, queue: &QueueName) -> Option<Load> {
+        self.limit.as_ref().map(|limit| limit.load(queue))
     }
 }
 

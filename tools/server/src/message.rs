@@ -20,6 +20,7 @@ use queue_core::backend::{
 
 use crate::account::Account;
 use crate::answer::{Answer, Refusal, date};
+use crate::attached::{self, Obstacle};
 use crate::target::Query;
 
 /// How long a message lives unless its sender says so.
@@ -71,17 +72,19 @@ pub(crate) async fn get(
     let visibility = seconds(visibility(query, 1)?.unwrap_or(VISIBILITY));
     let received = account.queues.receive(queue, most, visibility).await;
     let received = received.map_err(|error| Refusal::of(&error))?;
-    let sound = received
-        .iter()
-        .filter(|message| !is_damaged(&message.id, message.damage.as_deref()));
-    let shown = sound.map(|message| Shown {
-        id: &message.id,
-        inserted_at: message.inserted_at,
-        expires_at: message.expires_at,
-        lease: Some((&message.receipt, message.visible_at)),
-        content: Some((message.dequeue_count, &message.body)),
-    });
-    Ok(list(StatusCode::OK, shown))
+    let mut handed = HandedOut::new(account, queue);
+    for message in &received {
+        let shown = Shown {
+            id: &message.id,
+            inserted_at: message.inserted_at,
+            expires_at: message.expires_at,
+            lease: Some((&message.receipt, message.visible_at)),
+            content: None,
+        };
+        let (count, damage) = (message.dequeue_count, message.damage.as_deref());
+        handed.add(shown, count, &message.body, damage).await;
+    }
+    handed.answer()
 }
 
 pub(crate) async fn peek(
@@ -91,25 +94,67 @@ pub(crate) async fn peek(
 ) -> Result<Answer, Refusal> {
     let peeked = account.queues.peek(queue, count(query)?).await;
     let peeked = peeked.map_err(|error| Refusal::of(&error))?;
-    let sound = peeked
-        .iter()
-        .filter(|message| !is_damaged(&message.id, message.damage.as_deref()));
-    let shown = sound.map(|message| Shown {
-        id: &message.id,
-        inserted_at: message.inserted_at,
-        expires_at: message.expires_at,
-        lease: None,
-        content: Some((message.dequeue_count, &message.body)),
-    });
-    Ok(list(StatusCode::OK, shown))
+    let mut handed = HandedOut::new(account, queue);
+    for message in &peeked {
+        let shown = Shown {
+            id: &message.id,
+            inserted_at: message.inserted_at,
+            expires_at: message.expires_at,
+            lease: None,
+            content: None,
+        };
+        let (count, damage) = (message.dequeue_count, message.damage.as_deref());
+        handed.add(shown, count, &message.body, damage).await;
+    }
+    handed.answer()
 }
 
-/// Whether the storage found a message damaged. What is left of its text would be taken for the message.
-fn is_damaged(id: &StorageId, damage: Option<&str>) -> bool {
-    if let Some(damage) = damage {
-        tracing::warn!(%id, damage, "a damaged message is not handed out");
+/// The messages of an answer. Those that no text has all of are left out: they would keep the others from the client.
+struct HandedOut<'m> {
+    account: &'m Account,
+    queue: &'m QueueName,
+    shown: Vec<Shown<'m>>,
+    left_out: Option<Refusal>,
+}
+
+impl<'m> HandedOut<'m> {
+    fn new(account: &'m Account, queue: &'m QueueName) -> Self {
+        Self {
+            account,
+            queue,
+            shown: Vec::new(),
+            left_out: None,
+        }
     }
-    damage.is_some()
+
+    async fn add(
+        &mut self,
+        mut shown: Shown<'m>,
+        count: usize,
+        body: &Bytes,
+        damage: Option<&str>,
+    ) {
+        let (account, queue, id) = (self.account, self.queue, shown.id);
+        match attached::whole(account, queue, id, body, damage).await {
+            Ok(whole) => {
+                shown.content = Some((count, whole));
+                self.shown.push(shown);
+            }
+            Err(Obstacle { code, reason }) => {
+                tracing::warn!(%id, %queue, reason, "a message is not handed out");
+                let detail = format!("message {id} is not handed out: {reason}");
+                self.left_out = Some(Refusal::with_detail(code, detail));
+            }
+        }
+    }
+
+    /// An empty list would say that the queue has no message.
+    fn answer(self) -> Result<Answer, Refusal> {
+        match self.left_out {
+            Some(refusal) if self.shown.is_empty() => Err(refusal),
+            _ => Ok(list(StatusCode::OK, self.shown)),
+        }
+    }
 }
 
 pub(crate) async fn clear(account: &Account, queue: &QueueName) -> Result<Answer, Refusal> {
@@ -216,7 +261,7 @@ struct Shown<'m> {
     inserted_at: Timestamp,
     expires_at: Option<Timestamp>,
     lease: Option<(&'m PopReceipt, Timestamp)>,
-    content: Option<(usize, &'m [u8])>,
+    content: Option<(usize, Bytes)>,
 }
 
 fn list<'m>(status: StatusCode, messages: impl IntoIterator<Item = Shown<'m>>) -> Answer {
@@ -243,7 +288,7 @@ fn write_message(xml: &mut String, message: &Shown<'_>) {
             "<PopReceipt>{receipt}</PopReceipt><TimeNextVisible>{visible}</TimeNextVisible>"
         );
     }
-    if let Some((count, body)) = message.content {
+    if let Some((count, body)) = &message.content {
         let _ = write!(
             xml,
             "<DequeueCount>{count}</DequeueCount><MessageText>{}</MessageText>",

@@ -6,25 +6,25 @@ use queue_azure_wire::code::Code;
 use crate::answer::Refusal;
 use crate::target::{Query, Resource, Target};
 
-/// An operation of the service.
+/// An operation of the service, by the name that the reference gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     ListQueues,
-    GetProperties,
-    SetProperties,
-    GetStatistics,
+    GetServiceProperties,
+    SetServiceProperties,
+    GetServiceStats,
     CreateQueue,
     DeleteQueue,
-    GetMetadata,
-    SetMetadata,
-    GetAcl,
-    SetAcl,
-    Put,
-    Get,
-    Peek,
-    Clear,
-    Update,
-    Delete,
+    GetQueueMetadata,
+    SetQueueMetadata,
+    GetQueueAcl,
+    SetQueueAcl,
+    PutMessage,
+    GetMessages,
+    PeekMessages,
+    ClearMessages,
+    UpdateMessage,
+    DeleteMessage,
 }
 
 /// A value that is neither is no reason to take messages.
@@ -54,25 +54,29 @@ impl Operation {
         let (restype, comp) = (query.find("restype"), query.find("comp"));
         let operation = match (&target.resource, verb.as_str(), restype, comp) {
             (Resource::Service, "GET", None, Some("list")) => Self::ListQueues,
-            (Resource::Service, "GET", Some("service"), Some("properties")) => Self::GetProperties,
-            (Resource::Service, "PUT", Some("service"), Some("properties")) => Self::SetProperties,
-            (Resource::Service, "GET", Some("service"), Some("stats")) => Self::GetStatistics,
+            (Resource::Service, "GET", Some("service"), Some("properties")) => {
+                Self::GetServiceProperties
+            }
+            (Resource::Service, "PUT", Some("service"), Some("properties")) => {
+                Self::SetServiceProperties
+            }
+            (Resource::Service, "GET", Some("service"), Some("stats")) => Self::GetServiceStats,
             (Resource::Queue(_), "PUT", _, None) => Self::CreateQueue,
             (Resource::Queue(_), "DELETE", _, None) => Self::DeleteQueue,
-            (Resource::Queue(_), "GET" | "HEAD", _, Some("metadata")) => Self::GetMetadata,
-            (Resource::Queue(_), "PUT", _, Some("metadata")) => Self::SetMetadata,
-            (Resource::Queue(_), "GET" | "HEAD", _, Some("acl")) => Self::GetAcl,
-            (Resource::Queue(_), "PUT", _, Some("acl")) => Self::SetAcl,
-            (Resource::Messages(_), "POST", ..) => Self::Put,
-            (Resource::Messages(_), "GET", ..) if is_peek(query)? => Self::Peek,
-            (Resource::Messages(_), "GET", ..) => Self::Get,
+            (Resource::Queue(_), "GET" | "HEAD", _, Some("metadata")) => Self::GetQueueMetadata,
+            (Resource::Queue(_), "PUT", _, Some("metadata")) => Self::SetQueueMetadata,
+            (Resource::Queue(_), "GET" | "HEAD", _, Some("acl")) => Self::GetQueueAcl,
+            (Resource::Queue(_), "PUT", _, Some("acl")) => Self::SetQueueAcl,
+            (Resource::Messages(_), "POST", ..) => Self::PutMessage,
+            (Resource::Messages(_), "GET", ..) if is_peek(query)? => Self::PeekMessages,
+            (Resource::Messages(_), "GET", ..) => Self::GetMessages,
             (Resource::Messages(_), "DELETE", ..) => match query.find("popreceipt") {
-                None => Self::Clear,
+                None => Self::ClearMessages,
                 // Meant for one message: its id is missing.
                 Some(_) => return Err(Code::InvalidUri.into()),
             },
-            (Resource::Message(..), "PUT", ..) => Self::Update,
-            (Resource::Message(..), "DELETE", ..) => Self::Delete,
+            (Resource::Message(..), "PUT", ..) => Self::UpdateMessage,
+            (Resource::Message(..), "DELETE", ..) => Self::DeleteMessage,
             (Resource::Service | Resource::Queue(_), "GET" | "HEAD" | "PUT", ..) => {
                 let comp = comp.unwrap_or_default();
                 return Err(Refusal::of_parameter(
@@ -95,11 +99,11 @@ impl Operation {
         matches!(
             self,
             Self::ListQueues
-                | Self::GetProperties
-                | Self::GetStatistics
-                | Self::GetMetadata
-                | Self::GetAcl
-                | Self::Peek
+                | Self::GetServiceProperties
+                | Self::GetServiceStats
+                | Self::GetQueueMetadata
+                | Self::GetQueueAcl
+                | Self::PeekMessages
         )
     }
 
@@ -109,18 +113,18 @@ impl Operation {
         const MESSAGE: char = 'o';
         let (of_account, of_queue): (Option<(&[char], char)>, _) = match self {
             Self::ListQueues => (Some((&['l'], SERVICE)), None),
-            Self::GetProperties | Self::GetStatistics => (Some((&['r'], SERVICE)), None),
-            Self::SetProperties => (Some((&['w'], SERVICE)), None),
+            Self::GetServiceProperties | Self::GetServiceStats => (Some((&['r'], SERVICE)), None),
+            Self::SetServiceProperties => (Some((&['w'], SERVICE)), None),
             Self::CreateQueue => (Some((&['c', 'w'], QUEUE)), None),
             Self::DeleteQueue => (Some((&['d'], QUEUE)), None),
-            Self::GetMetadata => (Some((&['r'], QUEUE)), Some('r')),
-            Self::SetMetadata => (Some((&['w'], QUEUE)), None),
-            Self::GetAcl | Self::SetAcl => (None, None),
-            Self::Put => (Some((&['a'], MESSAGE)), Some('a')),
-            Self::Get | Self::Delete => (Some((&['p'], MESSAGE)), Some('p')),
-            Self::Peek => (Some((&['r'], MESSAGE)), Some('r')),
-            Self::Clear => (Some((&['d'], MESSAGE)), None),
-            Self::Update => (Some((&['u'], MESSAGE)), Some('u')),
+            Self::GetQueueMetadata => (Some((&['r'], QUEUE)), Some('r')),
+            Self::SetQueueMetadata => (Some((&['w'], QUEUE)), None),
+            Self::GetQueueAcl | Self::SetQueueAcl => (None, None),
+            Self::PutMessage => (Some((&['a'], MESSAGE)), Some('a')),
+            Self::GetMessages | Self::DeleteMessage => (Some((&['p'], MESSAGE)), Some('p')),
+            Self::PeekMessages => (Some((&['r'], MESSAGE)), Some('r')),
+            Self::ClearMessages => (Some((&['d'], MESSAGE)), None),
+            Self::UpdateMessage => (Some((&['u'], MESSAGE)), Some('u')),
         };
         Needs {
             of_account,

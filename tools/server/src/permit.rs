@@ -12,18 +12,12 @@ use queue_azure_wire::xml::http_date;
 use crate::account::Account;
 use crate::answer::Refusal;
 use crate::operation::Operation;
+use crate::request::Peer;
 use crate::settings;
 use crate::target::Target;
 
 /// How far the clock of a client may be off.
 const SKEW: SignedDuration = SignedDuration::from_mins(15);
-
-/// Where a request comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer {
-    pub(crate) address: IpAddr,
-    pub(crate) is_encrypted: bool,
-}
 
 /// Returns whether the request is permitted.
 ///
@@ -171,7 +165,7 @@ async fn by_signature(
         )));
     }
     if let Some(addresses) = sas.addresses
-        && !is_within(addresses, peer.address)
+        && !is_within(addresses, peer.client.ip())
     {
         return Err(Code::AuthorizationSourceIPMismatch.into());
     }

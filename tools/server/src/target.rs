@@ -12,6 +12,8 @@ use crate::answer::Refusal;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Target {
     pub(crate) account: String,
+    /// Whether the host names the account, and not the path.
+    is_of_host: bool,
     /// Whether it is the account's second region, from which is only read.
     pub(crate) is_secondary: bool,
     pub(crate) resource: Resource,
@@ -39,17 +41,25 @@ const MAX_PARAMETERS: usize = 32;
 const SECONDARY: &str = "-secondary";
 
 impl Target {
-    pub(crate) fn read(uri: &Uri, host: Option<&str>) -> Result<Self, Refusal> {
+    /// A host names an account if one has its name: `db.queue.example` may be the name of a machine.
+    pub(crate) fn read(
+        uri: &Uri,
+        host: Option<&str>,
+        has_account: impl Fn(&str) -> bool,
+    ) -> Result<Self, Refusal> {
         let mut segments = segments(uri.path())?;
         let of_host = host.and_then(|host| host.split_once(HOST));
-        let account = match of_host {
-            Some((account, _)) => account.to_owned(),
+        let of_host = of_host.map(|(name, _)| region(name));
+        let of_host = of_host.filter(|(account, _)| has_account(account));
+        let is_of_host = of_host.is_some();
+        let (account, is_secondary) = match of_host {
+            Some((account, is_secondary)) => (account.to_owned(), is_secondary),
             None if segments.is_empty() => return Err(Code::InvalidUri.into()),
-            None => segments.remove(0),
-        };
-        let (account, is_secondary) = match account.strip_suffix(SECONDARY) {
-            Some(account) => (account.to_owned(), true),
-            None => (account, false),
+            None => {
+                let name = segments.remove(0);
+                let (account, is_secondary) = region(&name);
+                (account.to_owned(), is_secondary)
+            }
         };
         let query = Query::read(uri.query().unwrap_or_default())?;
         let queue = |name: &str| {
@@ -69,10 +79,21 @@ impl Target {
         };
         Ok(Self {
             account,
+            is_of_host,
             is_secondary,
             resource,
             query,
         })
+    }
+
+    /// Returns the address of the account's queues, as the client has named it.
+    pub(crate) fn endpoint(&self, host: &str, is_encrypted: bool) -> String {
+        let scheme = if is_encrypted { "https" } else { "http" };
+        match (self.is_of_host, self.is_secondary) {
+            (true, _) => format!("{scheme}://{host}/"),
+            (false, false) => format!("{scheme}://{host}/{}", self.account),
+            (false, true) => format!("{scheme}://{host}/{}{SECONDARY}", self.account),
+        }
     }
 
     pub(crate) fn queue(&self) -> Option<&QueueName> {
@@ -82,6 +103,14 @@ impl Target {
                 Some(queue)
             }
         }
+    }
+}
+
+/// Returns the account of a name, and whether its second region is meant.
+fn region(name: &str) -> (&str, bool) {
+    match name.strip_suffix(SECONDARY) {
+        Some(account) => (account, true),
+        None => (name, false),
     }
 }
 
@@ -181,7 +210,7 @@ mod tests {
 
     fn read(uri: &str, host: Option<&str>) -> Result<Target, Code> {
         let uri: Uri = uri.parse().expect("a URI");
-        Target::read(&uri, host).map_err(|refusal| refusal.code)
+        Target::read(&uri, host, |account| account == "acct").map_err(|refusal| refusal.code)
     }
 
     #[test]
@@ -191,7 +220,16 @@ mod tests {
             "/orders/messages/a%2Fb?PopReceipt=x%2By+z",
             Some("acct.queue.localhost:10001"),
         );
-        assert_eq!(Ok(&of_path), of_host.as_ref());
+        let of_host = of_host.expect("valid");
+        assert_eq!(of_path.endpoint("h", false), "http://h/acct");
+        assert_eq!(of_host.endpoint("h", true), "https://h/");
+        assert_eq!(
+            (&of_path.resource, &of_path.query),
+            (&of_host.resource, &of_host.query)
+        );
+        assert_eq!(of_host.account, "acct");
+        let of_machine = read("/acct/orders", Some("db.queue.example")).expect("valid");
+        assert_eq!(of_machine.account, "acct");
         assert_eq!(of_path.account, "acct");
         assert_eq!(of_path.query.find("popreceipt"), Some("x+y+z"));
         let Resource::Message(queue, id) = &of_path.resource else {

@@ -61,6 +61,7 @@ codes! {
     InvalidUri, 400, "The requested URI does not represent any resource on the server.";
     InvalidXmlDocument, 400, "The specified XML is not syntactically valid.";
     InvalidXmlNodeValue, 400, "The value for one of the XML nodes is not in the correct format.";
+    MessageTooLarge, 400, "The message exceeds the maximum allowed size.";
     Md5Mismatch, 400, "The MD5 value specified in the request did not match with the MD5 value calculated by the server.";
     MessageNotFound, 404, "The specified message does not exist.";
     MissingContentLengthHeader, 411, "The Content-Length header was not specified.";

@@ -1,8 +1,9 @@
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use queue_runtime::backend::{Backend, MemoryBackend, SqliteBuilder};
 use queue_runtime::clock::{Clock, SystemClock};
 use queue_runtime::service::StopSignals;
@@ -55,6 +56,23 @@ pub(crate) struct Serve {
     #[arg(long)]
     until_input_ends: bool,
 
+    /// A file with the chain of certificates for TLS, in PEM, the server's own first. It is read once, at the start.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// A file with the private key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+
+    /// Serve metrics for Prometheus at this address.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+
+    /// Log each request to standard error: who asked for what, the answer, how long it took. Signatures and receipts are left
+    /// out. `RUST_LOG`, if set, decides instead.
+    #[arg(long)]
+    access_log: bool,
+
     /// Listen without TLS on an address that other machines reach.
     #[arg(long)]
     allow_plain: bool,
@@ -64,17 +82,26 @@ pub(crate) struct Serve {
     allow_known_key: bool,
 }
 
+/// The upper bounds of the buckets of durations, in seconds.
+const BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
+
 impl Serve {
+    pub(crate) fn logs_requests(&self) -> bool {
+        self.access_log
+    }
+
     pub(crate) async fn run(&self, general: &General) -> Result<()> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        self.serve_metrics()?;
         let accounts = self.accounts(general, &clock).await?;
         let address = SocketAddr::new(self.host, self.port);
-        if !self.host.is_loopback() && !self.allow_plain {
+        let server = self.encrypted(Server::new(accounts))?;
+        if !self.host.is_loopback() && self.cert.is_none() && !self.allow_plain {
             return Err(Failure::usage(format!(
-                "{address} is reached by other machines, and this server has no TLS"
+                "{address} is reached by other machines, and there is no certificate for TLS"
             ))
             .with_help(
-                "put a proxy with TLS before it, or give --allow-plain in a network that you trust",
+                "give --cert and --key, or --allow-plain in a network that you trust or behind a proxy with TLS",
             ));
         }
         let failed = |error| {
@@ -86,26 +113,46 @@ impl Serve {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let mut signals = StopSignals::new().map_err(failed)?;
-        println!("serving queues at http://{address}");
+        let scheme = self.cert.as_ref().map_or("http", |_| "https");
+        println!("serving queues at {scheme}://{address}");
         let stop = async {
             tokio::select! {
                 signal = signals.next() => note(format!("stopping by {signal}")),
                 () = input_ends(self.until_input_ends) => {}
             }
         };
-        Server::new(accounts)
-            .serve(listener, stop)
-            .await
-            .map_err(failed)
+        server.serve(listener, stop).await.map_err(failed)
+    }
+
+    fn serve_metrics(&self) -> Result<()> {
+        let Some(address) = self.metrics else {
+            return Ok(());
+        };
+        let exporter = PrometheusBuilder::new().with_http_listener(address);
+        let exporter = exporter.set_buckets(&BUCKETS);
+        let installed = exporter.and_then(PrometheusBuilder::install);
+        installed.map_err(|error| {
+            let text = format!("failed to serve metrics at {address}: {error}");
+            Failure::new(Exit::Failed, text)
+        })
+    }
+
+    fn encrypted(&self, server: Server) -> Result<Server> {
+        let (Some(cert), Some(key)) = (&self.cert, &self.key) else {
+            return Ok(server);
+        };
+        let server = server.with_tls(&read(cert)?, &read(key)?);
+        server.map_err(|problem| {
+            let (cert, key) = (cert.display(), key.display());
+            Failure::usage(format!("`{cert}` and `{key}`: {problem}"))
+        })
     }
 
     async fn accounts(&self, general: &General, clock: &Arc<dyn Clock>) -> Result<Vec<Account>> {
         let lines = match &self.accounts {
             None => format!("{DEVELOPMENT_ACCOUNT}={DEVELOPMENT_KEY}"),
-            Some(file) => std::fs::read_to_string(file).map_err(|error| {
-                let text = format!("failed to read `{}`: {error}", file.display());
-                Failure::new(Exit::Failed, text)
-            })?,
+            Some(file) => String::from_utf8(read(file)?)
+                .map_err(|_| Failure::usage(format!("`{}` is no UTF-8", file.display())))?,
         };
         let url = storage::url(general)?;
         let shared = if url.contains(PLACEHOLDER) {
@@ -148,6 +195,13 @@ impl Serve {
         }
         Ok(accounts.into_iter().map(|(_, account)| account).collect())
     }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    std::fs::read(file).map_err(|error| {
+        let text = format!("failed to read `{}`: {error}", file.display());
+        Failure::new(Exit::Failed, text)
+    })
 }
 
 /// Waits until the standard input ends, if it is heeded.

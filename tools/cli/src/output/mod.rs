@@ -87,9 +87,14 @@ pub(crate) fn note(text: impl AsRef<str>) {
     anstream::eprintln!("\u{1b}[1mnote\u{1b}[0m: {}", escape(text.as_ref()));
 }
 
-/// Logs warnings of the library to standard error; `RUST_LOG` sets more.
-pub(crate) fn log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+/// Logs warnings of the library to standard error, and the requests of a server if asked to; `RUST_LOG` sets more.
+pub(crate) fn log(requests: bool) {
+    let usual = if requests {
+        "warn,queue_server::access=info"
+    } else {
+        "warn"
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)

@@ -145,8 +145,14 @@ fn an_address_that_others_reach_needs_more_words() {
     ];
     for (more, expected) in [
         (&[][..], "everybody knows the key of `devstoreaccount1`"),
-        (&["--allow-known-key"][..], "this server has no TLS"),
-        (&["--accounts", "accounts"][..], "this server has no TLS"),
+        (
+            &["--allow-known-key"][..],
+            "there is no certificate for TLS",
+        ),
+        (
+            &["--accounts", "accounts"][..],
+            "there is no certificate for TLS",
+        ),
     ] {
         let arguments = [&base[..], more].concat();
         let refused = queues(&arguments, folder.path())

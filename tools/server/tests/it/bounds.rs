@@ -1,7 +1,12 @@
 //! Clients that send too much, too little, or nothing.
 
 use http::Method;
-use tokio::io::AsyncWriteExt as _;
+use queue_core::Operation;
+use queue_runtime::testing::Fault;
+use queue_server::{Peer, Server};
+use queue_tests::SECOND;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex, split};
+use tokio::time::{Instant, sleep};
 
 use crate::fixture::{Fixture, Request, code_of, rest, status_of};
 
@@ -88,14 +93,62 @@ async fn what_is_no_request_harms_nobody_else() {
     drop(idle);
 }
 
-/// Requests that have begun are answered, and idle connections end.
 #[tokio::test]
-async fn a_stop_answers_what_has_begun() {
+async fn a_stop_answers_what_has_begun_and_ends_idle_connections() {
     let fixture = Fixture::with_queue("orders").await;
     let idle = fixture.connect().await;
+    fixture.queues.fail_next(1, Operation::Put, Fault::Stalled);
     let request = fixture.signed(post().message("the last"));
-    let answer = fixture.send(&request).await;
-    assert_eq!(status_of(&answer), 201);
-    fixture.stop().await;
+    let mut begun = fixture.connect().await;
+    begun.write_all(&request.bytes()).await.expect("it is open");
+    let Fixture { queues, server, .. } = fixture;
+    queues.until_called(1, Operation::Put).await;
+    let stopping = tokio::spawn(server.stop());
     assert!(rest(idle).await.is_empty());
+    assert!(!stopping.is_finished(), "a request is not answered");
+    queues.release();
+    let answer = String::from_utf8(rest(begun).await).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    stopping.await.expect("no panic").expect("it stops");
+}
+
+/// Time goes on by itself when nothing else can happen.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sends_a_byte_a_second_is_not_waited_for() {
+    let fixture = Fixture::with_queue("orders").await;
+    let request = fixture.signed(post().message(&"x".repeat(1_000))).bytes();
+    let text = String::from_utf8(request.clone()).expect("text");
+    let head = text.find("\r\n\r\n").expect("the end of the head") + 4;
+    for (at_once, seconds, expected) in [
+        (0, 60, ""),
+        (head, 30, "HTTP/1.1 500 Internal Server Error"),
+    ] {
+        let (client, ours) = duplex(1 << 20);
+        let peer = Peer {
+            client: fixture.address,
+            server: fixture.address,
+            is_encrypted: false,
+        };
+        let server = Server::new(vec![fixture.account.clone()]);
+        let began = Instant::now();
+        let (mut answers, mut requests) = split(client);
+        let sends = async {
+            requests.write_all(&request[..at_once]).await?;
+            for byte in &request[at_once..] {
+                requests.write_all(&[*byte]).await?;
+                sleep(SECOND).await;
+            }
+            std::io::Result::Ok(())
+        };
+        let mut answer = String::new();
+        tokio::select! {
+            // A connection that is given up is no success, or has the refusal.
+            _ = server.serve_connection(ours, peer) => {}
+            sent = sends => panic!("all was sent: {sent:?}"),
+        }
+        let took = began.elapsed().as_secs();
+        assert_eq!(took, seconds);
+        answers.read_to_string(&mut answer).await.expect("text");
+        assert!(answer.starts_with(expected), "{answer}");
+    }
 }

@@ -7,12 +7,11 @@ use queue_azure_wire::xml::to_http_date;
 use queue_core::ManualClock;
 use queue_core::clock::Clock as _;
 use queue_runtime::backend::MemoryBackend;
-use queue_server::{Account, Server};
+use queue_runtime::testing::FaultInjector;
+use queue_server::{Account, Running, Server};
 use queue_tests::http::Message;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 pub(crate) const ACCOUNT: &str = "shop";
 pub(crate) const KEY: &str = "a2V5IG9mIHRoZSBzaG9w";
@@ -21,8 +20,9 @@ pub(crate) const KEY: &str = "a2V5IG9mIHRoZSBzaG9w";
 pub(crate) struct Fixture {
     pub(crate) clock: ManualClock,
     pub(crate) address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<()>,
+    pub(crate) queues: FaultInjector,
+    pub(crate) account: Account,
+    pub(crate) server: Running,
 }
 
 /// A request before it is signed.
@@ -78,20 +78,23 @@ impl Fixture {
     pub(crate) async fn start() -> Self {
         let clock = ManualClock::new();
         let queues = MemoryBackend::new(Arc::new(clock.clone())).with_max_body(64 * 1024);
-        let account = Account::new(ACCOUNT, KEY, Arc::new(queues), Arc::new(clock.clone()));
-        let server = Server::new(vec![account.expect("valid")]);
+        let queues = FaultInjector::new(Arc::new(queues));
+        let account = Account::new(
+            ACCOUNT,
+            KEY,
+            Arc::new(queues.clone()),
+            Arc::new(clock.clone()),
+        );
+        let account = account.expect("valid");
+        let server = Server::new(vec![account.clone()]);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("bound");
-        let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(async move {
-            let stopped = async move { drop(stopped.await) };
-            server.serve(listener, stopped).await.expect("it listens");
-        });
+        let server = server.start(listener).expect("bound");
         Self {
             clock,
-            address,
-            stop: Some(stop),
-            serving,
+            queues,
+            account,
+            address: server.address(),
+            server,
         }
     }
 
@@ -173,11 +176,6 @@ impl Fixture {
         fixture
     }
 
-    pub(crate) async fn stop(mut self) {
-        drop(self.stop.take());
-        (&mut self.serving).await.expect("no panic");
-    }
-
     /// A connection for what no request is.
     pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.expect("it listens")
@@ -190,12 +188,6 @@ pub(crate) async fn rest(mut stream: TcpStream) -> Vec<u8> {
     // A reset is an end, too.
     let _ = stream.read_to_end(&mut rest).await;
     rest
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
 }
 
 pub(crate) fn status_of(answer: &Message) -> u16 {

@@ -337,5 +337,5 @@ async fn an_answer_names_the_request_and_the_version() {
         .and_then(queue_azure_wire::xml::http_date);
     let now = fixture.clock.now();
     assert!(date.is_some_and(|date| now.duration_since(date).as_secs() == 0));
-    fixture.stop().await;
+    fixture.server.stop().await.expect("it stops");
 }

@@ -18,7 +18,7 @@ fn signature(text: &str) -> String {
 }
 
 /// The signature of a queue: its parameters `sp`, `st`, `se`, `si`, `sip`, `spr`.
-fn of_queue(queue: &str, parts: [&str; 6]) -> String {
+pub(crate) fn of_queue(queue: &str, parts: [&str; 6]) -> String {
     let [sp, st, se, si, sip, spr] = parts;
     let text = format!("{sp}\n{st}\n{se}\n/queue/{ACCOUNT}/{queue}\n{si}\n{sip}\n{spr}\n{VERSION}");
     let names = ["sp", "st", "se", "si", "sip", "spr"];
