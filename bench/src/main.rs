@@ -132,7 +132,7 @@ enum Engine {
     Keys,
     /// Messages in packs and by themselves, on SQLite.
     Packs,
-    /// Queues over shards and by themselves, on SQLite, and at the limits of queues of a stub of Azure.
+    /// Queues over shards and by themselves, on SQLite, and at the limits of queues of the server.
     Shards,
     /// Two processes, compared with one process, on one SQLite file.
     Processes,

@@ -1,5 +1,6 @@
-//! Queues over shards, and by themselves: on SQLite, and on a stub of Azure Queue Storage that throttles each queue.
+//! Queues over shards, and by themselves: on SQLite, and on the server with a limit for each queue.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +10,8 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::clock::{Clock, SystemClock};
 use queue_runtime::policy::StorageLimit;
 use queue_runtime::sharded::Shards;
-use queue_tests::azure_stub::AzureStub;
+use queue_server::{Account, DEVELOPMENT_KEY, Server};
+use tokio::net::TcpListener;
 
 use crate::report::{Figures, Table, in_turn};
 use crate::sqlite::Synchronous;
@@ -66,8 +68,8 @@ async fn on_sqlite(folder: &Path, side: &str, messages: u32, tasks: u32) -> Outc
     Ok(Figures::rates(submit, accept, Some(listen)))
 }
 
-/// The requests a second that the stub allows on each queue, and the service's own limit below that.
-const ALLOWED: usize = 500;
+/// The requests a second that the server allows on each queue, and the service's own limit below that.
+const ALLOWED: NonZeroUsize = NonZeroUsize::new(500).unwrap();
 const LIMIT: StorageLimit = StorageLimit::new().per_queue(450);
 
 const SHARDS: [(&str, u32); 3] = [("4 shards", 4), ("2 shards", 2), ("1 shard", 1)];
@@ -77,7 +79,7 @@ async fn measure_throttled(options: &Options) -> Outcome<Table> {
     const TASKS: u32 = 64;
 
     let title = format!(
-        "A stub of Azure Queue Storage that allows {ALLOWED} requests a second to each queue"
+        "A server of the protocol of Azure Queue Storage that allows {ALLOWED} requests a second to each queue"
     );
     let mut table = Table::new("shards-throttled", title, &SHARDS.map(|(side, _)| side));
     for round in options.rounds() {
@@ -86,9 +88,15 @@ async fn measure_throttled(options: &Options) -> Outcome<Table> {
             let messages = options.messages(3_000 * shards, TASKS);
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
             let queues = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
-            let stub = AzureStub::start("bench", queues, clock, Some(ALLOWED))?;
-            let service =
-                QueueService::sharded([stub.connection_string().as_str()], Shards::new(shards));
+            let account =
+                Account::new("bench", DEVELOPMENT_KEY, queues, clock)?.with_limit(ALLOWED);
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let server = Server::new(vec![account]).start(listener)?;
+            let url = format!(
+                "AccountName=bench;AccountKey={DEVELOPMENT_KEY};QueueEndpoint=http://{}/bench",
+                server.address()
+            );
+            let service = QueueService::sharded([url.as_str()], Shards::new(shards));
             let service = service.storage_limit(LIMIT).connect().await?;
             let started = Instant::now();
             tokio::try_join!(

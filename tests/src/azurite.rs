@@ -250,7 +250,10 @@ fn until_it_listens(process: &mut Child) -> Result<(BufReader<ChildStdout>, (u16
 
 /// Finds a free port below the ephemeral range, which starts at 32768 or higher, so that the system does
 /// not assign it to a connection while the server restarts.
-pub(crate) fn lasting_port() -> Result<u16, Error> {
+///
+/// # Errors
+/// If none is free.
+pub fn lasting_port() -> Result<u16, Error> {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let of_this_process = (std::process::id() % 500) as u16 * 20;
     let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();

@@ -1,6 +1,5 @@
 //! Servers, messages, processes and a log for the tests of several packages. `tests/` holds tests that need more than one crate.
 
-pub mod azure_stub;
 pub mod azurite;
 pub mod http;
 pub mod nats;

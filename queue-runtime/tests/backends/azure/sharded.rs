@@ -1,4 +1,4 @@
-//! Shards on stubs of accounts that throttle.
+//! Shards on accounts of our own server that throttle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,20 +10,19 @@ use queue_runtime::sharded::Shards;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{QueueName, QueueService, Received};
 use queue_tests::SECOND;
-use queue_tests::azure_stub::AzureStub;
 use queue_tests::orders::ShopOrder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::azure::throttled::{self, LIMIT, open, stub};
+use crate::azure::throttled::{self, LIMIT, Throttled};
 
-async fn connect(stubs: &[AzureStub], shards: u32, clock: &Arc<dyn Clock>) -> QueueService {
-    let mut accounts: Vec<Arc<dyn Backend>> = Vec::new();
-    for stub in stubs {
-        accounts.push(Arc::new(open(stub, clock).await));
+async fn connect(accounts: &[Throttled], shards: u32, clock: &Arc<dyn Clock>) -> QueueService {
+    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+    for account in accounts {
+        backends.push(Arc::new(account.open(clock).await));
     }
     throttled::connect(
-        QueueService::sharded(accounts, Shards::new(shards)),
+        QueueService::sharded(backends, Shards::new(shards)),
         clock,
         LIMIT,
     )
@@ -35,8 +34,8 @@ async fn carry(shards: u32, orders: u32) -> Duration {
     const TASKS: u32 = 40;
 
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let stubs = [stub("many", &clock)];
-    let service = connect(&stubs, shards, &clock).await;
+    let accounts = [Throttled::start("many", &clock).await];
+    let service = connect(&accounts, shards, &clock).await;
     let began = Instant::now();
     let mut submitting = JoinSet::new();
     for _ in 0..TASKS {
@@ -62,7 +61,7 @@ async fn carry(shards: u32, orders: u32) -> Duration {
     let took = began.elapsed();
     for shard in 0..shards {
         let name = QueueName::new(&format!("orders-s{shard}")).expect("a name");
-        let load = stubs[0].load(&name);
+        let load = accounts[0].load(&name);
         assert_eq!(load.throttled, 0, "{load:?}");
     }
     listener.shutdown(60 * SECOND).await;
@@ -83,19 +82,22 @@ async fn with_an_account_stopped_the_others_go_on_and_nothing_is_lost() {
     const ORDERS: u32 = 200;
 
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let mut stubs = ["zero", "one", "two", "three"].map(|account| stub(account, &clock));
-    let service = connect(&stubs, 4, &clock).await;
+    let mut accounts = Vec::new();
+    for name in ["zero", "one", "two", "three"] {
+        accounts.push(Throttled::start(name, &clock).await);
+    }
+    let service = connect(&accounts, 4, &clock).await;
     let orders = |numbers: std::ops::Range<u32>| numbers.map(|number| ShopOrder { number });
     service
         .submit_all(orders(0..ORDERS))
         .await
         .expect("submitted");
     let last = QueueName::from_static("orders-s3");
-    let properties = stubs[3].queues().properties(&last).await;
+    let properties = accounts[3].queues.properties(&last).await;
     let on_last = properties.expect("properties").approximate_count;
     assert!(on_last > 0);
 
-    stubs[3].stop().await;
+    accounts[3].stop().await;
     let listener = service.listener(async |_: Received<ShopOrder>| ());
     let listener = listener.start().expect("starts");
     for number in 0..20 {
@@ -112,7 +114,7 @@ async fn with_an_account_stopped_the_others_go_on_and_nothing_is_lost() {
         "the others go on"
     );
 
-    stubs[3].start_again().expect("its port is free");
+    accounts[3].start_again().await;
     sleep(120 * SECOND).await;
     assert_eq!(
         listener.info().completed,

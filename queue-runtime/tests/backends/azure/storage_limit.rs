@@ -1,4 +1,4 @@
-//! A service below the limits of Azure, as a stub has them.
+//! A service below the limits of Azure, as our own server has them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,21 @@ use queue_runtime::policy::{StorageLimit, StorageRetry};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{ErrorKind, ListenerEventKind, QueueName, QueueService, Received};
 use queue_tests::SECOND;
-use queue_tests::azure_stub::AzureStub;
 use queue_tests::orders::ShopOrder;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::azure::throttled::{self, ALLOWED, LIMIT, open, stub};
+use crate::azure::throttled::{self, ALLOWED, LIMIT, Throttled};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 
-fn start(account: &str) -> (AzureStub, Arc<dyn Clock>) {
+async fn start(account: &str) -> (Throttled, Arc<dyn Clock>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    (stub(account, &clock), clock)
+    (Throttled::start(account, &clock).await, clock)
 }
 
-async fn connect(stub: &AzureStub, clock: &Arc<dyn Clock>, limit: StorageLimit) -> QueueService {
-    let azure = Arc::new(open(stub, clock).await);
+async fn connect(account: &Throttled, clock: &Arc<dyn Clock>, limit: StorageLimit) -> QueueService {
+    let azure = Arc::new(account.open(clock).await);
     throttled::connect(QueueService::with_backend(azure), clock, limit).await
 }
 
@@ -56,10 +55,10 @@ async fn sum(tasks: Vec<JoinHandle<u32>>) -> u32 {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_limit_the_service_throttles() {
-    let (stub, clock) = start("unlimited");
-    let service = connect(&stub, &clock, StorageLimit::new()).await;
+    let (account, clock) = start("unlimited").await;
+    let service = connect(&account, &clock, StorageLimit::new()).await;
     let submitted = sum(submit(&service, 10, 30)).await;
-    let load = stub.load(&ORDERS);
+    let load = account.load(&ORDERS);
     assert!(load.throttled > 0, "{load:?}");
     assert_eq!(submitted as usize, load.requests - load.throttled - 1);
     let failed = service
@@ -74,15 +73,15 @@ async fn without_a_limit_the_service_throttles() {
 
 #[tokio::test(start_paused = true)]
 async fn below_the_limit_nothing_is_throttled_and_nine_tenths_of_it_are_used() {
-    let (stub, clock) = start("limited");
-    let service = connect(&stub, &clock, LIMIT).await;
+    let (account, clock) = start("limited").await;
+    let service = connect(&account, &clock, LIMIT).await;
     let began = Instant::now();
     let submitting = submit(&service, 20, 40);
     let listener = service.listener(async |_: Received<ShopOrder>| ());
     let listener = listener.start().expect("starts");
     assert_eq!(sum(submitting).await, 20 * 40);
     let took = began.elapsed().as_secs_f64();
-    let load = stub.load(&ORDERS);
+    let load = account.load(&ORDERS);
     assert_eq!(load.throttled, 0, "{load:?}");
     assert!(load.busiest_second <= ALLOWED, "{load:?}");
     assert!(
@@ -97,8 +96,8 @@ async fn no_lease_is_lost_below_the_limit() {
     const LEASE: Duration = Duration::from_secs(4);
     const MESSAGES: u32 = 40;
 
-    let (stub, clock) = start("leases");
-    let service = connect(&stub, &clock, LIMIT).await;
+    let (account, clock) = start("leases").await;
+    let service = connect(&account, &clock, LIMIT).await;
     let orders = (0..MESSAGES).map(|number| ShopOrder { number });
     service.submit_all(orders).await.expect("submitted");
     let listener = service
@@ -127,25 +126,25 @@ async fn no_lease_is_lost_below_the_limit() {
     assert!(renewals >= 2 * MESSAGES as usize, "{renewals} renewals");
     let waiting = submitting.iter().filter(|task| !task.is_finished()).count();
     assert!(waiting > 400, "the load ended early: {waiting}");
-    let load = stub.load(&ORDERS);
+    let load = account.load(&ORDERS);
     assert_eq!(load.throttled, 0, "{load:?}");
     drop(listener.stop_on_drop());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_account_refuses_connections_until_it_is_started_again() {
-    let (mut stub, clock) = start("stopped");
-    let service = connect(&stub, &clock, LIMIT).await;
+    let (mut account, clock) = start("stopped").await;
+    let service = connect(&account, &clock, LIMIT).await;
     service
         .submit(ShopOrder { number: 1 })
         .await
         .expect("submitted");
-    stub.stop().await;
+    account.stop().await;
     service
         .submit(ShopOrder { number: 2 })
         .await
         .expect_err("it is stopped");
-    stub.start_again().expect("its port is free");
+    account.start_again().await;
     let accepted = service.accept::<ShopOrder>().await.expect("received");
     let accepted = accepted.expect("the order before the stop");
     assert_eq!(accepted.number, 1);

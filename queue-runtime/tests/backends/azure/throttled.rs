@@ -1,6 +1,7 @@
-//! Backends over stubs of accounts that throttle. Time is virtual, and stands still while a request is under way, so that
+//! Backends over accounts of our own server that throttle. Time is virtual, and stands still while a request is under way, so that
 //! the slowest machine sends as many requests a second as any other.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -16,22 +17,69 @@ use queue_runtime::clock::Clock;
 use queue_runtime::policy::{StorageLimit, StorageRetry};
 use queue_runtime::service::ServiceBuilder;
 use queue_runtime::{MessageId, QueueName, QueueService, Result};
-use queue_tests::azure_stub::AzureStub;
+use queue_server::{Account, DEVELOPMENT_KEY, Load, Running, Server};
+use queue_tests::azurite::lasting_port;
+use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
-/// The requests a second that the stub allows on a queue, and a setting below it.
+/// The requests a second that an account allows on a queue, and a setting below it.
 pub(crate) const ALLOWED: usize = 100;
 pub(crate) const LIMIT: StorageLimit = StorageLimit::new().per_queue(90);
 
-pub(crate) fn stub(account: &str, clock: &Arc<dyn Clock>) -> AzureStub {
-    let queues = Arc::new(MemoryBackend::new(Arc::clone(clock)));
-    let stub = AzureStub::start(account, queues, Arc::clone(clock), Some(ALLOWED));
-    stub.expect("a port is free")
+/// An account on a server of its own, which can be stopped.
+pub(crate) struct Throttled {
+    name: String,
+    account: Account,
+    pub(crate) queues: Arc<dyn Backend>,
+    port: u16,
+    server: Option<Running>,
 }
 
-pub(crate) async fn open(stub: &AzureStub, clock: &Arc<dyn Clock>) -> Still {
-    let azure = AzureBackend::builder(&stub.connection_string(), Arc::clone(clock));
-    Still(azure.open().await.expect("it is opened"))
+impl Throttled {
+    pub(crate) async fn start(name: &str, clock: &Arc<dyn Clock>) -> Self {
+        let queues: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::clone(clock)));
+        let account = Account::new(
+            name,
+            DEVELOPMENT_KEY,
+            Arc::clone(&queues),
+            Arc::clone(clock),
+        );
+        let allowed = NonZeroUsize::new(ALLOWED).expect("more than none");
+        let mut throttled = Self {
+            name: name.to_owned(),
+            account: account.expect("valid").with_limit(allowed),
+            queues,
+            port: lasting_port().expect("a port is free"),
+            server: None,
+        };
+        throttled.start_again().await;
+        throttled
+    }
+
+    pub(crate) async fn start_again(&mut self) {
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).await;
+        let server = Server::new(vec![self.account.clone()]);
+        let server = server.start(listener.expect("the port is free"));
+        self.server = Some(server.expect("it is bound"));
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        let server = self.server.take().expect("it runs");
+        server.stop().await.expect("it stops");
+    }
+
+    pub(crate) fn load(&self, queue: &QueueName) -> Load {
+        self.account.load(queue).expect("it has a limit")
+    }
+
+    pub(crate) async fn open(&self, clock: &Arc<dyn Clock>) -> Still {
+        let (name, port) = (&self.name, self.port);
+        let url = format!(
+            "AccountName={name};AccountKey={DEVELOPMENT_KEY};QueueEndpoint=http://127.0.0.1:{port}/{name}"
+        );
+        let azure = AzureBackend::builder(&url, Arc::clone(clock));
+        Still(azure.open().await.expect("it is opened"))
+    }
 }
 
 /// Connects, and creates the queue.

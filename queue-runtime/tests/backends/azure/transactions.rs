@@ -15,7 +15,7 @@ use queue_tests::orders::ShopOrder;
 use tokio::time::sleep;
 
 use crate::azure::responder::{Reply, Responder, answer, with};
-use crate::azure::throttled::{self, open, stub};
+use crate::azure::throttled::{self, Throttled};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -102,8 +102,8 @@ async fn an_idle_listener_sends_the_receives_of_one_poller_and_nothing_else() {
     const DAY: u64 = 24 * 3600;
 
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let stub = stub("idle", &clock);
-    let azure = Arc::new(open(&stub, &clock).await);
+    let account = Throttled::start("idle", &clock).await;
+    let azure = Arc::new(account.open(&clock).await);
     let service = QueueService::with_backend(azure);
     let service = throttled::connect(service, &clock, StorageLimit::new()).await;
     let listener = service.listener(async |_: Received<ShopOrder>| ());

@@ -412,18 +412,30 @@ async fn readings_go_on_after_an_outage() {
     use queue_runtime::QueueName;
     use queue_runtime::backend::{Backend, BackendExt as _, MemoryBackend, Metadata, NewMessage};
     use queue_runtime::clock::{Clock, SystemClock};
-    use queue_tests::azure_stub::AzureStub;
+    use queue_server::{Account, DEVELOPMENT_KEY, Server};
+    use queue_tests::azurite::lasting_port;
     use tokio::io::{AsyncBufReadExt as _, BufReader};
+    use tokio::net::TcpListener;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let queues: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
     let name = QueueName::from_static("orders");
     let created = queues.create_queue(&name, &Metadata::new()).await;
     created.expect("created");
-    let stub = AzureStub::start("shop", Arc::clone(&queues), clock, None);
-    let mut stub = stub.expect("it starts");
+    let account = Account::new("shop", DEVELOPMENT_KEY, Arc::clone(&queues), clock);
+    let server = Server::new(vec![account.expect("valid")]);
+    let port = lasting_port().expect("a port is free");
+    let start = async || {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await;
+        server
+            .start(listener.expect("its port is free"))
+            .expect("it starts")
+    };
+    let running = start().await;
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_queues"));
-    command.env("QUEUE_URL", stub.connection_string());
+    let endpoint = format!("http://{}/shop", running.address());
+    let url = format!("AccountName=shop;AccountKey={DEVELOPMENT_KEY};QueueEndpoint={endpoint}");
+    command.env("QUEUE_URL", url);
     command.args("--json watch --interval 100ms".split(' '));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut watch = command.kill_on_drop(true).spawn().expect("it starts");
@@ -431,7 +443,7 @@ async fn readings_go_on_after_an_outage() {
     let mut errors = BufReader::new(watch.stderr.take().expect("piped")).lines();
     let first = readings.next_line().await.expect("read").expect("a line");
     assert!(first.contains("orders"), "{first}");
-    stub.stop().await;
+    running.stop().await.expect("it stops");
     // The library tries again for a while, and says so, before the reading fails.
     loop {
         let error = errors.next_line().await.expect("read").expect("it runs");
@@ -439,7 +451,7 @@ async fn readings_go_on_after_an_outage() {
             break;
         }
     }
-    stub.start_again().expect("its port is free");
+    let _running = start().await;
     let order = NewMessage::new("an order");
     queues.put(&name, order).await.expect("put");
     // Those of the time before the outage may still be in the pipe.
