@@ -3,8 +3,8 @@
 use http::Uri;
 use percent_encoding::percent_decode_str;
 use queue_azure_wire::code::Code;
-use queue_core::QueueName;
 use queue_core::backend::StorageId;
+use queue_core::{InvalidName, InvalidNameKind, QueueName};
 
 use crate::answer::Refusal;
 
@@ -63,8 +63,12 @@ impl Target {
         };
         let query = Query::read(uri.query().unwrap_or_default())?;
         let queue = |name: &str| {
-            let invalid = |error: queue_core::InvalidName| {
-                Refusal::with_detail(Code::InvalidResourceName, error.to_string())
+            let invalid = |error: InvalidName| {
+                let code = match error.kind() {
+                    InvalidNameKind::Length(_) => Code::OutOfRangeInput,
+                    _ => Code::InvalidResourceName,
+                };
+                Refusal::with_detail(code, error.to_string())
             };
             name.parse::<QueueName>().map_err(invalid)
         };

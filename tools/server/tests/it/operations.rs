@@ -236,7 +236,8 @@ async fn parameters_beyond_their_range_are_refused() {
             "MessageNotFound",
         ),
         (post("/letters/messages", "x"), 404, "QueueNotFound"),
-        (put("/or"), 400, "InvalidResourceName"),
+        (put("/or"), 400, "OutOfRangeInput"),
+        (put("/Orders"), 400, "InvalidResourceName"),
         (
             put("/orders").header("x-ms-meta-0", "x"),
             400,
