@@ -31,6 +31,7 @@ mod dependencies;
 mod guides;
 mod mount;
 mod npm;
+mod peers;
 mod preload;
 mod program;
 mod python;

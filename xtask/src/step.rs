@@ -2,7 +2,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::program::is_installed;
-use crate::{azurite, browser, cargo, mount, preload, python};
+use crate::{azurite, browser, cargo, mount, peers, preload};
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +40,8 @@ pub(crate) enum Run {
 pub(crate) enum Need {
     Nothing,
     Azurite,
-    /// Azurite, and Python with clients for it.
-    AzuriteAndPython,
+    /// Azurite, and other languages with clients for it.
+    Peers,
     /// Chromium, and what drives it.
     Browser,
     /// A NATS server.
@@ -63,9 +63,7 @@ impl Step {
         match self.need {
             Need::Nothing => None,
             Need::Azurite => azurite::ensure_installed().err(),
-            Need::AzuriteAndPython => azurite::ensure_installed()
-                .and_then(|()| python::ensure_installed())
-                .err(),
+            Need::Peers => peers::ensure_installed().err(),
             Need::Browser => browser::ensure_installed().err(),
             Need::Nats => nats_server_missing(),
             Need::Preload => preload::obstacle(),

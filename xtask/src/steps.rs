@@ -150,16 +150,16 @@ pub(crate) const TEST: &[Step] = &[
     )),
     waiting("harmed requests", Need::Azurite, &["harm"], ""),
     waiting(
-        "tests with Python's packages",
-        Need::AzuriteAndPython,
+        "tests with other languages' packages",
+        Need::Peers,
         &["interop"],
         "",
     ),
     Step {
         environment: &[("QUEUE_SERVER", "built")],
         ..waiting(
-            "Python's packages on the server",
-            Need::AzuriteAndPython,
+            "other languages' packages on the server",
+            Need::Peers,
             &["interop"],
             "",
         )

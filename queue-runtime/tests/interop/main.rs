@@ -1,7 +1,7 @@
 //! The same queues in the hands of programs that this repository did not write: the Python packages
-//! `azure-storage-queue` and `cloudevents`, on a real Azurite.
+//! `azure-storage-queue` and `cloudevents`, and the JavaScript package `@azure/storage-queue`, on a real Azurite.
 //!
-//! `cargo xtask test` installs both sides and runs this. By hand, `AZURITE` names the program
+//! `cargo xtask test` installs all sides and runs this. By hand, `AZURITE` names the program
 //! `azurite`, and `INTEROP_PYTHON` a Python that has the packages of `requirements.txt`.
 
 mod from_python;

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from datetime import datetime, timedelta, timezone
+from urllib.parse import urlsplit
 
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import (
@@ -43,17 +44,21 @@ def metadata_of(client):
 
 name = "every-operation"
 queue = service.create_queue(name, metadata={"team": "red"})
-# The package takes 204 for an error.
-told["created twice"] = refusal(lambda: queue.create_queue(metadata={"team": "red"}))
+# The package takes 204 for an error, and adds a code.
+told["created twice"] = refusal(lambda: queue.create_queue(metadata={"team": "red"}))[0]
 told["created otherwise"] = refusal(lambda: queue.create_queue(metadata={"team": "blue"}))
 queue.set_queue_metadata({"floor": "3"})
 told["metadata"] = metadata_of(queue)
 told["listed"] = [[one.name, one.metadata] for one in service.list_queues(name, include_metadata=True)]
+service.create_queue(f"{name}-2")
+pages = service.list_queues(name, results_per_page=1).by_page()
+told["listed by one"] = [[one.name for one in page] for page in pages]
+service.delete_queue(f"{name}-2")
 
 text = 'a < b & c "d" \r\n \U0001f980'
 put = queue.send_message(text, time_to_live=600)
-told["lives for"] = (put.expires_on - put.inserted_on).total_seconds()
-told["peeked"] = [[one.content, one.dequeue_count] for one in queue.peek_messages(32)]
+told["lives for"] = (put.expires_on - put.inserted_on) // timedelta(seconds=1)
+told["peeked"] = [[one.content == text, one.dequeue_count] for one in queue.peek_messages(32)]
 (got,) = queue.receive_messages(visibility_timeout=60)
 told["got"] = [got.content == text, got.dequeue_count]
 told["hidden"] = len(list(queue.receive_messages()))
@@ -94,6 +99,13 @@ rule = CorsRule(["http://page.example"], ["GET"], max_age_in_seconds=5)
 service.set_service_properties(cors=[rule])
 told["cors"] = [one.allowed_origins for one in service.get_service_properties()["cors"]]
 service.set_service_properties(cors=[])
+# The package adds the path of the first region to the host of the second one.
+host = urlsplit(endpoint).netloc
+signed = {"account_name": account, "account_key": key}
+second = QueueServiceClient(
+    f"{endpoint}-secondary", credential=signed, secondary_hostname=host, **options
+)
+told["statistics"] = second.get_service_stats()["geo_replication"]["status"]
 told["out of range"] = refusal(lambda: list(queue.receive_messages(visibility_timeout=604801)))[0]
 told["too large"] = refusal(lambda: queue.send_message("x" * 65537))[0]
 
