@@ -1,6 +1,5 @@
 //! Starting Azurite, the emulator of Azure Storage.
 
-use std::env::consts::EXE_EXTENSION;
 use std::io::{BufRead, BufReader, Error, Read as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -14,17 +13,27 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
 use tempfile::TempDir;
 
+use crate::built;
+
 /// A running Azurite, with queues and blobs, stopped when dropped or when the process ends, even if that is killed.
 #[derive(Debug)]
 pub struct Azurite {
     queues: u16,
     blobs: u16,
     accounts: String,
+    program: Program,
     storage: Storage,
     process: Child,
     /// Kept open, because Azurite would fail when it writes to a closed pipe.
     output: BufReader<ChildStdout>,
     directory: TempDir,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Azurite,
+    /// Our own server, which has queues alone.
+    Server,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +62,7 @@ impl Azurite {
     /// # Errors
     /// If Azurite or Node.js is not installed, or if Azurite exits; then with its output.
     pub fn start(accounts: &[&str]) -> Result<Self, Error> {
-        Self::launch(accounts, Storage::Memory, [0, 0])
+        Self::launch(chosen(), accounts, Storage::Memory, [0, 0])
     }
 
     /// Starts an Azurite with its data in files, so that it survives a [`restart`](Self::restart).
@@ -61,7 +70,17 @@ impl Azurite {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn durable(accounts: &[&str]) -> Result<Self, Error> {
-        Self::launch(accounts, Storage::Files, [lasting_port()?, lasting_port()?])
+        let ports = [lasting_port()?, lasting_port()?];
+        Self::launch(chosen(), accounts, Storage::Files, ports)
+    }
+
+    /// Starts `queues serve` of this build in place of Azurite, with the queues of each account in a
+    /// [`file`](Self::file).
+    ///
+    /// # Errors
+    /// If the server is not built, or exits; then with its output.
+    pub fn server(accounts: &[&str]) -> Result<Self, Error> {
+        Self::launch(Program::Server, accounts, Storage::Files, [0, 0])
     }
 
     /// Restarts Azurite: [`stop`](Self::stop), and then [`start_again`](Self::start_again).
@@ -98,25 +117,32 @@ impl Azurite {
     /// The errors of [`start`](Self::start).
     pub fn start_again(&mut self) -> Result<(), Error> {
         let ports = [self.blobs, self.queues];
-        let mut process = spawn(&self.accounts, self.storage, ports, self.directory.path())?;
+        let directory = self.directory.path();
+        let mut process = spawn(self.program, &self.accounts, self.storage, ports, directory)?;
         (self.output, _) = until_it_listens(&mut process)?;
         self.process = process;
         Ok(())
     }
 
-    fn launch(accounts: &[&str], storage: Storage, ports: [u16; 2]) -> Result<Self, Error> {
+    fn launch(
+        program: Program,
+        accounts: &[&str],
+        storage: Storage,
+        ports: [u16; 2],
+    ) -> Result<Self, Error> {
         let directory = TempDir::new()?;
         let accounts: Vec<_> = accounts
             .iter()
             .map(|name| format!("{name}:{KEY}"))
             .collect();
         let accounts = accounts.join(";");
-        let mut process = spawn(&accounts, storage, ports, directory.path())?;
+        let mut process = spawn(program, &accounts, storage, ports, directory.path())?;
         let (output, (blobs, queues)) = until_it_listens(&mut process)?;
         Ok(Self {
             queues,
             blobs,
             accounts,
+            program,
             storage,
             process,
             output,
@@ -136,6 +162,12 @@ impl Azurite {
         self.blobs
     }
 
+    /// Returns the path of the SQLite file in which a [`server`](Self::server) has the queues of an account.
+    #[must_use]
+    pub fn file(&self, account: &str) -> PathBuf {
+        self.directory.path().join(format!("{account}.db"))
+    }
+
     /// Returns the URL of the account's queue service.
     #[must_use]
     pub fn queue_endpoint(&self, account: &str) -> String {
@@ -147,8 +179,8 @@ impl Azurite {
     pub fn connection_string(&self, account: &str) -> String {
         let (queues, blobs) = (self.queue_endpoint(account), self.blobs);
         format!(
-            "AccountName={account};AccountKey={KEY};QueueEndpoint={queues};\
-             BlobEndpoint=http://127.0.0.1:{blobs}/{account}"
+            "DefaultEndpointsProtocol=http;AccountName={account};AccountKey={KEY};\
+             QueueEndpoint={queues};BlobEndpoint=http://127.0.0.1:{blobs}/{account}"
         )
     }
 
@@ -168,19 +200,20 @@ impl Drop for Azurite {
 }
 
 fn spawn(
+    program: Program,
     accounts: &str,
     storage: Storage,
     ports: [u16; 2],
     directory: &Path,
 ) -> Result<Child, Error> {
     let [blobs, queues] = ports.map(|port| port.to_string());
-    if is_own_server() {
+    if program == Program::Server {
         return spawn_server(accounts, storage, &queues, directory);
     }
     let mut command = Command::new("node");
     command
         .args(["-e", UNTIL_INPUT_ENDS])
-        .arg(program()?)
+        .arg(azurite()?)
         .args(["--blobPort", &blobs, "--queuePort", &queues])
         .args(["--tablePort", "0", "--silent", "--disableTelemetry"])
         .args(["--blobKeepAliveTimeout", KEEP_ALIVE])
@@ -203,6 +236,14 @@ pub fn is_own_server() -> bool {
     std::env::var_os(SERVER).is_some()
 }
 
+fn chosen() -> Program {
+    if is_own_server() {
+        Program::Server
+    } else {
+        Program::Azurite
+    }
+}
+
 /// Starts `queues serve`, which keeps queues alone, in place of Azurite.
 fn spawn_server(
     accounts: &str,
@@ -216,17 +257,7 @@ fn spawn_server(
         Storage::Memory => "memory:{account}",
         Storage::Files => "sqlite:{account}.db",
     };
-    let this = std::env::current_exe()?;
-    let built = |folder: &Path| folder.join("queues").with_extension(EXE_EXTENSION);
-    let program = this
-        .ancestors()
-        .skip(1)
-        .map(built)
-        .find(|path| path.is_file());
-    let program = program.ok_or_else(|| {
-        Error::other("`queues` is not built: `cargo build --workspace --all-features --bins`")
-    })?;
-    Command::new(program)
+    Command::new(built("queues")?)
         .args(["serve", "--url", url, "--queuePort", port])
         .args(["--accounts", "accounts", "--until-input-ends"])
         .current_dir(directory)
@@ -294,7 +325,7 @@ fn listening(output: &mut impl BufRead) -> Result<Result<(u16, u16), String>, Er
 
 /// Finds the program: that which `AZURITE` names, or the one that `cargo xtask` installed in the target
 /// directory.
-fn program() -> Result<PathBuf, Error> {
+fn azurite() -> Result<PathBuf, Error> {
     let found = match std::env::var_os("AZURITE") {
         Some(given) => Some(PathBuf::from(given)),
         None => {

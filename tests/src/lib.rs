@@ -10,7 +10,7 @@ mod written;
 use std::time::Duration;
 
 pub use orders::incompressible;
-pub use processes::{in_namespaces, is_alone, only_child};
+pub use processes::{built, in_namespaces, is_alone, only_child};
 pub use written::Written;
 
 /// One second, of which tests count the times that they let pass.

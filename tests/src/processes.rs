@@ -1,4 +1,6 @@
-use std::io::Write as _;
+use std::env::consts::EXE_EXTENSION;
+use std::io::{Error, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The variable that names the test that runs alone.
@@ -23,6 +25,22 @@ pub fn is_alone(test: &str) -> bool {
     let has_run = stdout.contains("1 passed");
     assert!(output.status.success() && has_run, "{test}: {stdout}");
     false
+}
+
+/// Returns the path of a program of the workspace, which is in the folder of the build of the calling test.
+///
+/// # Errors
+///
+/// If the program is not built, since `cargo test` builds programs only for the tests of their own packages.
+pub fn built(program: &str) -> Result<PathBuf, Error> {
+    let this = std::env::current_exe()?;
+    let path = |folder: &Path| folder.join(program).with_extension(EXE_EXTENSION);
+    let mut paths = this.ancestors().skip(1).map(path);
+    paths.find(|path| path.is_file()).ok_or_else(|| {
+        Error::other(format!(
+            "`{program}` is not built: `cargo build --workspace --all-features --bins`"
+        ))
+    })
 }
 
 /// Returns a command that runs its arguments as root of namespaces of their own, which these arguments of `unshare` create.

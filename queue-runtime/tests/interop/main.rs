@@ -5,6 +5,7 @@
 //! `azurite`, and `INTEROP_PYTHON` a Python that has the packages of `requirements.txt`.
 
 mod from_python;
+mod languages;
 mod metadata;
 mod operations;
 mod peer;

@@ -9,10 +9,10 @@ fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The pages at the root, in `docs` and beside the mosaic, by their paths from the root.
+/// The pages at the root, in `docs` and beside two examples, by their paths from the root.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
-    for folder in ["", "docs", "examples/mosaic"] {
+    for folder in ["", "docs", "examples/languages", "examples/mosaic"] {
         for entry in fs::read_dir(root().join(folder)).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|extension| extension == "md") {

@@ -74,7 +74,7 @@ fn read(root: &Path, folder: &str, texts: &mut BTreeMap<String, String>) -> io::
         };
         if entry.file_type()?.is_dir() {
             // What `.gitignore` names.
-            if !matches!(name, "target" | "wip") {
+            if !matches!(name, "node_modules" | "target" | "venv" | "wip") {
                 read(root, &path, texts)?;
             }
         } else if [".rs", ".md", ".toml"]
