@@ -1,6 +1,7 @@
 //! What is recorded beside the queues: the stored policies of a queue, and the properties of the service.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use queue_azure_wire::code::Code;
@@ -22,6 +23,9 @@ const TRIES: usize = 16;
 
 /// The most stored policies of a queue.
 const MAX_POLICIES: usize = 5;
+
+/// For how many days logs and metrics may be kept.
+const RETENTION: RangeInclusive<u32> = 1..=365;
 
 /// A stored policy.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -173,6 +177,7 @@ pub(crate) async fn set_properties(account: &Account, body: &[u8]) -> Result<(),
         return Err(Code::InvalidXmlDocument.into());
     }
     cors_rules(&new)?;
+    check_retention(&new)?;
     let recorded = properties(account).await?;
     let old = Element::parse(recorded.as_bytes());
     let merged = merged(old.as_ref(), Some(&new));
@@ -221,6 +226,26 @@ fn cors_rules(root: &Element<'_>) -> Result<Vec<CorsRule>, Refusal> {
             .ok_or(Refusal::from(Code::InvalidXmlNodeValue))
     });
     rules.collect()
+}
+
+/// Refuses a part that is to be kept for other than [`RETENTION`].
+fn check_retention(root: &Element<'_>) -> Result<(), Refusal> {
+    let mut policies = root
+        .children
+        .iter()
+        .filter_map(|part| part.child("RetentionPolicy"));
+    let is_unfit = |policy: &Element<'_>| {
+        let days = text(policy, "Days").and_then(|days| days.parse().ok());
+        text(policy, "Enabled").as_deref() == Some("true")
+            && !days.is_some_and(|days| RETENTION.contains(&days))
+    };
+    if policies.any(is_unfit) {
+        return Err(Refusal::with_detail(
+            Code::InvalidXmlDocument,
+            "a retention that is enabled is of 1 to 365 days",
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the properties of which the new parts replace the old ones.

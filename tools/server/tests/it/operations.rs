@@ -270,6 +270,32 @@ async fn parameters_beyond_their_range_are_refused() {
 }
 
 #[tokio::test]
+async fn logs_and_metrics_are_retained_for_a_year_at_most() {
+    let fixture = Fixture::start().await;
+    let set = |part: &str, policy: &str| {
+        put("/?restype=service&comp=properties").body(format!(
+            "<StorageServiceProperties><{part}><RetentionPolicy>{policy}</RetentionPolicy></{part}></StorageServiceProperties>"
+        ))
+    };
+    for part in ["Logging", "HourMetrics", "MinuteMetrics"] {
+        for days in ["0", "366", "soon"] {
+            let policy = format!("<Enabled>true</Enabled><Days>{days}</Days>");
+            let refused = fixture.ask(set(part, &policy), 400).await;
+            assert_eq!(code_of(&refused), "InvalidXmlDocument", "{part} {days}");
+        }
+        let endless = fixture.ask(set(part, "<Enabled>true</Enabled>"), 400).await;
+        assert_eq!(code_of(&endless), "InvalidXmlDocument", "{part}");
+        for policy in [
+            "<Enabled>true</Enabled><Days>1</Days>",
+            "<Enabled>true</Enabled><Days>365</Days>",
+            "<Enabled>false</Enabled>",
+        ] {
+            fixture.ask(set(part, policy), 202).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn properties_and_policies_are_kept() {
     let fixture = Fixture::with_queue("orders").await;
     let cors = "<StorageServiceProperties><Cors><CorsRule><AllowedOrigins>http://page.example</AllowedOrigins><AllowedMethods>GET</AllowedMethods><AllowedHeaders>*</AllowedHeaders><ExposedHeaders>*</ExposedHeaders><MaxAgeInSeconds>5</MaxAgeInSeconds></CorsRule></Cors></StorageServiceProperties>";
