@@ -7,6 +7,9 @@ use crate::program::{is_installed, run};
 /// The packages, each with the version that the tests were written against.
 const REQUIREMENTS: &str = include_str!("../../queue-runtime/tests/interop/requirements.txt");
 
+/// The package whose own tests run, too. Only its source package has them.
+const TESTED: &str = "azure-storage-queue";
+
 /// Makes sure that there is a Python with the packages where the tests look for it: at `INTEROP_PYTHON`,
 /// or in a virtual environment below the target directory, which is created if necessary. Returns the
 /// reason if there is none.
@@ -38,12 +41,40 @@ fn create(environment: &Path, python: &str) -> Result<(), String> {
     )?;
     let requirements = stamp(environment).with_extension("wanted");
     write(&requirements)?;
-    let mut pip = Command::new(interpreter(environment));
-    pip.args(["-m", "pip", "install", "--quiet", "--no-input"])
-        .args(["--disable-pip-version-check", "--requirement"])
-        .arg(&requirements);
-    run(&mut pip, "install the Python packages with pip")?;
+    let mut install = pip(environment, "install");
+    install.arg("--requirement").arg(&requirements);
+    run(&mut install, "install the Python packages with pip")?;
+    unpack_tests(environment)?;
     write(&stamp(environment))
+}
+
+/// Unpacks the source package of [`TESTED`], of the version that is installed, in the environment.
+fn unpack_tests(environment: &Path) -> Result<(), String> {
+    let pinned = REQUIREMENTS
+        .lines()
+        .filter_map(|line| line.split_once("=="));
+    let mut versions = pinned.filter(|(name, _)| *name == TESTED);
+    let (_, version) = versions.next().expect("it is required");
+    let mut download = pip(environment, "download");
+    download
+        .args(["--no-deps", "--no-binary", TESTED, "--dest"])
+        .arg(environment)
+        .arg(format!("{TESTED}=={version}"));
+    run(&mut download, "download a source package with pip")?;
+    let archive = format!("{}-{version}.tar.gz", TESTED.replace('-', "_"));
+    let mut unpack = Command::new(interpreter(environment));
+    unpack
+        .args(["-m", "tarfile", "--extract"])
+        .arg(environment.join(archive))
+        .arg(environment);
+    run(&mut unpack, "unpack a source package")
+}
+
+fn pip(environment: &Path, verb: &str) -> Command {
+    let mut pip = Command::new(interpreter(environment));
+    pip.args(["-m", "pip", verb])
+        .args(["--quiet", "--no-input", "--disable-pip-version-check"]);
+    pip
 }
 
 /// Returns whether the environment is complete, has these packages, and runs.
@@ -85,7 +116,7 @@ mod tests {
             );
             names.push(name);
         }
-        assert!(names.contains(&"azure-storage-queue"), "{names:?}");
+        assert!(names.contains(&TESTED), "{names:?}");
         assert!(names.contains(&"cloudevents"), "{names:?}");
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::peer;
-use crate::server::{ACCOUNT, SECOND_ACCOUNT};
+use crate::server::{ACCOUNT, SECOND_ACCOUNT, SERVER};
 
 /// Where a server answers otherwise than Azurite.
 fn on_our_server(mut told: Value) -> Value {
@@ -58,7 +58,7 @@ fn each_operation_does_what_it_says(program: &str, account: &str) {
     } else {
         expected
     };
-    let told = peer::run(program, account, "");
+    let told = peer::run(program, &SERVER.connection_string(account), "");
     for (name, expected) in expected.as_object().expect("an object") {
         assert_eq!(told[name], *expected, "{name}: {told:#}");
     }

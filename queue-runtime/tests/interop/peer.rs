@@ -6,20 +6,20 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::server::{ACCOUNT, SERVER};
+use crate::server::connection_string;
 
 /// Has `peer.py` carry out a request, and gives its answer.
 pub(crate) fn ask(request: &Value) -> Value {
-    run("peer.py", ACCOUNT, &request.to_string())
+    run("peer.py", &connection_string(), &request.to_string())
 }
 
 /// Runs a program of this folder with the queues of an account and this input, and gives what it prints.
-pub(crate) fn run(program: &str, account: &str, request: &str) -> Value {
+pub(crate) fn run(program: &str, connection_string: &str, request: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/interop")
         .join(program);
     let mut process = command(&path)
-        .env("CONNECTION_STRING", SERVER.connection_string(account))
+        .env("CONNECTION_STRING", connection_string)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
