@@ -1,4 +1,7 @@
 //! The Azure backend under the conformance suite, on Azurite: one account, and shards on two.
+//!
+//! `QUEUE_TEST_AZURE`, a connection string, has the tests of one account run on that account, which may be a real one:
+//! `docs/azure.md` has the command and what it costs.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
@@ -43,13 +46,22 @@ impl Storage {
         }
     }
 
+    /// Returns the connection string of an account.
+    fn account(self, name: &str) -> String {
+        match std::env::var("QUEUE_TEST_AZURE") {
+            Ok(given) if self == Self::Account => given,
+            _ => self.azurite().connection_string(name),
+        }
+    }
+
     fn pulse(self) -> &'static Pulse {
-        static ACCOUNT: LazyLock<&Pulse> =
-            LazyLock::new(|| Pulse::start(Storage::Account.azurite()));
-        static SHARDS: LazyLock<&Pulse> = LazyLock::new(|| Pulse::start(Storage::Shards.azurite()));
+        static OF_ACCOUNT: LazyLock<&Pulse> =
+            LazyLock::new(|| Pulse::start(Storage::Account.account(ACCOUNT)));
+        static OF_SHARDS: LazyLock<&Pulse> =
+            LazyLock::new(|| Pulse::start(Storage::Shards.account(ACCOUNT)));
         match self {
-            Self::Account => *ACCOUNT,
-            Self::Shards => *SHARDS,
+            Self::Account => *OF_ACCOUNT,
+            Self::Shards => *OF_SHARDS,
         }
     }
 }
@@ -79,9 +91,12 @@ struct AzuriteStore {
 impl Harness for AzuriteHarness {
     async fn open(&self) -> Box<dyn OpenedBackend> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
+        /// A real account may have queues of an earlier run.
+        static RUN: LazyLock<u16> = LazyLock::new(rand::random);
+        let number = NEXT.fetch_add(1, Relaxed);
         let mut store = AzuriteStore {
             storage: self.storage,
-            namespace: format!("t{}-", NEXT.fetch_add(1, Relaxed)),
+            namespace: format!("t{:04x}-{number}-", *RUN),
             client: None,
         };
         store.client = Some(store.connect().await);
@@ -117,7 +132,7 @@ impl Harness for AzuriteHarness {
 
 impl AzuriteStore {
     async fn account(&self, name: &str) -> Arc<dyn Backend> {
-        let account = self.storage.azurite().connection_string(name);
+        let account = self.storage.account(name);
         let builder = AzureBackend::builder(&account, Arc::new(SystemClock::new()));
         Arc::new(builder.deadline(DEADLINE).open().await.expect("open"))
     }
@@ -141,13 +156,20 @@ impl Drop for AzuriteStore {
             return;
         };
         let namespace = self.namespace.clone();
-        RUNTIME.spawn(async move {
+        let deleting = async move {
             for queue in client.list_queues(&namespace).await? {
                 client.delete_queue(&queue).await?;
             }
-            // With those that stay, Azurite is slower.
             Ok::<_, Error>(())
-        });
+        };
+        // On a thread that may block. Those that stay cost something on a real account, and Azurite is slower with them.
+        let deleted = std::thread::spawn(move || RUNTIME.block_on(deleting)).join();
+        if !matches!(deleted, Ok(Ok(()))) {
+            eprintln!(
+                "queues named {}… were not deleted: {deleted:?}",
+                self.namespace
+            );
+        }
     }
 }
 

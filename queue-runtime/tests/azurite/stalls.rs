@@ -5,11 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use queue_core::backend::Backend as _;
-use queue_tests::azurite::Azurite;
 use tokio::runtime::Builder;
 
 use crate::case::connect;
-use crate::server::ACCOUNT;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than any stall that the test run survives.
@@ -51,9 +49,9 @@ impl Stalls {
 }
 
 impl Pulse {
-    pub(crate) fn start(azurite: &Azurite) -> &'static Self {
+    /// Asks the account of a connection string.
+    pub(crate) fn start(account: String) -> &'static Self {
         let pulse: &Self = Box::leak(Box::default());
-        let account = azurite.connection_string(ACCOUNT);
         thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build();
             runtime.expect("it starts").block_on(pulse.run(&account));

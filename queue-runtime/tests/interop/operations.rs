@@ -1,15 +1,49 @@
 //! Each operation by Microsoft's packages, on Azurite and on our own server.
 
+use std::process::Command;
+
+use queue_tests::azurite::KEY;
 use serde_json::{Value, json};
 
-use crate::peer;
-use crate::server::{ACCOUNT, SECOND_ACCOUNT, SERVER};
+use crate::server::{ACCOUNT, SECOND_ACCOUNT, SERVER, runtime};
+use crate::{peer, service};
 
 /// Where a server answers otherwise than Azurite.
 fn on_our_server(mut told: Value) -> Value {
     // The service says so, too.
     told["stale receipt"] = json!([404, "MessageNotFound"]);
     told
+}
+
+/// The requests of the paper, as `docs/seeds.md` has them.
+#[test]
+fn requests_by_curl_put_get_and_delete_a_message() {
+    const QUEUE: &str = "by-curl";
+    runtime().block_on(async {
+        let queue = service().await.any_queue(QUEUE).expect("a name");
+        queue.create().await.expect("created");
+    });
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/requests.sh");
+    let ended = Command::new("sh")
+        .arg(script)
+        .env("ENDPOINT", SERVER.queue_endpoint(ACCOUNT))
+        .envs([
+            ("ACCOUNT", ACCOUNT),
+            ("KEY", KEY),
+            ("QUEUE", QUEUE),
+            ("NO_PROXY", "127.0.0.1"),
+        ])
+        .output()
+        .expect("a shell");
+    let told = String::from_utf8_lossy(&ended.stdout);
+    let problems = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{told}{problems}");
+    let statuses: Vec<_> = told.lines().filter(|line| line.len() == 3).collect();
+    assert_eq!(statuses, ["201", "200", "204"], "{told}");
+    assert!(
+        told.contains("<MessageText>Hello, queue</MessageText>"),
+        "{told}"
+    );
 }
 
 #[test]
