@@ -13,6 +13,7 @@
 //! | `npm` | installs packages of npm |
 //! | `bench` | `cargo xtask bench` |
 //! | `crash` | `cargo xtask crash` |
+//! | `fuzz` | `cargo xtask fuzz` |
 //! | `weigh/` | `cargo xtask weigh` |
 //! | `guides` | `cargo xtask guides` |
 //! | `preload` | whether tests can record a program's writes |
@@ -28,6 +29,7 @@ mod built;
 mod cargo;
 mod crash;
 mod dependencies;
+mod fuzz;
 mod guides;
 mod mount;
 mod npm;
@@ -79,6 +81,12 @@ enum Task {
     Dependencies,
     /// Copies the guides into the package `queue-runtime`, whose documentation shows them.
     Guides,
+    /// Feeds the server's readers of requests, signatures and XML with inputs that look for a failure.
+    Fuzz {
+        /// How long each of the three is fed.
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
     /// Kills processes, loses power, fills a disk and harms requests for longer than `test --all` does, and looks for growth
     /// over more messages.
     Crash {
@@ -106,6 +114,7 @@ fn main() -> ExitCode {
         Task::Weigh(then) => weigh::run(then),
         Task::Dependencies => dependencies::run(),
         Task::Guides => guides::run(),
+        Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { only, seed, times } => crash::run(only.as_deref(), seed, times),
     }
 }

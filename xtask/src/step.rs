@@ -2,7 +2,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::program::is_installed;
-use crate::{azurite, browser, cargo, mount, peers, preload};
+use crate::{azurite, browser, cargo, fuzz, mount, peers, preload};
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +50,8 @@ pub(crate) enum Need {
     Preload,
     /// A user who may mount a file system that only one process sees.
     Mount,
+    /// A C++ compiler, for libFuzzer.
+    Fuzzer,
     /// Valgrind.
     Valgrind,
 }
@@ -68,6 +70,7 @@ impl Step {
             Need::Nats => nats_server_missing(),
             Need::Preload => preload::obstacle(),
             Need::Mount => mount::obstacle(),
+            Need::Fuzzer => fuzz::obstacle(),
             Need::Valgrind => valgrind_missing(),
         }
     }

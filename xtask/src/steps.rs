@@ -177,6 +177,11 @@ pub(crate) const TEST: &[Step] = &[
         &["billing-kills"],
         "",
     )),
+    long(step(
+        "inputs that look for a failure",
+        Need::Fuzzer,
+        Run::Cargo("xtask fuzz"),
+    )),
     long(waiting(
         "power loss and failing writes",
         Need::Preload,
