@@ -4,8 +4,8 @@ use http::header::HeaderName;
 use http::{HeaderMap, StatusCode};
 use queue_azure_wire::METADATA_PREFIX;
 use queue_azure_wire::code::Code;
-use queue_core::QueueName;
 use queue_core::backend::{Created, Metadata};
+use queue_core::{ErrorKind, QueueName};
 
 use crate::account::Account;
 use crate::answer::{Answer, Refusal};
@@ -19,15 +19,18 @@ pub(crate) async fn create(
     headers: &HeaderMap,
 ) -> Result<Answer, Refusal> {
     let metadata = metadata_of(headers)?;
-    let created = account.queues.create_queue(queue, &metadata).await;
-    match created.map_err(|error| Refusal::of(&error))? {
-        Created::New => {
-            // Of a queue of the same name that was deleted by another way than this server.
-            settings::forget_policies(account, queue).await?;
-            Ok(Answer::empty(StatusCode::CREATED))
-        }
-        Created::Existed => Ok(Answer::empty(StatusCode::NO_CONTENT)),
+    // Of a queue of the same name that was deleted by another way than this server.
+    if let Some(policies) = settings::recorded_policies(account, queue).await?
+        && is_missing(account, queue).await?
+    {
+        settings::forget_these_policies(account, queue, policies).await?;
     }
+    let created = account.queues.create_queue(queue, &metadata).await;
+    let status = match created.map_err(|error| Refusal::of(&error))? {
+        Created::New => StatusCode::CREATED,
+        Created::Existed => StatusCode::NO_CONTENT,
+    };
+    Ok(Answer::empty(status))
 }
 
 pub(crate) async fn delete(account: &Account, queue: &QueueName) -> Result<Answer, Refusal> {
@@ -81,6 +84,14 @@ pub(crate) async fn set_acl(
     exists(account, queue).await?;
     settings::set_policies(account, queue, body).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+async fn is_missing(account: &Account, queue: &QueueName) -> Result<bool, Refusal> {
+    match account.queues.metadata(queue).await {
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(true),
+        Err(error) => Err(Refusal::of(&error)),
+    }
 }
 
 async fn exists(account: &Account, queue: &QueueName) -> Result<(), Refusal> {

@@ -27,6 +27,11 @@ const MAX_POLICIES: usize = 5;
 /// For how many days logs and metrics may be kept.
 const RETENTION: RangeInclusive<u32> = 1..=365;
 
+/// The methods that a rule of CORS may name.
+const METHODS: [&str; 8] = [
+    "DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT",
+];
+
 /// A stored policy.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policy {
@@ -48,7 +53,7 @@ pub(crate) struct CorsRule {
 
 /// Returns the stored policies of a queue.
 pub(crate) async fn policies(account: &Account, queue: &QueueName) -> Result<Vec<Policy>, Refusal> {
-    let recorded = find(account, &of_queue(queue)).await?;
+    let recorded = recorded_policies(account, queue).await?;
     recorded.map_or(Ok(Vec::new()), |xml| read_policies(&xml))
 }
 
@@ -71,7 +76,25 @@ pub(crate) async fn set_policies(
     .await
 }
 
-/// Forgets the stored policies of a queue, which is deleted or new.
+/// Returns the record of a queue's stored policies.
+pub(crate) async fn recorded_policies(
+    account: &Account,
+    queue: &QueueName,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    find(account, &of_queue(queue)).await
+}
+
+/// Forgets the stored policies of a record, unless others have been set meanwhile.
+pub(crate) async fn forget_these_policies(
+    account: &Account,
+    queue: &QueueName,
+    recorded: Vec<u8>,
+) -> Result<(), Refusal> {
+    let forget = Swap::forget(of_queue(queue)).in_place_of(recorded);
+    swap(account, &forget).await.map(drop)
+}
+
+/// Forgets the stored policies of a queue, which is deleted.
 pub(crate) async fn forget_policies(account: &Account, queue: &QueueName) -> Result<(), Refusal> {
     match account.queues.results() {
         None => Ok(()),
@@ -220,7 +243,10 @@ fn cors_rules(root: &Element<'_>) -> Result<Vec<CorsRule>, Refusal> {
             exposed_headers: list("ExposedHeaders"),
             max_age: max_age.map_err(|_| Code::InvalidXmlNodeValue)?,
         };
-        let is_valid = !rule.origins.is_empty() && !rule.methods.is_empty();
+        let is_method = |method: &String| METHODS.contains(&method.as_str());
+        let is_valid = !rule.origins.is_empty()
+            && !rule.methods.is_empty()
+            && rule.methods.iter().all(is_method);
         is_valid
             .then_some(rule)
             .ok_or(Refusal::from(Code::InvalidXmlNodeValue))
@@ -293,14 +319,19 @@ async fn find(account: &Account, key: &WorkKey) -> Result<Option<Vec<u8>>, Refus
     Ok(found.and_then(|record| record.value).map(Into::into))
 }
 
-async fn write(account: &Account, key: WorkKey, value: Option<Vec<u8>>) -> Result<(), Refusal> {
+async fn swap(account: &Account, swap: &Swap) -> Result<SwapOutcome, Refusal> {
     let Some(records) = account.queues.results() else {
         let detail = "the storage of this server keeps nothing beside its queues";
         return Err(Refusal::with_detail(Code::NotImplemented, detail));
     };
+    let swapped = records.swap(swap).await;
+    swapped.map_err(|error| Refusal::of(&error))
+}
+
+async fn write(account: &Account, key: WorkKey, value: Option<Vec<u8>>) -> Result<(), Refusal> {
     for _ in 0..TRIES {
         let before = find(account, &key).await?;
-        let swap = match (&value, before) {
+        let change = match (&value, before) {
             (None, None) => return Ok(()),
             (None, Some(before)) => Swap::forget(key.clone()).in_place_of(before),
             (Some(value), None) => Swap::new(key.clone(), value.clone(), Duration::MAX),
@@ -308,11 +339,7 @@ async fn write(account: &Account, key: WorkKey, value: Option<Vec<u8>>) -> Resul
                 Swap::new(key.clone(), value.clone(), Duration::MAX).in_place_of(before)
             }
         };
-        let swapped = records
-            .swap(&swap)
-            .await
-            .map_err(|error| Refusal::of(&error))?;
-        if swapped == SwapOutcome::Swapped {
+        if swap(account, &change).await? == SwapOutcome::Swapped {
             return Ok(());
         }
     }

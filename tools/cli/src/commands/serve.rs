@@ -1,4 +1,5 @@
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,6 +68,10 @@ pub(crate) struct Serve {
     /// Serve metrics for Prometheus at this address.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+
+    /// Answer 503 to requests on a queue beyond so many within any second, as Azure does from about 2,000 on.
+    #[arg(long, value_name = "REQUESTS")]
+    limit: Option<NonZeroUsize>,
 
     /// Log each request to standard error: who asked for what, the answer, how long it took. Signatures and receipts are left
     /// out. `RUST_LOG`, if set, decides instead.
@@ -186,7 +191,11 @@ impl Serve {
                         None => open(&url.replace(PLACEHOLDER, name), clock).await?,
                     };
                     let account = Account::new(name, key, queues, Arc::clone(clock));
-                    accounts.push((name.to_owned(), account.map_err(refused)?));
+                    let mut account = account.map_err(refused)?;
+                    if let Some(limit) = self.limit {
+                        account = account.with_limit(limit);
+                    }
+                    accounts.push((name.to_owned(), account));
                 }
             }
         }

@@ -135,6 +135,32 @@ async fn what_was_acknowledged_is_there_after_each_kill() {
     assert_eq!(properties.expect("read").approximate_count, leased.len());
 }
 
+#[tokio::test]
+async fn an_expiry_is_kept_over_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let expiries = async |served: &Served| {
+        let service = served.service().await;
+        let peeked = service.queue::<Parcel>().any().peek(32).await;
+        let peeked = peeked.expect("read").into_iter();
+        peeked.map(|parcel| parcel.expires_at).collect::<Vec<_>>()
+    };
+    let mut served = Served::start(folder.path());
+    let service = served.service().await;
+    for (number, seconds) in [(0, 2), (1, 3_600)] {
+        let parcel = service.submit(Parcel { number });
+        let parcel = parcel.time_to_live(Duration::from_secs(seconds));
+        parcel.await.expect("stored");
+    }
+    let before = expiries(&served).await;
+    let later = before.last().copied().flatten();
+    served.process.kill().expect("it runs");
+    served.process.wait().expect("it ends");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let served = Served::start(folder.path());
+    assert!(later.is_some());
+    assert_eq!(expiries(&served).await, [later], "one has expired");
+}
+
 #[test]
 fn an_address_that_others_reach_needs_more_words() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,6 +1,7 @@
 //! What each operation answers, beside what the engine for Azure and the SDKs of other languages test.
 
 use http::Method;
+use queue_core::backend::Backend as _;
 use queue_core::clock::Clock as _;
 
 use crate::fixture::{Fixture, Request, code_of, element};
@@ -313,18 +314,34 @@ async fn properties_and_policies_are_kept() {
     fixture.ask(put("/orders?comp=acl").body(policy), 204).await;
     let policies = fixture.ask(get("/orders?comp=acl"), 200).await;
     assert_eq!(element(&policies, "Id"), "readers");
-    // A new queue of the name has none.
-    fixture
-        .ask(Request::new(Method::DELETE, "/orders"), 204)
-        .await;
-    fixture.ask(put("/orders"), 201).await;
+    // One that is created again has them still.
+    fixture.ask(put("/orders"), 204).await;
     let policies = fixture.ask(get("/orders?comp=acl"), 200).await;
-    assert!(
-        policies
-            .body
-            .ends_with(b"<SignedIdentifiers></SignedIdentifiers>"),
-        "{policies}"
-    );
+    assert_eq!(element(&policies, "Id"), "readers");
+    let unknown = cors.replace("GET", "FLY");
+    let refused = put("/?restype=service&comp=properties").body(unknown);
+    fixture.ask(refused, 400).await;
+}
+
+#[tokio::test]
+async fn a_new_queue_has_no_policies_of_one_before() {
+    let fixture = Fixture::with_queue("orders").await;
+    let policy = "<SignedIdentifiers><SignedIdentifier><Id>readers</Id></SignedIdentifier></SignedIdentifiers>";
+    let orders = "orders".parse().expect("a name");
+    for is_deleted_here in [true, false] {
+        fixture.ask(put("/orders?comp=acl").body(policy), 204).await;
+        if is_deleted_here {
+            let delete = Request::new(Method::DELETE, "/orders");
+            fixture.ask(delete, 204).await;
+        } else {
+            let deleted = fixture.queues.delete_queue(&orders).await;
+            deleted.expect("as by a program that shares the file");
+        }
+        fixture.ask(put("/orders"), 201).await;
+        let policies = fixture.ask(get("/orders?comp=acl"), 200).await;
+        let none = b"<SignedIdentifiers></SignedIdentifiers>";
+        assert!(policies.body.ends_with(none), "{policies}");
+    }
 }
 
 #[tokio::test]
