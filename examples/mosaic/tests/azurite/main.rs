@@ -8,6 +8,7 @@ mod secrets;
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -34,18 +35,37 @@ fn location(account: &str) -> Location {
     }
 }
 
-#[test]
-fn the_mosaic_is_the_same_as_over_sqlite() {
-    let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
-    let expected = kill::undisturbed(pictures.path(), &scratch.path().join("undisturbed"));
-    let out = scratch.path().join("out.png");
-    let made = output(&mut job("run", pictures.path(), &location("quiet"), &out));
+/// Renders a mosaic there, and compares it with one over SQLite.
+fn assert_the_same_mosaic(location: &Location, scratch: &Path) {
+    let pictures = pictures();
+    let expected = kill::undisturbed(pictures.path(), &scratch.join("undisturbed"));
+    let out = scratch.join("out.png");
+    let made = output(&mut job("run", pictures.path(), location, &out));
     let stderr = String::from_utf8_lossy(&made.stderr);
     assert!(made.status.success(), "{stderr}");
     assert!(
         fs::read(&out).expect("the mosaic") == expected,
         "another mosaic"
     );
+}
+
+#[test]
+fn the_mosaic_is_the_same_as_over_sqlite() {
+    let scratch = TempDir::new().expect("a folder");
+    assert_the_same_mosaic(&location("quiet"), scratch.path());
+}
+
+#[test]
+fn the_mosaic_is_the_same_with_its_queues_on_our_server() {
+    let scratch = TempDir::new().expect("a folder");
+    let server = Azurite::server(&["ours"]).unwrap_or_else(|error| panic!("{error}"));
+    // The server has no blobs.
+    let blobs = scratch.path().join("blobs").display().to_string();
+    let location = Location {
+        arguments: vec!["--data".to_owned(), blobs],
+        variables: vec![("QUEUE_URL", server.connection_string("ours"))],
+    };
+    assert_the_same_mosaic(&location, scratch.path());
 }
 
 #[test]
