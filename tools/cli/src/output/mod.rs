@@ -95,10 +95,13 @@ pub(crate) fn log(requests: bool) {
         "warn"
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        .without_time()
-        .with_writer(io::stderr)
-        .init();
+        .with_writer(io::stderr);
+    if requests {
+        log.init();
+    } else {
+        log.without_time().init();
+    }
 }
