@@ -8,6 +8,8 @@
 //! | `inspect` | the command line `queues` on many waiting messages |
 //! | `page` | the mosaic's page and its command line |
 //! | `peers` | other queues, in the programs of `bench/peers` |
+//! | `server`, `serving` | the server of `queues serve` beside Azurite, each in a process of its own |
+//! | `wire`, `nothing` | a bare client of such a server; a server that stores nothing |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
 //! | `large` | large messages: as they are, compressed, attached, and in a folder |
@@ -39,6 +41,7 @@ mod listener;
 mod loopback;
 mod memory;
 mod meter;
+mod nothing;
 mod ours;
 mod packs;
 mod page;
@@ -48,9 +51,12 @@ mod processes;
 mod raw;
 mod report;
 mod sdk;
+mod server;
+mod serving;
 mod shards;
 mod sqlite;
 mod tasks;
+mod wire;
 mod writer;
 
 use std::error::Error;
@@ -104,6 +110,9 @@ struct Options {
     /// The NATS server that wakes the process that waits.
     #[arg(long, hide = true, requires = "wait_on")]
     woken_by: Option<String>,
+    /// Serves queues that store nothing, as the other process of the benchmark of the server.
+    #[arg(long, hide = true)]
+    serve_nothing: bool,
     /// Does this work instead, as the child process of a benchmark.
     #[arg(long, hide = true)]
     child: Option<child::Job>,
@@ -157,6 +166,11 @@ enum Engine {
     Http,
     /// Ours and the bare Azure SDK, on Azurite.
     Azurite,
+    /// The server of `queues serve` on SQLite, beside Azurite and beside itself on an engine that does nothing, through the
+    /// SDK and a bare client.
+    Server,
+    /// The memory of this server with up to a million messages, and with idle connections.
+    ServerMemory,
 }
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -165,6 +179,9 @@ fn main() -> Outcome<()> {
     let options = Options::parse();
     if let Some(work) = options.perform {
         return instructions::perform(work, options.messages);
+    }
+    if options.serve_nothing {
+        return nothing::serve();
     }
     if let Some(job) = &options.child {
         return child::perform(job);
@@ -217,6 +234,8 @@ impl Engine {
             Self::Peers => peers::measure(options),
             Self::Http => azure::measure_on_loopback(options),
             Self::Azurite => azure::measure_on_azurite(options),
+            Self::Server => server::measure(options),
+            Self::ServerMemory => server::measure_memory(options),
         }
     }
 }

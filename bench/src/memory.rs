@@ -2,6 +2,7 @@
 
 const SELF: &str = "self";
 const PEAK: &str = "VmHWM:";
+const RESIDENT: &str = "VmRSS:";
 
 /// The most memory of this process so far, in bytes.
 pub(crate) fn peak() -> Option<f64> {
@@ -15,7 +16,12 @@ pub(crate) fn peak_of(process: u32) -> Option<f64> {
 
 /// The memory of this process, in bytes.
 pub(crate) fn resident() -> Option<f64> {
-    kilobytes(SELF, "VmRSS:")
+    kilobytes(SELF, RESIDENT)
+}
+
+/// The memory of another process, in bytes.
+pub(crate) fn resident_of(process: u32) -> Option<f64> {
+    kilobytes(&process.to_string(), RESIDENT)
 }
 
 /// The number of threads of this process.

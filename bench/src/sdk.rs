@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use azure_core::http::{StatusCode, Url};
+use azure_core::http::{ClientOptions, RetryOptions, StatusCode, Url};
 use azure_storage_queue::models::{
     QueueClientReceiveMessagesOptions, QueueMessage, ReceivedMessage,
 };
@@ -19,18 +19,35 @@ use crate::tasks::{all_of, side_by_side, submit_with, take_with};
 #[derive(Clone)]
 pub(crate) struct Queue(Arc<QueueClient>);
 
+/// A version of the protocol that Azurite supports by default.
+pub(crate) const VERSION: &str = "2021-12-02";
+
+/// The queue's name.
+pub(crate) const QUEUE: &str = "bare-parcel";
+
 /// The maximum number of messages that one request receives.
 const MAX_RECEIVED: u32 = 32;
 
 impl Queue {
     pub(crate) async fn open(url: &str) -> Outcome<Self> {
+        Self::open_with(url, RetryOptions::default()).await
+    }
+
+    /// Opens the queue for a run in which a request that fails is not sent again.
+    pub(crate) async fn open_without_retries(url: &str) -> Outcome<Self> {
+        Self::open_with(url, RetryOptions::none()).await
+    }
+
+    async fn open_with(url: &str, retry: RetryOptions) -> Outcome<Self> {
         let options = QueueServiceClientOptions {
-            // A version that Azurite supports by default.
-            version: "2021-12-02".to_owned(),
-            ..QueueServiceClientOptions::default()
+            client_options: ClientOptions {
+                retry,
+                ..ClientOptions::default()
+            },
+            version: VERSION.to_owned(),
         };
         let service = QueueServiceClient::new(Url::parse(url)?, None, Some(options))?;
-        let queue = service.queue_client("bare-parcel")?;
+        let queue = service.queue_client(QUEUE)?;
         queue.create(None).await?;
         Ok(Self(Arc::new(queue)))
     }
@@ -49,7 +66,7 @@ impl Queue {
 
     async fn send(&self, parcel: &Parcel) -> Outcome<()> {
         let message = QueueMessage {
-            message_text: Some(STANDARD.encode(serde_json::to_vec(parcel)?)),
+            message_text: Some(text(parcel)?),
         };
         self.0.send_message(message.try_into()?, None).await?;
         Ok(())
@@ -67,8 +84,7 @@ impl Queue {
 
     /// Decodes a message and deletes it.
     async fn handle(&self, message: ReceivedMessage) -> Outcome<()> {
-        let text = message.message_text.unwrap_or_default();
-        let _parcel: Parcel = serde_json::from_slice(&STANDARD.decode(text)?)?;
+        let _parcel = parcel(&message.message_text.unwrap_or_default())?;
         let id = message.message_id.unwrap_or_default();
         let receipt = message.pop_receipt.unwrap_or_default();
         match self.0.delete_message(&id, &receipt, None).await {
@@ -79,6 +95,15 @@ impl Queue {
     }
 }
 
+/// Returns the text of a message.
+pub(crate) fn text(parcel: &Parcel) -> Outcome<String> {
+    Ok(STANDARD.encode(serde_json::to_vec(parcel)?))
+}
+
+pub(crate) fn parcel(text: &str) -> Outcome<Parcel> {
+    Ok(serde_json::from_slice(&STANDARD.decode(text)?)?)
+}
+
 pub(crate) async fn submit(queue: &Queue, messages: u32, tasks: u32) -> Outcome<f64> {
     let queue = queue.clone();
     let submit = move |number| {
@@ -86,6 +111,16 @@ pub(crate) async fn submit(queue: &Queue, messages: u32, tasks: u32) -> Outcome<
         async move { queue.send(&Parcel::new(number)).await }
     };
     submit_with(messages, tasks, submit).await
+}
+
+/// Puts, gets and deletes messages in concurrent tasks, one message after the other in each. Returns messages per second.
+pub(crate) async fn exchange(queue: &Queue, messages: u32, tasks: u32) -> Outcome<f64> {
+    let queue = queue.clone();
+    let exchange = move |number| {
+        let queue = queue.clone();
+        async move { queue.put_and_receive(number).await.map(drop) }
+    };
+    submit_with(messages, tasks, exchange).await
 }
 
 pub(crate) async fn accept(queue: &Queue, messages: u32, tasks: u32) -> Outcome<f64> {

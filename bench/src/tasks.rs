@@ -59,7 +59,7 @@ where
 }
 
 /// Runs concurrent tasks, each with its number. Returns the sum of the results.
-pub(crate) async fn side_by_side<F>(tasks: u32, work: impl Fn(u32) -> F) -> Outcome<u32>
+pub(crate) async fn side_by_side<F>(tasks: u32, work: impl FnMut(u32) -> F) -> Outcome<u32>
 where
     F: Future<Output = Outcome<u32>> + Send + 'static,
 {

@@ -62,7 +62,7 @@ impl Azurite {
     /// # Errors
     /// If Azurite or Node.js is not installed, or if Azurite exits; then with its output.
     pub fn start(accounts: &[&str]) -> Result<Self, Error> {
-        Self::launch(chosen(), accounts, Storage::Memory, [0, 0])
+        Self::launch(chosen(), accounts, Storage::Memory, [0, 0], TempDir::new()?)
     }
 
     /// Starts an Azurite with its data in files, so that it survives a [`restart`](Self::restart).
@@ -71,7 +71,7 @@ impl Azurite {
     /// The errors of [`start`](Self::start).
     pub fn durable(accounts: &[&str]) -> Result<Self, Error> {
         let ports = [lasting_port()?, lasting_port()?];
-        Self::launch(chosen(), accounts, Storage::Files, ports)
+        Self::launch(chosen(), accounts, Storage::Files, ports, TempDir::new()?)
     }
 
     /// Starts `queues serve` of this build in place of Azurite, with the queues of each account in a
@@ -80,7 +80,51 @@ impl Azurite {
     /// # Errors
     /// If the server is not built, or exits; then with its output.
     pub fn server(accounts: &[&str]) -> Result<Self, Error> {
-        Self::launch(Program::Server, accounts, Storage::Files, [0, 0])
+        Self::launch(
+            Program::Server,
+            accounts,
+            Storage::Files,
+            [0, 0],
+            TempDir::new()?,
+        )
+    }
+
+    /// Starts an Azurite as [`durable`](Self::durable) does, with its files below this folder.
+    ///
+    /// # Errors
+    /// The errors of [`start`](Self::start).
+    pub fn durable_in(folder: &Path, accounts: &[&str]) -> Result<Self, Error> {
+        let ports = [lasting_port()?, lasting_port()?];
+        Self::launch(
+            Program::Azurite,
+            accounts,
+            Storage::Files,
+            ports,
+            TempDir::new_in(folder)?,
+        )
+    }
+
+    /// Returns the version of the Azurite that is installed.
+    ///
+    /// # Errors
+    /// If Azurite or Node.js is not installed, or if `queues serve` stands in for it.
+    pub fn version() -> Result<String, Error> {
+        if is_own_server() {
+            return Err(Error::other(format!(
+                "{SERVER} is set: `queues serve` would be in Azurite's place"
+            )));
+        }
+        let asked = Command::new("node")
+            .arg(azurite()?)
+            .arg("--version")
+            .output();
+        let asked =
+            asked.map_err(|error| Error::other(format!("failed to start node: {error}")))?;
+        let version = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
+        if version.is_empty() {
+            return Err(Error::other("Azurite does not say its version"));
+        }
+        Ok(version)
     }
 
     /// Restarts Azurite: [`stop`](Self::stop), and then [`start_again`](Self::start_again).
@@ -129,8 +173,8 @@ impl Azurite {
         accounts: &[&str],
         storage: Storage,
         ports: [u16; 2],
+        directory: TempDir,
     ) -> Result<Self, Error> {
-        let directory = TempDir::new()?;
         let accounts: Vec<_> = accounts
             .iter()
             .map(|name| format!("{name}:{KEY}"))
@@ -341,8 +385,9 @@ fn azurite() -> Result<PathBuf, Error> {
     found.canonicalize().map_err(told)
 }
 
-/// Returns the query of an account signature.
-fn signature(account: &str) -> String {
+/// Returns the query of an account signature, for all operations on queues.
+#[must_use]
+pub fn signature(account: &str) -> String {
     let (version, permissions, expiry) = ("2021-12-02", "rwdlacup", "2099-01-01T00:00:00Z");
     let text = format!("{account}\n{permissions}\nq\nsco\n\n{expiry}\n\nhttps,http\n{version}\n\n");
     let key = STANDARD.decode(KEY).expect("the key is Base64");

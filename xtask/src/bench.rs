@@ -8,7 +8,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = azurite::ensure_installed() {
         eprintln!("Azurite is not available: {why}");
     }
-    // The benchmarks `inspect` and `page` run the other packages.
+    // The benchmarks `inspect`, `page` and `server` run the other packages.
     let mut build = cargo::command();
     build.args(["build", "--release"]);
     for package in ["queue-bench", "queue-cli", "mosaic"] {
