@@ -1,5 +1,6 @@
 //! Account keys, what is signed of a request (`SharedKey` and `SharedKeyLite`), and signatures.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -34,27 +35,33 @@ pub struct Signed<'a> {
     pub length: usize,
 }
 
-/// How a client sorts the names of headers. The service does so by the culture of .NET, and clients imitate it.
+/// A header whose name begins with `x-ms-`: its name and its value.
+type Own<'a> = (&'a str, &'a str);
+
+/// How a client sorts the names of headers, if not by their bytes. The service does so by the culture of .NET, and clients
+/// imitate it.
 #[derive(Debug, Clone, Copy)]
 enum Order {
-    Bytes,
     /// Underscores before digits and letters, as the packages for Python and JavaScript have them.
     UnderscoresFirst,
     /// By digits and letters alone, as .NET compares them.
     WithoutSymbols,
 }
 
-const ORDERS: [Order; 3] = [Order::Bytes, Order::UnderscoresFirst, Order::WithoutSymbols];
+const ORDERS: [Order; 2] = [Order::UnderscoresFirst, Order::WithoutSymbols];
 
 impl Order {
-    fn key(self, name: &str) -> Vec<u8> {
-        let bytes = name.bytes();
+    fn compare(self, one: &str, other: &str) -> Ordering {
+        let (one, other) = (one.bytes(), other.bytes());
         match self {
-            Self::Bytes => bytes.collect(),
-            Self::UnderscoresFirst => bytes
-                .map(|byte| if byte == b'_' { b'.' } else { byte })
-                .collect(),
-            Self::WithoutSymbols => bytes.filter(u8::is_ascii_alphanumeric).collect(),
+            Self::UnderscoresFirst => {
+                let place = |byte| if byte == b'_' { b'.' } else { byte };
+                one.map(place).cmp(other.map(place))
+            }
+            Self::WithoutSymbols => {
+                let counts = u8::is_ascii_alphanumeric;
+                one.filter(counts).cmp(other.filter(counts))
+            }
         }
     }
 }
@@ -127,71 +134,91 @@ impl Signed<'_> {
     /// Returns the string to sign of `SharedKey`, with the headers in the order of their bytes.
     #[must_use]
     pub fn text(&self) -> String {
-        self.text_in(Order::Bytes)
+        self.text_with(&self.own())
+    }
+
+    /// Returns the string to sign of `SharedKeyLite`.
+    #[must_use]
+    pub fn text_lite(&self) -> String {
+        self.text_lite_with(&self.own())
     }
 
     /// Returns the string to sign of `SharedKey`, or that of `SharedKeyLite`, with the headers in each of the orders in which
     /// clients have them. Which one it is tells nothing that another does not.
     #[must_use]
     pub fn texts(&self, is_lite: bool) -> Vec<String> {
-        let text = |order| {
+        let text = |own: &[Own<'_>]| {
             if is_lite {
-                self.text_lite_in(order)
+                self.text_lite_with(own)
             } else {
-                self.text_in(order)
+                self.text_with(own)
             }
         };
-        let mut texts: Vec<_> = ORDERS.into_iter().map(text).collect();
-        texts.dedup();
+        let own = self.own();
+        let mut texts = vec![text(&own)];
+        for order in ORDERS {
+            // Only names of metadata are in other places then, and a text costs more than its signature.
+            if !own.is_sorted_by(|one, other| order.compare(one.0, other.0).is_le()) {
+                let mut own = own.clone();
+                own.sort_by(|one, other| order.compare(one.0, other.0));
+                texts.push(text(&own));
+            }
+        }
         texts
     }
 
-    fn text_in(&self, order: Order) -> String {
-        let mut text = self.lines(&STANDARD_HEADERS, order);
+    fn text_with(&self, own: &[Own<'_>]) -> String {
+        let mut text = self.lines(&STANDARD_HEADERS, own);
         for (name, values) in self.pairs() {
             text.push_str(&format!("\n{name}:{}", values.join(",")));
         }
         text
     }
 
-    /// Returns the string to sign of `SharedKeyLite`.
-    #[must_use]
-    pub fn text_lite(&self) -> String {
-        self.text_lite_in(Order::Bytes)
-    }
-
-    fn text_lite_in(&self, order: Order) -> String {
-        let mut text = self.lines(&LITE_HEADERS, order);
+    fn text_lite_with(&self, own: &[Own<'_>]) -> String {
+        let mut text = self.lines(&LITE_HEADERS, own);
         if let Some(comp) = self.pairs().get("comp") {
             text.push_str(&format!("?comp={}", comp.join(",")));
         }
         text
     }
 
+    /// Returns the headers whose names begin with `x-ms-`, in the order of their bytes.
+    fn own(&self) -> Vec<Own<'_>> {
+        let names = self.headers.keys().map(|name| name.as_str());
+        let names = names.filter(|name| name.starts_with("x-ms-"));
+        let mut own: Vec<_> = names.map(|name| (name, self.header(name))).collect();
+        own.sort_unstable();
+        own
+    }
+
+    fn header(&self, name: &str) -> &str {
+        let value = self.headers.get(name).map(HeaderValue::to_str);
+        value.and_then(Result::ok).unwrap_or_default().trim()
+    }
+
     /// The lines of the headers, and the resource without its query.
-    fn lines(&self, standard: &[&str], order: Order) -> String {
-        let mut own = BTreeMap::new();
-        for (name, value) in self.headers {
-            if name.as_str().starts_with("x-ms-") {
-                own.insert(name.as_str(), text_of(value));
-            }
-        }
-        let mut text = format!("{}\n", self.verb);
+    fn lines(&self, standard: &[&str], own: &[Own<'_>]) -> String {
+        let mut text = String::with_capacity(512);
+        text.push_str(self.verb.as_str());
+        text.push('\n');
         for &name in standard {
             match name {
                 "content-length" if self.length == 0 => {}
                 "content-length" => text.push_str(&self.length.to_string()),
-                "date" if own.contains_key("x-ms-date") => {}
-                _ => text.push_str(self.headers.get(name).map_or("", text_of)),
+                "date" if own.iter().any(|(name, _)| *name == "x-ms-date") => {}
+                _ => text.push_str(self.header(name)),
             }
             text.push('\n');
         }
-        let mut own: Vec<_> = own.into_iter().collect();
-        own.sort_by_key(|(name, _)| order.key(name));
         for (name, value) in own {
-            text.push_str(&format!("{name}:{value}\n"));
+            for part in [name, ":", value, "\n"] {
+                text.push_str(part);
+            }
         }
-        text.push_str(&format!("/{}{}", self.account, self.path));
+        for part in ["/", self.account, self.path] {
+            text.push_str(part);
+        }
         text
     }
 
@@ -203,10 +230,6 @@ impl Signed<'_> {
         pairs.values_mut().for_each(|values| values.sort_unstable());
         pairs
     }
-}
-
-fn text_of(value: &HeaderValue) -> &str {
-    value.to_str().unwrap_or_default().trim()
 }
 
 #[cfg(test)]
@@ -305,6 +328,7 @@ mod tests {
             "PUT\n\n\n42\n\napplication/xml\n\n\n\n\n\n\nx-ms-date:now\n\
              /acct/acct/q/messages/1\npopreceipt:a+b==\nvisibilitytimeout:5"
         );
+        assert_eq!(signed.texts(false), [signed.text()]);
     }
 
     /// The expected value was computed by another implementation of HMAC.
