@@ -73,7 +73,9 @@ async fn a_process_dies_between_any_two_requests_on_azurite() {
     let wanted = wanted.map_or(50, |wanted| wanted.parse().expect("a number"));
     let (mut interruptions, mut comes_back) = (0, false);
     while interruptions < wanted {
-        interruptions += interrupt_everywhere(comes_back).await;
+        let more = interrupt_everywhere(comes_back).await;
+        assert!(more > 0, "nothing was interrupted");
+        interruptions += more;
         println!("{interruptions} interruptions");
         comes_back = !comes_back;
     }
