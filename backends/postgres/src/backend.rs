@@ -1,0 +1,282 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use queue_core::backend::{
+    ApplyError, Backend, Capabilities, Created, Metadata, Op, OpOutcomes, Ops, Page, PageMark,
+    PeekedMessage, QueueProperties, ReceivedMessage, check_ops,
+};
+use queue_core::clock::{BoxFuture, Clock};
+use queue_core::idempotency::{ResultStore, StoreIdentity};
+use queue_core::internal::debug_fields;
+use queue_core::{Operation, QueueName, Result};
+
+use crate::failure::{self, Failure};
+use crate::marks::Marks;
+use crate::options::Options;
+use crate::queues;
+use crate::receiver::Receiver;
+use crate::results::PostgresResults;
+use crate::schema::migrate;
+use crate::session::{Asker, Link, Server, Session};
+use crate::writer::{Done, Work, Writer};
+
+/// Queues in a PostgreSQL database, shared by any number of machines.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// use queue_clock::SystemClock;
+/// use queue_core::backend::{Backend, BackendExt as _, Metadata, NewMessage};
+/// use queue_postgres::PostgresBackend;
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let url = "postgres://shop@db.example/shop?schema=queues";
+/// let backend = PostgresBackend::open(url, Arc::new(SystemClock::new())).await?;
+/// let orders = "orders".parse()?;
+/// backend.create_queue(&orders, &Metadata::new()).await?;
+/// backend.put(&orders, NewMessage::new("order 7")).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Durability
+/// An operation completes after its commit, a receive too. A server with `fsync` or `full_page_writes` off, or in
+/// recovery, is refused, whenever a connection is made. If `synchronous_commit` is `off` for the user or the database,
+/// these connections set it to `on`; other values are kept, so that `remote_apply` makes an operation wait for standbys.
+///
+/// Concurrent operations share a commit, so throughput grows with the number of tasks.
+///
+/// # Atomicity
+/// Every operation is atomic, including [`apply`](Backend::apply). If the connection is lost within a commit, the
+/// outcome is [`Outcome::Unknown`](queue_core::Outcome::Unknown). An operation on a message or record that another
+/// transaction holds for more than half a second fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout), and
+/// nothing was done.
+///
+/// # Time
+/// All times are on the server's clock, and never before a time that this process has seen. A clock that is stepped
+/// back therefore stands still for this process; a process that opens the database then may see leases prolonged by
+/// the step.
+///
+/// # Connections
+/// A backend has three connections, which are made again when lost, and needs sessions: a pooler between must not be in
+/// transaction mode. Connections are not encrypted in this release, and a URL with `sslmode=require` is refused.
+///
+/// # Counts
+/// The [properties](Backend::properties) of a queue count its messages one by one: some tenths of a second for a million.
+///
+/// # Cancel safety
+/// As for every [`Backend`], an operation whose future was dropped may still be executed. A receive is not started after
+/// its future was dropped. When the backend is dropped, its tasks finish the pending operations and disconnect in the
+/// background.
+pub struct PostgresBackend {
+    uri: String,
+    capabilities: Capabilities,
+    writer: Writer,
+    receiver: Receiver,
+    reader: Asker,
+    results: PostgresResults,
+}
+
+impl PostgresBackend {
+    /// Opens the queues in the database of a URL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with any options of
+    /// libpq that the driver knows, and these:
+    ///
+    /// | option | meaning | default |
+    /// |---|---|---|
+    /// | `schema` | the schema of the tables, which is created unless it exists | `queues` |
+    /// | `max_delay` | the longest delay of a message, such as `30d` | `7d` |
+    ///
+    /// `clock` times the pauses of those who wait for results of the [result store](Self::results).
+    ///
+    /// Requires a Tokio runtime with I/O and timers enabled, which has to run as long as the backend is used.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) for the URL;
+    /// [`ErrorKind::Unreachable`](queue_core::ErrorKind::Unreachable);
+    /// [`ErrorKind::Denied`](queue_core::ErrorKind::Denied);
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) for a server that could lose acknowledged messages, or
+    /// tables of another program or version, which are left unchanged.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the tables are created completely or not at all.
+    pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let Options {
+            config,
+            schema,
+            capabilities,
+            uri,
+        } = Options::parse(url)?;
+        let server = Arc::new(Server::new(config, schema));
+        let mut link = Link::new(Arc::clone(&server));
+        let opened = link.session().await;
+        let session = opened.map_err(|failure| failure.into_error(Operation::Open, None))?;
+        migrate(session.client(), server.schema()).await?;
+        let marks = Marks::default();
+        let writer = Writer::start(link, marks.clone());
+        let reader = Asker::start(Link::new(Arc::clone(&server)));
+        Ok(Self {
+            uri,
+            capabilities,
+            receiver: Receiver::start(Link::new(server), marks),
+            results: PostgresResults {
+                writer: writer.clone(),
+                reader: reader.clone(),
+                clock,
+                identity: StoreIdentity::default(),
+            },
+            writer,
+            reader,
+        })
+    }
+
+    /// Returns the result store in this database, for work that is done once.
+    #[must_use]
+    pub fn results(&self) -> PostgresResults {
+        self.results.clone()
+    }
+
+    /// Has the reader work on a queue.
+    async fn ask<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        work: impl for<'s> FnOnce(&'s mut Session, &'s QueueName) -> BoxFuture<'s, failure::Result<T>>
+        + Send
+        + 'static,
+    ) -> Result<T> {
+        let name = queue.clone();
+        let asked = self
+            .reader
+            .ask(move |session| Box::pin(async move { work(session, &name).await }));
+        let answer = asked.await;
+        answer.map_err(|failure| failure.into_error(operation, Some(queue)))
+    }
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        format!("{}/{queue}", self.uri)
+    }
+
+    fn results(&self) -> Option<Arc<dyn ResultStore>> {
+        Some(Arc::new(self.results.clone()))
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let limits = self.capabilities.limits(Operation::CreateQueue, queue);
+        limits.check_metadata(metadata)?;
+        let metadata = metadata.clone();
+        self.ask(Operation::CreateQueue, queue, move |session, queue| {
+            Box::pin(async move { queues::create(session, queue, &metadata).await })
+        })
+        .await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        self.ask(Operation::DeleteQueue, queue, |session, queue| {
+            Box::pin(queues::delete(session, queue))
+        })
+        .await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let prefix = prefix.to_owned();
+        let asked = self
+            .reader
+            .ask(move |session| Box::pin(async move { queues::list(session, &prefix).await }));
+        let answer = asked.await;
+        answer.map_err(|failure| failure.into_error(Operation::ListQueues, None))
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        self.ask(Operation::Properties, queue, |session, queue| {
+            Box::pin(queues::properties(session, queue))
+        })
+        .await
+    }
+
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        self.ask(Operation::Properties, queue, |session, queue| {
+            Box::pin(queues::metadata(session, queue))
+        })
+        .await
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let limits = self.capabilities.limits(Operation::SetMetadata, queue);
+        limits.check_metadata(metadata)?;
+        let metadata = metadata.clone();
+        self.ask(Operation::SetMetadata, queue, move |session, queue| {
+            Box::pin(async move { queues::set_metadata(session, queue, &metadata).await })
+        })
+        .await
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: usize,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let limits = self.capabilities.limits(Operation::Receive, queue);
+        limits.check_receive(max, visibility)?;
+        let received = self.receiver.ask(queue, max, visibility).await;
+        received.map_err(|failure| failure.into_error(Operation::Receive, Some(queue)))
+    }
+
+    async fn peek(&self, queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>> {
+        let limits = self.capabilities.limits(Operation::Peek, queue);
+        limits.check_max(max)?;
+        self.ask(Operation::Peek, queue, move |session, queue| {
+            Box::pin(queues::peek(session, queue, max))
+        })
+        .await
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page> {
+        let limits = self.capabilities.limits(Operation::Browse, queue);
+        limits.check_max(max)?;
+        let parse = |mark| queues::parse_mark(mark).ok_or_else(|| limits.invalid_mark(mark));
+        let after = from.map(parse).transpose()?;
+        self.ask(Operation::Browse, queue, move |session, queue| {
+            Box::pin(queues::browse(session, queue, after, max))
+        })
+        .await
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        self.ask(Operation::Clear, queue, |session, queue| {
+            Box::pin(queues::clear(session, queue))
+        })
+        .await
+    }
+
+    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
+        if ops.is_empty() {
+            return Ok(OpOutcomes::new());
+        }
+        let operation = Op::operation(&ops);
+        let queues: Vec<QueueName> = ops.iter().map(|op| op.queue().clone()).collect();
+        match self.writer.ask(Work::Apply(ops)).await {
+            Ok(Done::Applied(outcomes)) => Ok(outcomes),
+            Ok(other) => Err(ApplyError::unreadable(operation, format_args!("{other:?}"))),
+            Err(failed) => {
+                let found = match &failed.failure {
+                    Failure::Conflict(found) => found.clone(),
+                    _ => None,
+                };
+                let queue = queues.get(failed.index);
+                let error = failed.failure.into_error(operation, queue);
+                Err(ApplyError::nothing_done(failed.index, error).with_found(found))
+            }
+        }
+    }
+}
+
+debug_fields!(PostgresBackend { uri });

@@ -1,0 +1,33 @@
+//! Queues in a PostgreSQL database, shared by any number of machines.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `backend`, `results` | the contracts: [`PostgresBackend`], [`PostgresResults`] |
+//! | `options` | what a URL says |
+//! | `writer` | the task that writes messages and records, in transactions that callers share |
+//! | `receiver` | the task that receives; `marks`, where each queue is read from |
+//! | `session` | connections, each owned by one task |
+//! | `messages`, `records`, `queues` | the statements |
+//! | `schema` | the tables, and what a server must be like |
+//! | `failure` | errors, and what they prove |
+//!
+//! Each process has three connections for each open backend: for writes, for receives, and for reads and changes of
+//! queues.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod backend;
+mod failure;
+mod marks;
+mod messages;
+mod options;
+mod queues;
+mod receiver;
+mod records;
+mod results;
+mod schema;
+mod session;
+mod writer;
+
+pub use backend::PostgresBackend;
+pub use results::PostgresResults;

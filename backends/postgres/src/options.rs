@@ -1,0 +1,166 @@
+//! What a URL says: the server, the database, the schema, and the limits.
+
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use queue_core::backend::{Browsing, Capabilities, ConditionalPuts, Places, parse_max_delay};
+use queue_core::{Error, ErrorKind, Operation, Result};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+/// The schema of the queues, unless the URL names another.
+const DEFAULT_SCHEMA: &str = "queues";
+
+/// The largest body of a message that is moved, in bytes. The server's limit is 1 GB for a row, and it needs a multiple
+/// of the row in memory.
+const MAX_MOVED_BODY: usize = 128 * 1024 * 1024;
+
+/// How long a connection may take to be made, and sent data to be acknowledged, unless the URL says otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const ACKNOWLEDGED: Duration = Duration::from_secs(20);
+
+/// Where the queues are, and their limits.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) config: Config,
+    pub(crate) schema: String,
+    pub(crate) capabilities: Capabilities,
+    /// The start of the URIs of queues, without user information.
+    pub(crate) uri: String,
+}
+
+impl Options {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        if !["postgres://", "postgresql://"]
+            .iter()
+            .any(|scheme| address.starts_with(scheme))
+        {
+            return Err(refused(
+                "the URL does not start with `postgres://`, as `postgres://USER@HOST/DATABASE` does",
+            ));
+        }
+        let mut capabilities = capabilities();
+        let mut schema = DEFAULT_SCHEMA.to_owned();
+        let mut of_driver = Vec::new();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let value = percent_decode_str(value).decode_utf8_lossy();
+            match name {
+                "schema" => schema = checked_schema(&value)?,
+                "max_delay" => capabilities.max_delay = parse_max_delay(&value)?,
+                _ => of_driver.push(option),
+            }
+        }
+        let address = match &of_driver[..] {
+            [] => address.to_owned(),
+            options => format!("{address}?{}", options.join("&")),
+        };
+        // The driver's error names the option, but quotes no value.
+        let parsed = address.parse::<Config>();
+        let mut config = parsed.map_err(|error| {
+            refused("the driver cannot read the URL; besides its options, `schema` and `max_delay` are allowed")
+                .with_source(error)
+        })?;
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(ACKNOWLEDGED);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("queues");
+        }
+        let uri = uri(&config, &schema);
+        Ok(Self {
+            config,
+            schema,
+            capabilities,
+            uri,
+        })
+    }
+}
+
+fn capabilities() -> Capabilities {
+    let mut capabilities = Capabilities::local();
+    capabilities.max_moved_body = MAX_MOVED_BODY;
+    capabilities.places = Places::Kept;
+    capabilities.browsing = Browsing::Supported;
+    capabilities.conditional_puts = ConditionalPuts::Supported;
+    capabilities
+}
+
+/// Checks the name of a schema, which needs no quotes then.
+fn checked_schema(name: &str) -> Result<String> {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
+    if starts_well && name.len() <= 63 && !name.starts_with("pg_") && name.chars().all(is_word) {
+        return Ok(name.to_owned());
+    }
+    Err(refused(format!(
+        "the option `schema` is {name:?}; allowed are up to 63 lower-case letters, digits and underscores, starting \
+         with a letter and not with `pg_`"
+    )))
+}
+
+fn uri(config: &Config, schema: &str) -> String {
+    let ports = config.get_ports();
+    let address = |(at, host): (usize, &Host)| {
+        let port = ports.get(at).or(ports.first()).unwrap_or(&5432);
+        match host {
+            Host::Tcp(name) => format!("{name}:{port}"),
+            #[cfg(unix)]
+            Host::Unix(_) => format!("localhost:{port}"),
+        }
+    };
+    let hosts = config.get_hosts().iter().enumerate().map(address);
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    let database = config.get_dbname().or(config.get_user()).unwrap_or("");
+    format!("postgres://{hosts}/{database}/{schema}")
+}
+
+fn refused(detail: impl Into<String>) -> Error {
+    let error = Error::new(ErrorKind::InvalidInput, Operation::Open);
+    error.with_detail(detail).unsent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_server_database_and_schema() {
+        let options = Options::parse(
+            "postgres://me:secret@db.example:5433/shop?schema=orders&max_delay=30d&connect_timeout=3",
+        );
+        let options = options.expect("a URL");
+        assert_eq!(options.uri, "postgres://db.example:5433/shop/orders");
+        assert_eq!(
+            options.config.get_connect_timeout(),
+            Some(&Duration::from_secs(3))
+        );
+        assert_eq!(
+            options.capabilities.max_delay,
+            Duration::from_secs(30 * 86_400)
+        );
+        let options = Options::parse("postgresql://me@one,two/shop").expect("a URL");
+        assert_eq!(options.schema, "queues");
+        assert_eq!(options.uri, "postgres://one:5432,two:5432/shop/queues");
+    }
+
+    #[test]
+    fn a_refused_url_is_told_without_its_password() {
+        for url in [
+            "mysql://me:secret@host/db",
+            "postgres://me:secret@host/db?schema=Big",
+            "postgres://me:secret@host/db?schema=pg_queues",
+            "postgres://me:secret@host/db?schema=a%22b",
+            "postgres://me:secret@host/db?max_delay=1s",
+            "postgres://me:secret@host/db?no_option=1",
+        ] {
+            let error = Options::parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+}

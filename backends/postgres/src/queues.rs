@@ -1,0 +1,230 @@
+//! The statements on queues, and those that only read.
+
+use queue_core::QueueName;
+use queue_core::backend::{
+    Created, Metadata, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage,
+};
+use queue_core::internal::as_count;
+use queue_core::store_clock::timestamp;
+use tokio_postgres::Row;
+
+use crate::failure::{Failure, Result};
+use crate::messages::{clock, columns, read};
+use crate::session::{Session, column};
+
+/// Creates a queue, or returns the one that is there.
+const CREATE: &str = "WITH new AS MATERIALIZED (SELECT nextval('queue_ids') AS id)
+    INSERT INTO queues (name, id, metadata) SELECT $1, id, $2 FROM new
+    ON CONFLICT (name) DO UPDATE SET name = excluded.name
+    RETURNING metadata, id = (SELECT id FROM new)";
+const DELETE: &str = "WITH gone AS (DELETE FROM queues WHERE name = $1 RETURNING id)
+    INSERT INTO dropped SELECT id, now_us() FROM gone RETURNING queue";
+const CLEAR: &str = "WITH old AS MATERIALIZED (SELECT id FROM queues WHERE name = $1 FOR UPDATE),
+    new AS (UPDATE queues SET id = nextval('queue_ids') FROM old WHERE name = $1)
+    INSERT INTO dropped SELECT id, now_us() FROM old RETURNING queue";
+const LIST: &str = "SELECT name FROM queues WHERE starts_with(name, $1) ORDER BY name";
+const METADATA: &str = "SELECT metadata FROM queues WHERE name = $1";
+const SET_METADATA: &str = "UPDATE queues SET metadata = $2 WHERE name = $1 RETURNING name";
+const PROPERTIES: &str =
+    "SELECT metadata, (SELECT count(*) FROM messages WHERE queue = id) FROM queues WHERE name = $1";
+
+/// The messages of a queue after a position, in any state or only the visible ones.
+const MESSAGES: &str = concat!(
+    clock!(),
+    "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2),
+    page AS (
+        SELECT * FROM messages
+        WHERE queue = (SELECT id FROM target) AND (visible_at, seq) > ($3, $4)
+            AND visible_at <= (SELECT CASE WHEN $5 THEN now ELSE 9223372036854775807 END FROM clock)
+            AND coalesce(expires_at > (SELECT now FROM clock), true)
+        ORDER BY visible_at, seq LIMIT $6
+    )
+    SELECT now, id, ",
+    columns!("page"),
+    " FROM clock LEFT JOIN target ON true LEFT JOIN page ON true ORDER BY visible_at, seq"
+);
+
+/// Removes messages that are no queue's any more.
+const REMOVE_MESSAGES: &str = "WITH some AS MATERIALIZED (
+        SELECT m.seq FROM dropped CROSS JOIN LATERAL (
+            SELECT seq FROM messages WHERE queue = dropped.queue LIMIT $1 FOR UPDATE SKIP LOCKED
+        ) AS m LIMIT $1
+    ), removed AS (DELETE FROM messages m USING some WHERE m.seq = some.seq RETURNING 1)
+    SELECT count(*) FROM removed";
+const REMOVE_DROPPED: &str = "DELETE FROM dropped WHERE at < now_us() - $1 AND NOT EXISTS (
+    SELECT FROM messages WHERE messages.queue = dropped.queue)";
+
+/// The number of messages that one step removes.
+const STEP: i64 = 1000;
+/// How long a dropped queue is remembered, in microseconds: a put that began before may be committed later.
+const REMEMBERED: i64 = 60 * 60 * 1_000_000;
+
+/// The position of a message in its queue: when it becomes visible, and its number.
+pub(crate) type Position = (i64, i64);
+
+pub(crate) async fn create(
+    session: &mut Session,
+    queue: &QueueName,
+    metadata: &Metadata,
+) -> Result<Created> {
+    let rows = session
+        .query(CREATE, &[&queue.as_str(), &entries(metadata)])
+        .await?;
+    let row = only(&rows)?;
+    if column(row, 1)? {
+        return Ok(Created::New);
+    }
+    if parse(column(row, 0)?)? != *metadata {
+        return Err(Failure::QueueExists);
+    }
+    Ok(Created::Existed)
+}
+
+/// Deletes a queue. Its messages are removed [later](remove_dropped).
+pub(crate) async fn delete(session: &mut Session, queue: &QueueName) -> Result<()> {
+    only(&session.query(DELETE, &[&queue.as_str()]).await?).map(drop)
+}
+
+/// Gives a queue another id, so that it has no messages.
+pub(crate) async fn clear(session: &mut Session, queue: &QueueName) -> Result<()> {
+    only(&session.query(CLEAR, &[&queue.as_str()]).await?).map(drop)
+}
+
+pub(crate) async fn list(session: &mut Session, prefix: &str) -> Result<Vec<QueueName>> {
+    let rows = session.query(LIST, &[&prefix]).await?;
+    let name = |row: &Row| {
+        QueueName::new(column::<&str>(row, 0)?)
+            .map_err(|_| Failure::Corrupt("the name of a queue is invalid"))
+    };
+    rows.iter().map(name).collect()
+}
+
+pub(crate) async fn metadata(session: &mut Session, queue: &QueueName) -> Result<Metadata> {
+    let rows = session.query(METADATA, &[&queue.as_str()]).await?;
+    parse(column(only(&rows)?, 0)?)
+}
+
+pub(crate) async fn set_metadata(
+    session: &mut Session,
+    queue: &QueueName,
+    metadata: &Metadata,
+) -> Result<()> {
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
+        [&queue.as_str(), &entries(metadata)];
+    only(&session.query(SET_METADATA, &parameters).await?).map(drop)
+}
+
+pub(crate) async fn properties(
+    session: &mut Session,
+    queue: &QueueName,
+) -> Result<QueueProperties> {
+    let rows = session.query(PROPERTIES, &[&queue.as_str()]).await?;
+    let row = only(&rows)?;
+    let count: i64 = column(row, 1)?;
+    Ok(QueueProperties::new(
+        parse(column(row, 0)?)?,
+        as_count(count),
+    ))
+}
+
+/// Returns the first visible messages.
+pub(crate) async fn peek(
+    session: &mut Session,
+    queue: &QueueName,
+    max: usize,
+) -> Result<Vec<PeekedMessage>> {
+    let (_, found) = messages(session, queue, START, true, rows_of(max)).await?;
+    Ok(found.into_iter().map(PeekedMessage::from).collect())
+}
+
+/// Returns the first messages in any state that come after a position.
+pub(crate) async fn browse(
+    session: &mut Session,
+    queue: &QueueName,
+    after: Option<Position>,
+    max: usize,
+) -> Result<Page> {
+    // One message more than wanted shows whether there is another page.
+    let limit = rows_of(max).saturating_add(1);
+    let (now, mut found) = messages(session, queue, after.unwrap_or(START), false, limit).await?;
+    let is_last = found.len() <= max;
+    found.truncate(max);
+    let mark = found.last().filter(|_| !is_last).map(mark);
+    let messages = found.into_iter().map(Into::into).collect();
+    let mut page = Page::new(messages, timestamp(now));
+    page.next = mark;
+    Ok(page)
+}
+
+/// Removes some messages of queues that were deleted or cleared, and returns whether there may be more.
+pub(crate) async fn remove_dropped(session: &mut Session) -> Result<bool> {
+    let rows = session.query(REMOVE_MESSAGES, &[&STEP]).await?;
+    let removed: i64 = column(only(&rows)?, 0)?;
+    if removed == 0 {
+        session.query(REMOVE_DROPPED, &[&REMEMBERED]).await?;
+    }
+    Ok(removed > 0)
+}
+
+/// The position before a queue's first message.
+const START: Position = (i64::MIN, i64::MIN);
+
+async fn messages(
+    session: &mut Session,
+    queue: &QueueName,
+    (visible_at, seq): Position,
+    only_visible: bool,
+    limit: i64,
+) -> Result<(i64, Vec<ReceivedMessage>)> {
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&queue.as_str(), &visible_at, &seq, &only_visible, &limit];
+    let (now, rows) = session.timed(MESSAGES, &parameters).await?;
+    if column::<Option<i64>>(&rows[0], 1)?.is_none() {
+        return Err(Failure::QueueNotFound);
+    }
+    let found: Result<Vec<_>> = rows.iter().map(|row| read(row, now)).collect();
+    Ok((now, found?.into_iter().flatten().collect()))
+}
+
+fn rows_of(max: usize) -> i64 {
+    i64::try_from(max).unwrap_or(i64::MAX)
+}
+
+/// The mark of the page after a message: when it becomes visible, in microseconds, and its number.
+fn mark(message: &ReceivedMessage) -> PageMark {
+    let visible_at = message.visible_at.as_microsecond();
+    PageMark::new(format!("{visible_at}/{}", message.id))
+}
+
+/// Returns the position that a mark stands for; `None` if no page has returned it.
+pub(crate) fn parse_mark(mark: &PageMark) -> Option<Position> {
+    let (visible_at, seq) = mark.as_str().split_once('/')?;
+    Some((visible_at.parse().ok()?, seq.parse().ok()?))
+}
+
+/// The one row of a statement on a queue, without which there is no such queue.
+fn only(rows: &[Row]) -> Result<&Row> {
+    rows.first().ok_or(Failure::QueueNotFound)
+}
+
+/// Metadata as it is stored: names and values in turn, sorted by name.
+fn entries(metadata: &Metadata) -> Vec<&str> {
+    metadata
+        .iter()
+        .flat_map(|(name, value)| [name, value])
+        .collect()
+}
+
+fn parse(entries: Vec<&str>) -> Result<Metadata> {
+    const INVALID: Failure = Failure::Corrupt("the metadata of a queue is invalid");
+    let mut metadata = Metadata::new();
+    let (pairs, rest) = entries.as_chunks();
+    for [name, value] in pairs {
+        metadata.insert(name, value).map_err(|_| INVALID)?;
+    }
+    if rest.is_empty() {
+        Ok(metadata)
+    } else {
+        Err(INVALID)
+    }
+}

@@ -1,0 +1,205 @@
+//! The task that receives. The receives of one queue that wait, and ask for the same lease, share a claim.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use queue_core::QueueName;
+use queue_core::backend::ReceivedMessage;
+use queue_core::store_clock::after;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::failure::{Failure, Result};
+use crate::marks::Marks;
+use crate::messages::{clock, columns, read};
+use crate::session::{Link, Session, column};
+
+/// The most messages that one statement claims.
+const MAX: usize = 1024;
+
+/// Claims the first visible messages of a queue, and removes those among them that have expired. The time is a scalar
+/// subquery, so that it bounds the range of the index that is read. Answers with one row at least.
+const CLAIM: &str = concat!(
+    clock!(),
+    "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2),
+    picked AS MATERIALIZED (
+        SELECT seq, visible_at, coalesce(expires_at <= (SELECT now FROM clock), false) AS is_over FROM messages
+        WHERE queue = (SELECT id FROM target) AND visible_at >= $3 AND visible_at <= (SELECT now FROM clock)
+        ORDER BY visible_at, seq LIMIT $4 FOR UPDATE SKIP LOCKED
+    ), expired AS (
+        DELETE FROM messages m USING picked WHERE m.seq = picked.seq AND is_over RETURNING m.seq
+    ), claimed AS (
+        UPDATE messages m SET visible_at = now + $5, nonce = gen_random_uuid(), dequeue_count = dequeue_count + 1
+        FROM picked, clock WHERE m.seq = picked.seq AND NOT is_over
+        RETURNING m.*, picked.visible_at AS was_visible_at
+    )
+    SELECT now, id, ",
+    columns!("claimed"),
+    ", was_visible_at, (SELECT count(*) FROM expired)
+    FROM clock LEFT JOIN target ON true LEFT JOIN claimed ON true ORDER BY was_visible_at, seq"
+);
+
+/// The way to the task, which ends with the last clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Receiver(mpsc::UnboundedSender<Receive>);
+
+#[derive(Debug)]
+struct Receive {
+    queue: QueueName,
+    max: usize,
+    visibility: Duration,
+    reply: oneshot::Sender<Result<Vec<ReceivedMessage>>>,
+}
+
+/// What a claim has found.
+struct Claimed {
+    messages: Vec<ReceivedMessage>,
+    /// When the last message became visible.
+    end: Option<i64>,
+    expired: i64,
+}
+
+impl Receiver {
+    pub(crate) fn start(mut link: Link, marks: Marks) -> Self {
+        let (receives, mut requests) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut waiting = VecDeque::new();
+            loop {
+                if waiting.is_empty() {
+                    match requests.recv().await {
+                        Some(receive) => waiting.push_back(receive),
+                        None => return,
+                    }
+                }
+                while let Ok(receive) = requests.try_recv() {
+                    waiting.push_back(receive);
+                }
+                answer(&mut link, &marks, share(&mut waiting)).await;
+            }
+        });
+        Self(receives)
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        queue: &QueueName,
+        max: usize,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let (reply, answer) = oneshot::channel();
+        let receive = Receive {
+            queue: queue.clone(),
+            max,
+            visibility,
+            reply,
+        };
+        self.0.send(receive).map_err(|_| Failure::Closed)?;
+        answer.await.unwrap_or(Err(Failure::Unanswered))
+    }
+}
+
+/// Takes the first receive, and those that can share its claim. A receive whose caller is gone is left out, because
+/// nobody would handle its messages.
+fn share(waiting: &mut VecDeque<Receive>) -> Vec<Receive> {
+    let mut taken: Vec<Receive> = Vec::new();
+    let mut room = MAX;
+    for receive in std::mem::take(waiting) {
+        if receive.reply.is_closed() {
+            continue;
+        }
+        let is_alike = taken.first().is_none_or(|first| {
+            first.queue == receive.queue && first.visibility == receive.visibility
+        });
+        if is_alike && receive.max <= room {
+            room -= receive.max;
+            taken.push(receive);
+        } else {
+            waiting.push_back(receive);
+        }
+    }
+    taken
+}
+
+async fn answer(link: &mut Link, marks: &Marks, receives: Vec<Receive>) {
+    let Some(Receive {
+        queue, visibility, ..
+    }) = receives.first()
+    else {
+        return;
+    };
+    let max = receives.iter().map(|receive| receive.max).sum();
+    let received = match link.session().await {
+        Ok(session) => receive(session, marks, queue, max, *visibility).await,
+        Err(failure) => Err(failure),
+    };
+    let mut received = received.map(Vec::into_iter);
+    for Receive { max, reply, .. } in receives {
+        let part = match &mut received {
+            Ok(messages) => Ok(messages.by_ref().take(max).collect()),
+            Err(failure) => Err(failure.clone()),
+        };
+        // A caller that stopped waiting meanwhile leaves its messages leased.
+        drop(reply.send(part));
+    }
+}
+
+/// Receives as many messages as are visible, up to `max`.
+async fn receive(
+    session: &mut Session,
+    marks: &Marks,
+    queue: &QueueName,
+    max: usize,
+    visibility: Duration,
+) -> Result<Vec<ReceivedMessage>> {
+    let mut start = marks.start(queue);
+    let mut messages: Vec<ReceivedMessage> = Vec::new();
+    loop {
+        let wanted = max - messages.len();
+        let claimed = match claim(session, queue, start, wanted, visibility).await {
+            Ok(claimed) => claimed,
+            // What was claimed before is leased, and is not to be lost.
+            Err(_) if !messages.is_empty() => return Ok(messages),
+            Err(failure) => return Err(failure),
+        };
+        let is_all = claimed.expired == 0;
+        messages.extend(claimed.messages);
+        match claimed.end {
+            Some(end) => marks.set(queue, start, end),
+            None if is_all => marks.forget(queue),
+            None => {}
+        }
+        if messages.is_empty() && is_all && start.take().is_some() {
+            continue;
+        }
+        if is_all || messages.len() >= max {
+            return Ok(messages);
+        }
+    }
+}
+
+async fn claim(
+    session: &mut Session,
+    queue: &QueueName,
+    start: Option<i64>,
+    max: usize,
+    visibility: Duration,
+) -> Result<Claimed> {
+    let start = start.unwrap_or(i64::MIN);
+    let max = i64::try_from(max).unwrap_or(i64::MAX);
+    let lease = after(0, visibility);
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+        [&queue.as_str(), &start, &max, &lease];
+    let (now, rows) = session.timed(CLAIM, &parameters).await?;
+    if column::<Option<i64>>(&rows[0], 1)?.is_none() {
+        return Err(Failure::QueueNotFound);
+    }
+    let mut claimed = Claimed {
+        messages: Vec::with_capacity(rows.len()),
+        end: None,
+        expired: column(&rows[0], 11)?,
+    };
+    for row in &rows {
+        claimed.messages.extend(read(row, now)?);
+        claimed.end = column::<Option<i64>>(row, 10)?.or(claimed.end);
+    }
+    Ok(claimed)
+}

@@ -1,0 +1,228 @@
+//! Connections, each owned by one task.
+//!
+//! A caller sends a request to the task and waits for the answer, so that a caller that stops waiting drops no future of
+//! the driver: a statement, and above all a commit, is never cancelled. A connection that is lost is made again for the
+//! next request.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use queue_core::clock::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::types::{FromSql, ToSql};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tracing::debug;
+
+use crate::failure::{Failure, Result};
+use crate::schema::check_server;
+
+/// What every session sets. Plans are pinned: each statement reads by an index, one row after the other, whatever the
+/// statistics say, which are those of an empty table at first. Time-outs of the role or the database do not apply,
+/// because one that ends within a commit leaves its outcome unknown.
+const SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
+    SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan; \
+    SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; \
+    SET lock_timeout = '500ms'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+    SET idle_session_timeout = 0; SET client_min_messages = warning; \
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// What the connections of a backend have in common.
+#[derive(Debug)]
+pub(crate) struct Server {
+    config: Config,
+    schema: String,
+    /// The highest time of the server that this process has seen.
+    latest: AtomicI64,
+}
+
+/// A connection and its prepared statements.
+pub(crate) struct Session {
+    client: Client,
+    statements: HashMap<&'static str, Statement>,
+    server: Arc<Server>,
+    /// Set if the state of the connection is not known.
+    is_given_up: bool,
+}
+
+/// A connection that is made when it is needed.
+pub(crate) struct Link {
+    server: Arc<Server>,
+    session: Option<Session>,
+}
+
+impl Server {
+    pub(crate) fn new(config: Config, schema: String) -> Self {
+        Self {
+            config,
+            schema,
+            latest: AtomicI64::new(0),
+        }
+    }
+
+    /// The time below which no statement's time may be, although the server's clock may step back.
+    pub(crate) fn latest(&self) -> i64 {
+        self.latest.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// Connects, and runs the connection on a task that ends with the client.
+    pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+        let (client, connection) = self.config.connect(NoTls).await?;
+        tokio::spawn(async move {
+            // Whoever waits for an answer has the error too.
+            if let Err(error) = connection.await {
+                debug!(%error, "a connection to PostgreSQL was lost");
+            }
+        });
+        Ok(client)
+    }
+}
+
+impl Link {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        Self {
+            server,
+            session: None,
+        }
+    }
+
+    /// Returns the session, which is made anew if the connection is lost.
+    pub(crate) async fn session(&mut self) -> Result<&mut Session> {
+        if self.session.as_ref().is_none_or(Session::is_over) {
+            self.session = None;
+            let opened = Session::open(Arc::clone(&self.server)).await?;
+            self.session = Some(opened);
+        }
+        Ok(self.session.as_mut().expect("it was opened"))
+    }
+}
+
+impl Session {
+    async fn open(server: Arc<Server>) -> Result<Self> {
+        let connected = server.connect().await;
+        let client = connected.map_err(|error| Failure::unconnected(&error))?;
+        // After a failover, this may be another server than the one that was opened.
+        if let Err(unfit) = check_server(&client).await {
+            return Err(Failure::Unfit(unfit));
+        }
+        let settings = format!("{SETTINGS}; SET search_path = \"{}\"", server.schema);
+        let set = client.batch_execute(&settings).await;
+        set.map_err(|error| Failure::unconnected(&error))?;
+        Ok(Self {
+            client,
+            statements: HashMap::new(),
+            server,
+            is_given_up: false,
+        })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_given_up || self.client.is_closed()
+    }
+
+    /// Has the connection be made anew before it is used again. The server rolls its transaction back.
+    pub(crate) fn give_up(&mut self) {
+        self.is_given_up = true;
+    }
+
+    /// Executes a statement, whose first parameter is always the time below which its time may not be, and whose first
+    /// column is its time. Returns the time, and at least one row.
+    pub(crate) async fn timed(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<(i64, Vec<Row>)> {
+        let latest = self.server.latest();
+        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&latest];
+        all.extend(parameters);
+        let rows = self.query(sql, &all).await?;
+        let first = rows
+            .first()
+            .ok_or(Failure::Corrupt("a statement told no time"))?;
+        let now = column(first, 0)?;
+        self.server.latest.fetch_max(now, Ordering::Relaxed);
+        Ok((now, rows))
+    }
+
+    /// Executes a statement, prepared when it is first used.
+    pub(crate) async fn query(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>> {
+        let statement = match self.statements.entry(sql) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let prepared = self.client.prepare(sql).await;
+                new.insert(prepared.map_err(|error| Failure::from(error).not_done())?)
+            }
+        };
+        Ok(self.client.query(statement, parameters).await?)
+    }
+
+    /// Executes a command without an answer, such as `BEGIN`.
+    pub(crate) async fn command(&self, sql: &str) -> Result<()> {
+        Ok(self.client.batch_execute(sql).await?)
+    }
+
+    /// Commits. In a transaction that was aborted, `COMMIT` would roll back and succeed, so another statement goes
+    /// before it, which fails there.
+    pub(crate) async fn commit(&self) -> Result<()> {
+        self.command("SELECT; COMMIT").await
+    }
+}
+
+/// Reads a column.
+pub(crate) fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
+    row.try_get(at)
+        .map_err(|_| Failure::Corrupt("a column has another type than was written"))
+}
+
+/// A request to a task that owns a connection: what to do with its session.
+type Job = Box<dyn for<'s> FnOnce(Result<&'s mut Session>) -> BoxFuture<'s, ()> + Send>;
+
+/// The way to a task that carries out one request after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker(mpsc::UnboundedSender<Job>);
+
+impl Asker {
+    /// Starts the task, which ends with the last clone of the asker.
+    pub(crate) fn start(mut link: Link) -> Self {
+        let (jobs, mut requests) = mpsc::unbounded_channel::<Job>();
+        tokio::spawn(async move {
+            while let Some(job) = requests.recv().await {
+                job(link.session().await).await;
+            }
+        });
+        Self(jobs)
+    }
+
+    /// Has the task work with its session, and returns what the work returns.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        work: impl for<'s> FnOnce(&'s mut Session) -> BoxFuture<'s, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(|session| {
+            Box::pin(async {
+                let done = match session {
+                    Ok(session) => work(session).await,
+                    Err(failure) => Err(failure),
+                };
+                // The caller may have stopped waiting.
+                drop(reply.send(done));
+            })
+        });
+        self.0.send(job).map_err(|_| Failure::Closed)?;
+        answer.await.unwrap_or(Err(Failure::Unanswered))
+    }
+}

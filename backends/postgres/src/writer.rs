@@ -1,0 +1,531 @@
+//! The task that writes messages and records.
+//!
+//! The task carries out whatever has queued up in one transaction: single operations of all callers by a few statements,
+//! several operations of one caller each between savepoints. Nothing in it waits for another transaction. What another
+//! transaction has locked is carried out apart, later, and waits for a bounded time.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
+use queue_core::idempotency::{Forgotten, Swept, WorkKey};
+use queue_core::store_clock::after;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use tracing::debug;
+
+use crate::failure::{Failure, Result};
+use crate::marks::Marks;
+use crate::messages::{self, Change, Handle, Wait};
+use crate::queues;
+use crate::records::{self, SwapOf};
+use crate::session::{Link, Session};
+
+/// What a transaction writes at most, except for its last request.
+const MAX: Weight = Weight {
+    operations: 1024,
+    bytes: 8 * 1024 * 1024,
+};
+
+/// The part of [`MAX`] that puts have, whatever else is waiting.
+const SHARE: Weight = Weight {
+    operations: MAX.operations / 4,
+    bytes: MAX.bytes / 4,
+};
+
+/// How long the task waits before it looks for what to remove.
+const UPKEEP: Duration = Duration::from_secs(60);
+
+/// What a caller asks for.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Apply(Ops),
+    /// A swap of the result store.
+    Swap(Swap),
+    Forget(WorkKey),
+    Sweep,
+}
+
+/// The answer to [`Work`].
+#[derive(Debug)]
+pub(crate) enum Done {
+    Applied(OpOutcomes),
+    Swapped,
+    Forgotten(Forgotten),
+    Swept(Swept),
+}
+
+/// The failure of [`Work`], and the index of the operation that failed.
+#[derive(Debug, Clone)]
+pub(crate) struct Failed {
+    pub(crate) index: usize,
+    pub(crate) failure: Failure,
+}
+
+/// The way to the task, which ends with the last clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer(mpsc::UnboundedSender<Job>);
+
+#[derive(Debug)]
+struct Job {
+    work: Work,
+    reply: oneshot::Sender<Answer>,
+}
+
+type Answer = Result<Done, Failed>;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    operations: usize,
+    bytes: usize,
+}
+
+/// The requests that wait for a transaction. Renewals and settlements go first, because a late one loses its lease.
+#[derive(Debug, Default)]
+struct Pending {
+    leases: VecDeque<Job>,
+    puts: VecDeque<Job>,
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
+        Self { index: 0, failure }
+    }
+}
+
+impl Writer {
+    pub(crate) fn start(link: Link, marks: Marks) -> Self {
+        let (jobs, requests) = mpsc::unbounded_channel();
+        let task = Task {
+            link,
+            marks,
+            pending: Pending::default(),
+        };
+        tokio::spawn(task.run(requests));
+        Self(jobs)
+    }
+
+    pub(crate) async fn ask(&self, work: Work) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.0
+            .send(Job { work, reply })
+            .map_err(|_| Failure::Closed)?;
+        answer.await.unwrap_or(Err(Failure::Unanswered.into()))
+    }
+}
+
+struct Task {
+    link: Link,
+    marks: Marks,
+    pending: Pending,
+}
+
+impl Task {
+    async fn run(mut self, mut requests: mpsc::UnboundedReceiver<Job>) {
+        let mut upkeep = Instant::now();
+        loop {
+            if self.pending.is_empty() {
+                match timeout_at(upkeep, requests.recv()).await {
+                    Ok(Some(job)) => self.pending.push(job),
+                    Ok(None) => return,
+                    Err(_) => {}
+                }
+            }
+            while let Ok(job) = requests.try_recv() {
+                self.pending.push(job);
+            }
+            let batch = self.pending.take();
+            if !batch.is_empty() {
+                self.write(batch).await;
+            }
+            if Instant::now() >= upkeep {
+                let is_more = self.remove_some().await;
+                upkeep = Instant::now() + if is_more { Duration::ZERO } else { UPKEEP };
+            }
+        }
+    }
+
+    /// Removes some of what nobody needs any more, and returns whether there may be more of it.
+    async fn remove_some(&mut self) -> bool {
+        let removed = async {
+            let session = self.link.session().await?;
+            let messages = queues::remove_dropped(session).await?;
+            Ok::<_, Failure>(records::sweep(session).await?.more || messages)
+        };
+        removed.await.unwrap_or_else(|failure| {
+            debug!(?failure, "what is not needed any more was not removed");
+            false
+        })
+    }
+
+    async fn write(&mut self, batch: Vec<Job>) {
+        let answers = self.together(&batch).await.map_err(|failed| failed.failure);
+        let mut apart = Vec::new();
+        match answers {
+            Ok(answers) => {
+                for (job, answer) in batch.into_iter().zip(answers) {
+                    match answer {
+                        Err(failed) if matches!(failed.failure, Failure::Busy) => apart.push(job),
+                        answer => self.answer(job, answer),
+                    }
+                }
+            }
+            // One request spoils the transaction of all: each has its own then.
+            Err(failure) if failure.is_refusal() && batch.len() > 1 => apart = batch,
+            Err(failure) => {
+                for job in batch {
+                    self.answer(job, Err(failure.clone().into()));
+                }
+            }
+        }
+        for job in apart {
+            let answer = self.apart(&job.work).await;
+            self.answer(job, answer);
+        }
+    }
+
+    fn answer(&self, job: Job, answer: Answer) {
+        if let (Ok(_), Work::Apply(ops)) = (&answer, &job.work) {
+            for op in ops {
+                if let Op::PutBack {
+                    queue,
+                    place: PutBackPlace::Kept,
+                    ..
+                } = op
+                {
+                    self.marks.forget(queue);
+                }
+            }
+        }
+        // The caller may have stopped waiting.
+        drop(job.reply.send(answer));
+    }
+
+    /// Carries out requests in one transaction, which is committed.
+    async fn together(&mut self, batch: &[Job]) -> Result<Vec<Answer>, Failed> {
+        let session = self.link.session().await?;
+        let done = match session.command("BEGIN").await {
+            Ok(()) => carry_out_all(session, batch).await,
+            Err(failure) => Err(failure),
+        };
+        end(session, done.map_err(Failed::from)).await
+    }
+
+    /// Carries out one request in a transaction of its own.
+    async fn apart(&mut self, work: &Work) -> Answer {
+        let session = self.link.session().await?;
+        let done = match session.command("BEGIN").await {
+            Ok(()) => carry_out(session, work, Wait::Bounded).await,
+            Err(failure) => Err(failure.into()),
+        };
+        end(session, done).await
+    }
+}
+
+/// Commits what was done, or rolls back.
+async fn end<T>(session: &mut Session, done: Result<T, Failed>) -> Result<T, Failed> {
+    let failed = match done {
+        Ok(done) => match session.commit().await {
+            Ok(()) => return Ok(done),
+            Err(failure) => Failed::from(failure),
+        },
+        // Nothing was committed, whatever has failed.
+        Err(Failed { index, failure }) => Failed {
+            index,
+            failure: failure.not_done(),
+        },
+    };
+    if session.command("ROLLBACK").await.is_err() {
+        session.give_up();
+    }
+    Err(failed)
+}
+
+/// Carries out requests of many callers, without waiting for other transactions. Fails only if the transaction did.
+async fn carry_out_all(session: &mut Session, batch: &[Job]) -> Result<Vec<Answer>> {
+    let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
+    let mut single = Vec::new();
+    for (at, job) in batch.iter().enumerate() {
+        if let Work::Apply(ops) = &job.work
+            && let [op] = &ops[..]
+        {
+            single.push((at, op));
+        }
+    }
+    // The callers do not wait for each other: the order of their operations is free.
+    for run in divide(single, Order::Free) {
+        let ops: Vec<&Op> = run.ops.iter().map(|(_, op)| *op).collect();
+        let done = carry_out_run(session, &ops, None, Wait::Never).await?;
+        for ((at, _), outcome) in run.ops.iter().zip(done) {
+            let outcome =
+                outcome.map(|(outcome, _)| Done::Applied([outcome].into_iter().collect()));
+            answers[*at] = Some(outcome.map_err(Failed::from));
+        }
+    }
+    for (job, answer) in batch.iter().zip(&mut answers) {
+        if answer.is_none() {
+            *answer = Some(between_savepoints(session, &job.work).await?);
+        }
+    }
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// Carries out a request, and undoes it if it is refused. Fails only if the transaction did.
+async fn between_savepoints(session: &mut Session, work: &Work) -> Result<Answer> {
+    session.command("SAVEPOINT request").await?;
+    let answer = carry_out(session, work, Wait::Never).await;
+    match &answer {
+        Err(Failed {
+            failure: failure @ Failure::Trouble(_),
+            ..
+        }) => return Err(failure.clone()),
+        Err(_) => {
+            session
+                .command("ROLLBACK TO request; RELEASE request")
+                .await?
+        }
+        Ok(_) => session.command("RELEASE request").await?,
+    }
+    Ok(answer)
+}
+
+async fn carry_out(session: &mut Session, work: &Work, wait: Wait) -> Answer {
+    match work {
+        Work::Apply(ops) => apply(session, ops, wait).await,
+        Work::Swap(swap) => {
+            records::swap(session, swap, SwapOf::ResultStore, wait).await??;
+            Ok(Done::Swapped)
+        }
+        Work::Forget(key) => Ok(Done::Forgotten(records::forget(session, key, wait).await??)),
+        Work::Sweep => Ok(Done::Swept(records::sweep(session).await?)),
+    }
+}
+
+/// Carries out operations in order, until one is refused.
+async fn apply(session: &mut Session, ops: &[Op], wait: Wait) -> Answer {
+    let mut outcomes = OpOutcomes::new();
+    let mut last_put = None;
+    for run in divide(ops.iter().enumerate().collect(), Order::Kept) {
+        let of_run: Vec<&Op> = run.ops.iter().map(|(_, op)| *op).collect();
+        let done = carry_out_run(session, &of_run, last_put, wait).await;
+        for outcome in done.map_err(|failure| Failed {
+            index: outcomes.len(),
+            failure,
+        })? {
+            let index = outcomes.len();
+            let (outcome, put) = outcome.map_err(|failure| Failed { index, failure })?;
+            outcomes.push(outcome);
+            last_put = put.or(last_put);
+        }
+    }
+    Ok(Done::Applied(outcomes))
+}
+
+/// Operations that one statement carries out: of one kind, each on another message.
+struct Run<'a> {
+    kind: Kind,
+    messages: HashSet<i64>,
+    ops: Vec<(usize, &'a Op)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Put,
+    Update,
+    Delete,
+    /// An operation that shares no statement.
+    Alone,
+}
+
+/// Whether operations are carried out in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Kept,
+    Free,
+}
+
+/// Divides numbered operations into runs.
+fn divide(ops: Vec<(usize, &Op)>, order: Order) -> Vec<Run<'_>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for (at, op) in ops {
+        let kind = match op {
+            Op::Put { .. } => Kind::Put,
+            Op::Renew { .. } | Op::PutBack { .. } => Kind::Update,
+            Op::Delete { .. } => Kind::Delete,
+            _ => Kind::Alone,
+        };
+        let message = op.received().map(|(_, id, _)| messages::parse_id(id));
+        let takes = |run: &&mut Run<'_>| {
+            let is_new = message.is_none_or(|seq| !run.messages.contains(&seq));
+            run.kind == kind && kind != Kind::Alone && is_new
+        };
+        let open = match order {
+            Order::Kept => runs.last_mut().filter(takes),
+            Order::Free => runs.iter_mut().find(takes),
+        };
+        let run = match open {
+            Some(run) => run,
+            None => {
+                runs.push(Run {
+                    kind,
+                    messages: HashSet::new(),
+                    ops: Vec::new(),
+                });
+                runs.last_mut().expect("it was pushed")
+            }
+        };
+        run.messages.extend(message);
+        run.ops.push((at, op));
+    }
+    runs
+}
+
+/// The outcome of an operation, and the message that it put.
+type Outcome = (OpOutcome, Option<i64>);
+
+/// Carries out the operations of a run. `last_put` is the message that was put before.
+async fn carry_out_run(
+    session: &mut Session,
+    ops: &[&Op],
+    last_put: Option<i64>,
+    wait: Wait,
+) -> Result<Vec<Result<Outcome>>> {
+    match ops {
+        [Op::Put { .. }, ..] => {
+            let puts = ops.iter().filter_map(|op| match op {
+                Op::Put { queue, message } => Some((queue, message)),
+                _ => None,
+            });
+            let done = messages::put(session, &puts.collect::<Vec<_>>()).await?;
+            let outcome = |(seq, put)| (OpOutcome::Put(put), Some(seq));
+            Ok(done.into_iter().map(|put| put.map(outcome)).collect())
+        }
+        [Op::DeleteItems { items, of, .. }] => {
+            let Some((queue, id, receipt)) = ops[0].received() else {
+                return Err(UNKNOWN);
+            };
+            let handle = Handle::parse(id, receipt);
+            let done = messages::delete_items(session, queue, handle, (items, *of), wait).await?;
+            Ok(vec![done.map(|()| (OpOutcome::Deleted, None))])
+        }
+        [Op::Swap { swap, .. }] => {
+            let of = SwapOf::Operation(last_put);
+            let done = records::swap(session, swap, of, wait).await?;
+            Ok(vec![done.map(|()| (OpOutcome::Swapped, None))])
+        }
+        _ => {
+            let settlements: Option<Vec<_>> = ops.iter().map(|op| settlement(op)).collect();
+            let done = messages::settle(session, &settlements.ok_or(UNKNOWN)?, wait).await?;
+            let is_delete = matches!(ops, [Op::Delete { .. }, ..]);
+            let outcome = |lease| {
+                let updated = OpOutcome::Updated(lease);
+                (
+                    if is_delete {
+                        OpOutcome::Deleted
+                    } else {
+                        updated
+                    },
+                    None,
+                )
+            };
+            Ok(done.into_iter().map(|lease| lease.map(outcome)).collect())
+        }
+    }
+}
+
+const UNKNOWN: Failure = Failure::Corrupt("the engine does not know this operation");
+
+fn settlement(op: &Op) -> Option<(&queue_core::QueueName, Handle, Change<'_>)> {
+    let (queue, id, receipt) = op.received()?;
+    let change = match op {
+        Op::Delete { .. } => Change::Delete,
+        Op::Renew {
+            visibility, body, ..
+        } => Change::Update {
+            delay: Some(after(0, *visibility)),
+            body: body.as_ref(),
+        },
+        Op::PutBack { place, body, .. } => Change::Update {
+            delay: match place {
+                PutBackPlace::Kept => None,
+                PutBackPlace::After(delay) => Some(after(0, *delay)),
+            },
+            body: body.as_ref(),
+        },
+        _ => return None,
+    };
+    Some((queue, Handle::parse(id, receipt), change))
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.leases.is_empty() && self.puts.is_empty()
+    }
+
+    fn push(&mut self, job: Job) {
+        if job.work.is_of_lease() {
+            self.leases.push_back(job);
+        } else {
+            self.puts.push_back(job);
+        }
+    }
+
+    /// Takes the requests of the next transaction.
+    fn take(&mut self) -> Vec<Job> {
+        let mut batch = Vec::new();
+        let mut taken = Weight::default();
+        taken.fill(&mut self.leases, MAX, &mut batch);
+        let left = Weight {
+            operations: MAX
+                .operations
+                .saturating_sub(taken.operations)
+                .max(SHARE.operations),
+            bytes: MAX.bytes.saturating_sub(taken.bytes).max(SHARE.bytes),
+        };
+        Weight::default().fill(&mut self.puts, left, &mut batch);
+        batch
+    }
+}
+
+impl Weight {
+    /// Moves requests to the batch while there is room.
+    fn fill(&mut self, jobs: &mut VecDeque<Job>, room: Self, batch: &mut Vec<Job>) {
+        while self.operations < room.operations && self.bytes < room.bytes {
+            let Some(job) = jobs.pop_front() else { return };
+            let Self { operations, bytes } = job.work.weight();
+            self.operations += operations;
+            self.bytes += bytes;
+            batch.push(job);
+        }
+    }
+}
+
+impl Work {
+    /// Whether the request is about a lease that ends.
+    fn is_of_lease(&self) -> bool {
+        match self {
+            Self::Apply(ops) => ops.iter().any(|op| op.received().is_some()),
+            Self::Swap(swap) => matches!(swap.condition, SwapIf::Owner(_)),
+            Self::Forget(_) | Self::Sweep => false,
+        }
+    }
+
+    fn weight(&self) -> Weight {
+        let of_swap = |swap: &Swap| swap.value().map_or(0, Bytes::len);
+        let of_op = |op: &Op| match op {
+            Op::Put { message, .. } => message.body.len(),
+            Op::Renew { body, .. } | Op::PutBack { body, .. } => {
+                body.as_ref().map_or(0, Bytes::len)
+            }
+            Op::Swap { swap, .. } => of_swap(swap),
+            _ => 0,
+        };
+        let (operations, bytes) = match self {
+            Self::Apply(ops) => (ops.len(), ops.iter().map(of_op).sum()),
+            Self::Swap(swap) => (1, of_swap(swap)),
+            Self::Forget(_) | Self::Sweep => (1, 0),
+        };
+        Weight { operations, bytes }
+    }
+}

@@ -1,0 +1,101 @@
+//! The backend and its result store under the conformance suites.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use queue_clock::SystemClock;
+use queue_core::backend::Backend;
+use queue_core::clock::BoxFuture;
+use queue_core::conformance::{Harness, Load, OpenedBackend, Stepped, Survival};
+use queue_postgres::PostgresBackend;
+
+use crate::server::{self, Schema};
+
+struct PostgresHarness;
+
+struct PostgresStore {
+    client: Option<Arc<PostgresBackend>>,
+    schema: Schema,
+}
+
+/// Puts the server's time ahead by what is in a table, so that no test has to wait.
+const VIRTUAL_TIME: &str = "CREATE TABLE test_clock AS SELECT 0::bigint AS ahead;
+    CREATE OR REPLACE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+        SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + (SELECT ahead FROM test_clock) $$";
+
+impl PostgresStore {
+    async fn connect(&self) -> Arc<PostgresBackend> {
+        let url = self.schema.url();
+        let opened = PostgresBackend::open(&url, Arc::new(SystemClock::new())).await;
+        Arc::new(opened.expect("open"))
+    }
+}
+
+#[async_trait]
+impl Harness for PostgresHarness {
+    async fn open(&self) -> Box<dyn OpenedBackend> {
+        let mut store = PostgresStore {
+            client: None,
+            schema: Schema::new(),
+        };
+        store.client = Some(store.connect().await);
+        store.schema.execute(VIRTUAL_TIME).await;
+        Box::new(store)
+    }
+
+    fn block_on(&self, test: BoxFuture<'_, ()>) {
+        server::block_on(test);
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        server::spawn(task)
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            messages: 20_000,
+            ..Load::default()
+        }
+    }
+}
+
+#[async_trait]
+impl OpenedBackend for PostgresStore {
+    fn client(&self) -> Arc<dyn Backend> {
+        Arc::clone(self.client.as_ref().expect("open")) as Arc<dyn Backend>
+    }
+
+    async fn second_client(&self) -> Arc<dyn Backend> {
+        self.connect().await
+    }
+
+    async fn reopen(&mut self) -> Arc<dyn Backend> {
+        self.client = None;
+        self.client = Some(self.connect().await);
+        self.client()
+    }
+
+    fn survival(&self) -> Survival {
+        Survival::Kept
+    }
+
+    async fn advance(&self, duration: Duration) {
+        let micros = duration.as_micros();
+        let advance = format!("UPDATE test_clock SET ahead = ahead + {micros}");
+        self.schema.execute(&advance).await;
+    }
+
+    fn step_back(&self, _: Duration) -> Stepped {
+        // Time then stands still for this process, until the server's clock has caught up.
+        Stepped::OutOfReach
+    }
+}
+
+queue_core::conformance_tests!(PostgresHarness);
+
+mod results {
+    queue_core::result_store_tests!(queue_core::conformance::OfBackend::new(
+        super::PostgresHarness
+    ));
+}

@@ -1,0 +1,5 @@
+//! Tests of the engine on a real server: that of the URL in `QUEUE_TEST_POSTGRES`, or one that each test process starts.
+
+mod conformance;
+mod opening;
+mod server;

@@ -1,0 +1,80 @@
+//! Opening: tables that are created once, and schemas and servers that are refused.
+
+use std::sync::Arc;
+
+use queue_clock::SystemClock;
+use queue_core::backend::{Backend as _, BackendExt as _, NewMessage};
+use queue_core::{Error, ErrorKind, QueueName, RetryAdvice};
+use queue_postgres::PostgresBackend;
+
+use crate::server::{Schema, block_on};
+
+const ORDERS: QueueName = QueueName::from_static("orders");
+
+async fn open(url: &str) -> Result<PostgresBackend, Error> {
+    PostgresBackend::open(url, Arc::new(SystemClock::new())).await
+}
+
+#[test]
+fn several_that_open_at_once_create_the_tables_once() {
+    block_on(async {
+        let schema = Schema::new();
+        let url = schema.url();
+        let opened = tokio::join!(open(&url), open(&url), open(&url), open(&url));
+        let first = opened.0.expect("open");
+        for other in [opened.1, opened.2, opened.3] {
+            other.expect("open");
+        }
+        first.ensure_queue(&ORDERS).await.expect("created");
+        first
+            .put(&ORDERS, NewMessage::new("one"))
+            .await
+            .expect("put");
+        let uri = first.queue_uri(&ORDERS);
+        assert!(
+            uri.ends_with(&format!("/{}/orders", schema.name())),
+            "{uri}"
+        );
+        let reopened = open(&url).await.expect("open");
+        let properties = reopened.properties(&ORDERS).await.expect("read");
+        assert_eq!(properties.approximate_count, 1);
+    });
+}
+
+#[test]
+fn tables_of_another_program_or_version_are_refused() {
+    block_on(async {
+        let schema = Schema::new();
+        let create = format!(
+            "CREATE SCHEMA {0}; CREATE TABLE {0}.messages (id integer)",
+            schema.name()
+        );
+        schema.execute(&create).await;
+        let refused = open(&schema.url()).await.expect_err("another's table");
+        assert_eq!(refused.kind(), ErrorKind::Storage, "{refused}");
+        assert!(refused.to_string().contains("another program"), "{refused}");
+
+        let schema = Schema::new();
+        drop(open(&schema.url()).await.expect("open"));
+        schema.execute("UPDATE version SET version = 99").await;
+        let refused = open(&schema.url()).await.expect_err("a later version");
+        assert!(refused.to_string().contains("version 99"), "{refused}");
+        assert_eq!(refused.retry(), RetryAdvice::Permanent);
+    });
+}
+
+#[test]
+fn a_database_that_is_missing_and_a_server_that_is_away_are_told_apart() {
+    block_on(async {
+        let url = Schema::new().url();
+        let (server, _) = url.rsplit_once('/').expect("a path");
+        let missing = open(&format!("{server}/no_such_database")).await;
+        let missing = missing.expect_err("no such database");
+        assert_eq!(missing.kind(), ErrorKind::Storage, "{missing:?}");
+        assert_eq!(missing.retry(), RetryAdvice::Permanent);
+        let away = open("postgres://postgres@127.0.0.1:1/postgres").await;
+        let away = away.expect_err("nobody listens there");
+        assert_eq!(away.kind(), ErrorKind::Unreachable, "{away:?}");
+        assert!(away.is_unsent());
+    });
+}
