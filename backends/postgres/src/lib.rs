@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `backend`, `results` | the contracts: [`PostgresBackend`], [`PostgresResults`] |
 //! | `options` | what a URL says |
-//! | `writer` | the task that writes messages and records, in transactions that callers share |
+//! | `writer` | the task that writes messages and records, in transactions that callers share; `runs`, the operations that share a statement |
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
 //! | `session` | connections, each owned by one task |
 //! | `messages`, `records`, `queues` | the statements |
@@ -25,6 +25,7 @@ mod queues;
 mod receiver;
 mod records;
 mod results;
+mod runs;
 mod schema;
 mod session;
 mod writer;

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::failure::{Failure, Result};
-use crate::session::{Session, column};
+use crate::session::{Parameter, Session, column};
 
 /// Whether a statement waits for a row that another transaction has locked. A batch of many callers never waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,8 +195,7 @@ pub(crate) async fn put(
     let bodies: Vec<_> = puts.iter().map(|(_, message)| &message.body[..]).collect();
     let spans = puts.iter().map(|(_, message)| lifespan(0, message));
     let (delays, lifetimes): (Vec<i64>, Vec<Option<i64>>) = spans.unzip();
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [&names, &bodies, &delays, &lifetimes];
+    let parameters: [Parameter<'_>; 4] = [&names, &bodies, &delays, &lifetimes];
     let (now, rows) = session.timed(PUT, &parameters).await?;
     if rows.len() != puts.len() {
         return Err(Failure::Corrupt("not every put was answered"));
@@ -294,8 +293,7 @@ pub(crate) async fn delete_items(
     (items, of): (&ItemSet, u32),
     wait: Wait,
 ) -> Result<Result<()>> {
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
-        [&queue.as_str(), &handle.seq];
+    let parameters: [Parameter<'_>; 2] = [&queue.as_str(), &handle.seq];
     let (_, rows) = session.timed(wait.of(ITEMS), &parameters).await?;
     let row = &rows[0];
     if !column::<bool>(row, 1)? {
@@ -328,27 +326,10 @@ pub(crate) async fn delete_items(
     Ok(Ok(()))
 }
 
-/// The columns of a message, as [`read`] reads them.
+/// The columns of a message `m`, as [`read`] reads them.
 macro_rules! columns {
-    ($of:literal) => {
-        concat!(
-            $of,
-            ".seq, ",
-            $of,
-            ".nonce, ",
-            $of,
-            ".visible_at, ",
-            $of,
-            ".dequeue_count, ",
-            $of,
-            ".inserted_at, ",
-            $of,
-            ".expires_at, ",
-            $of,
-            ".deleted_items, ",
-            $of,
-            ".body"
-        )
+    () => {
+        "m.seq, m.nonce, m.visible_at, m.dequeue_count, m.inserted_at, m.expires_at, m.deleted_items, m.body"
     };
 }
 pub(crate) use columns;

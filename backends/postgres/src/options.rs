@@ -15,9 +15,10 @@ const DEFAULT_SCHEMA: &str = "queues";
 /// of the row in memory.
 const MAX_MOVED_BODY: usize = 128 * 1024 * 1024;
 
-/// How long a connection may take to be made, and sent data to be acknowledged, unless the URL says otherwise.
+/// How long a connection may take to be made, and how long a server may be silent before it is taken for dead, unless
+/// the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const ACKNOWLEDGED: Duration = Duration::from_secs(20);
+const SILENCE: Duration = Duration::from_secs(20);
 
 /// Where the queues are, and their limits.
 #[derive(Debug, Clone)]
@@ -66,7 +67,17 @@ impl Options {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(ACKNOWLEDGED);
+            config.tcp_user_timeout(SILENCE);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(SILENCE / 4);
+        }
+        if config.get_keepalives_retries().is_none() {
+            config.keepalives_retries(4);
+        }
+        // The driver's default of two hours is as good as none.
+        if !query.contains("keepalives_idle") {
+            config.keepalives_idle(SILENCE);
         }
         if config.get_application_name().is_none() {
             config.application_name("queues");

@@ -10,13 +10,12 @@ use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
 use crate::messages::{clock, columns, read};
-use crate::session::{Session, column};
+use crate::session::{Parameter, Session, column};
 
-/// Creates a queue, or returns the one that is there.
-const CREATE: &str = "WITH new AS MATERIALIZED (SELECT nextval('queue_ids') AS id)
-    INSERT INTO queues (name, id, metadata) SELECT $1, id, $2 FROM new
-    ON CONFLICT (name) DO UPDATE SET name = excluded.name
-    RETURNING metadata, id = (SELECT id FROM new)";
+/// Creates a queue, or returns the one that is there; nothing if another transaction has created one meanwhile.
+const CREATE: &str = "WITH new AS (
+        INSERT INTO queues (name, metadata) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING metadata
+    ) SELECT metadata, true FROM new UNION ALL SELECT metadata, false FROM queues WHERE name = $1";
 const DELETE: &str = "WITH gone AS (DELETE FROM queues WHERE name = $1 RETURNING id)
     INSERT INTO dropped SELECT id, now_us() FROM gone RETURNING queue";
 const CLEAR: &str = "WITH old AS MATERIALIZED (SELECT id FROM queues WHERE name = $1 FOR UPDATE),
@@ -32,7 +31,7 @@ const PROPERTIES: &str =
 const MESSAGES: &str = concat!(
     clock!(),
     "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2),
-    page AS (
+    m AS (
         SELECT * FROM messages
         WHERE queue = (SELECT id FROM target) AND (visible_at, seq) > ($3, $4)
             AND visible_at <= (SELECT CASE WHEN $5 THEN now ELSE 9223372036854775807 END FROM clock)
@@ -40,8 +39,8 @@ const MESSAGES: &str = concat!(
         ORDER BY visible_at, seq LIMIT $6
     )
     SELECT now, id, ",
-    columns!("page"),
-    " FROM clock LEFT JOIN target ON true LEFT JOIN page ON true ORDER BY visible_at, seq"
+    columns!(),
+    " FROM clock LEFT JOIN target ON true LEFT JOIN m ON true ORDER BY visible_at, seq"
 );
 
 /// Removes messages that are no queue's any more.
@@ -54,6 +53,8 @@ const REMOVE_MESSAGES: &str = "WITH some AS MATERIALIZED (
 const REMOVE_DROPPED: &str = "DELETE FROM dropped WHERE at < now_us() - $1 AND NOT EXISTS (
     SELECT FROM messages WHERE messages.queue = dropped.queue)";
 
+/// How often a queue is created that others create and delete meanwhile.
+const ATTEMPTS: usize = 10;
 /// The number of messages that one step removes.
 const STEP: i64 = 1000;
 /// How long a dropped queue is remembered, in microseconds: a put that began before may be committed later.
@@ -67,17 +68,20 @@ pub(crate) async fn create(
     queue: &QueueName,
     metadata: &Metadata,
 ) -> Result<Created> {
-    let rows = session
-        .query(CREATE, &[&queue.as_str(), &entries(metadata)])
-        .await?;
-    let row = only(&rows)?;
-    if column(row, 1)? {
-        return Ok(Created::New);
+    for _ in 0..ATTEMPTS {
+        let rows = session
+            .query(CREATE, &[&queue.as_str(), &entries(metadata)])
+            .await?;
+        let Some(row) = rows.first() else { continue };
+        return if column(row, 1)? {
+            Ok(Created::New)
+        } else if parse(column(row, 0)?)? == *metadata {
+            Ok(Created::Existed)
+        } else {
+            Err(Failure::QueueExists)
+        };
     }
-    if parse(column(row, 0)?)? != *metadata {
-        return Err(Failure::QueueExists);
-    }
-    Ok(Created::Existed)
+    Err(Failure::Busy)
 }
 
 /// Deletes a queue. Its messages are removed [later](remove_dropped).
@@ -109,8 +113,7 @@ pub(crate) async fn set_metadata(
     queue: &QueueName,
     metadata: &Metadata,
 ) -> Result<()> {
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
-        [&queue.as_str(), &entries(metadata)];
+    let parameters: [Parameter<'_>; 2] = [&queue.as_str(), &entries(metadata)];
     only(&session.query(SET_METADATA, &parameters).await?).map(drop)
 }
 
@@ -176,7 +179,7 @@ async fn messages(
     only_visible: bool,
     limit: i64,
 ) -> Result<(i64, Vec<ReceivedMessage>)> {
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+    let parameters: [Parameter<'_>; 5] =
         [&queue.as_str(), &visible_at, &seq, &only_visible, &limit];
     let (now, rows) = session.timed(MESSAGES, &parameters).await?;
     if column::<Option<i64>>(&rows[0], 1)?.is_none() {

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
 use crate::messages::{clock, columns, read};
-use crate::session::{Link, Session, column};
+use crate::session::{Link, Parameter, Session, column};
 
 /// The most messages that one statement claims.
 const MAX: usize = 1024;
@@ -27,15 +27,16 @@ const CLAIM: &str = concat!(
         ORDER BY visible_at, seq LIMIT $4 FOR UPDATE SKIP LOCKED
     ), expired AS (
         DELETE FROM messages m USING picked WHERE m.seq = picked.seq AND is_over RETURNING m.seq
-    ), claimed AS (
-        UPDATE messages m SET visible_at = now + $5, nonce = gen_random_uuid(), dequeue_count = dequeue_count + 1
-        FROM picked, clock WHERE m.seq = picked.seq AND NOT is_over
-        RETURNING m.*, picked.visible_at AS was_visible_at
+    ), m AS (
+        UPDATE messages claimed SET visible_at = now + $5, nonce = gen_random_uuid(),
+            dequeue_count = least(dequeue_count, 2147483646) + 1
+        FROM picked, clock WHERE claimed.seq = picked.seq AND NOT is_over
+        RETURNING claimed.*, picked.visible_at AS was_visible_at
     )
     SELECT now, id, ",
-    columns!("claimed"),
+    columns!(),
     ", was_visible_at, (SELECT count(*) FROM expired)
-    FROM clock LEFT JOIN target ON true LEFT JOIN claimed ON true ORDER BY was_visible_at, seq"
+    FROM clock LEFT JOIN target ON true LEFT JOIN m ON true ORDER BY was_visible_at, seq"
 );
 
 /// The way to the task, which ends with the last clone.
@@ -186,8 +187,7 @@ async fn claim(
     let start = start.unwrap_or(i64::MIN);
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     let lease = after(0, visibility);
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [&queue.as_str(), &start, &max, &lease];
+    let parameters: [Parameter<'_>; 4] = [&queue.as_str(), &start, &max, &lease];
     let (now, rows) = session.timed(CLAIM, &parameters).await?;
     if column::<Option<i64>>(&rows[0], 1)?.is_none() {
         return Err(Failure::QueueNotFound);

@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
 use crate::messages::{Wait, clock};
-use crate::session::{Session, column};
+use crate::session::{Parameter, Session, column};
 
 /// The longest scope and key together, in bytes: an index entry of PostgreSQL holds little more.
 const MAX_KEY: usize = 2_500;
@@ -178,8 +178,7 @@ pub(crate) async fn swap(
     };
     let owner = record.owner.to_u64().cast_signed();
     let (lasts, value) = (after(0, record.duration), record.value.as_deref());
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-        [&scope, &key, &owner, &lasts, &value, &message];
+    let parameters: [Parameter<'_>; 6] = [&scope, &key, &owner, &lasts, &value, &message];
     session.timed(RECORD, &parameters).await?;
     Ok(Ok(()))
 }
@@ -244,8 +243,7 @@ pub(crate) async fn list(
     // One record more than wanted is where the next page starts.
     let limit = i64::try_from(max).unwrap_or(i64::MAX).saturating_add(1);
     let scope = scope.map(str::as_bytes);
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-        [from_scope, from_key, &scope, &limit];
+    let parameters: [Parameter<'_>; 4] = [from_scope, from_key, &scope, &limit];
     let (now, rows) = session.timed(LIST, &parameters).await?;
     let mut page = RecordedPage::new(Vec::new(), timestamp(now));
     for (number, row) in rows.iter().enumerate() {

@@ -37,6 +37,9 @@ pub(crate) struct Server {
     latest: AtomicI64,
 }
 
+/// A parameter of a statement.
+pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
+
 /// A connection and its prepared statements.
 pub(crate) struct Session {
     client: Client,
@@ -139,10 +142,10 @@ impl Session {
     pub(crate) async fn timed(
         &mut self,
         sql: &'static str,
-        parameters: &[&(dyn ToSql + Sync)],
+        parameters: &[Parameter<'_>],
     ) -> Result<(i64, Vec<Row>)> {
         let latest = self.server.latest();
-        let mut all: Vec<&(dyn ToSql + Sync)> = vec![&latest];
+        let mut all: Vec<Parameter<'_>> = vec![&latest];
         all.extend(parameters);
         let rows = self.query(sql, &all).await?;
         let first = rows
@@ -157,7 +160,7 @@ impl Session {
     pub(crate) async fn query(
         &mut self,
         sql: &'static str,
-        parameters: &[&(dyn ToSql + Sync)],
+        parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>> {
         let statement = match self.statements.entry(sql) {
             Entry::Occupied(known) => known.into_mut(),

@@ -4,22 +4,22 @@
 //! several operations of one caller each between savepoints. Nothing in it waits for another transaction. What another
 //! transaction has locked is carried out apart, later, and waits for a bounded time.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Op, OpOutcome, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
+use queue_core::backend::{Op, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
 use queue_core::idempotency::{Forgotten, Swept, WorkKey};
-use queue_core::store_clock::after;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
-use crate::messages::{self, Change, Handle, Wait};
+use crate::messages::Wait;
 use crate::queues;
 use crate::records::{self, SwapOf};
+use crate::runs::{Order, carry_out_run, divide};
 use crate::session::{Link, Session};
 
 /// What a transaction writes at most, except for its last request.
@@ -320,142 +320,6 @@ async fn apply(session: &mut Session, ops: &[Op], wait: Wait) -> Answer {
         }
     }
     Ok(Done::Applied(outcomes))
-}
-
-/// Operations that one statement carries out: of one kind, each on another message.
-struct Run<'a> {
-    kind: Kind,
-    messages: HashSet<i64>,
-    ops: Vec<(usize, &'a Op)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Put,
-    Update,
-    Delete,
-    /// An operation that shares no statement.
-    Alone,
-}
-
-/// Whether operations are carried out in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    Kept,
-    Free,
-}
-
-/// Divides numbered operations into runs.
-fn divide(ops: Vec<(usize, &Op)>, order: Order) -> Vec<Run<'_>> {
-    let mut runs: Vec<Run<'_>> = Vec::new();
-    for (at, op) in ops {
-        let kind = match op {
-            Op::Put { .. } => Kind::Put,
-            Op::Renew { .. } | Op::PutBack { .. } => Kind::Update,
-            Op::Delete { .. } => Kind::Delete,
-            _ => Kind::Alone,
-        };
-        let message = op.received().map(|(_, id, _)| messages::parse_id(id));
-        let takes = |run: &&mut Run<'_>| {
-            let is_new = message.is_none_or(|seq| !run.messages.contains(&seq));
-            run.kind == kind && kind != Kind::Alone && is_new
-        };
-        let open = match order {
-            Order::Kept => runs.last_mut().filter(takes),
-            Order::Free => runs.iter_mut().find(takes),
-        };
-        let run = match open {
-            Some(run) => run,
-            None => {
-                runs.push(Run {
-                    kind,
-                    messages: HashSet::new(),
-                    ops: Vec::new(),
-                });
-                runs.last_mut().expect("it was pushed")
-            }
-        };
-        run.messages.extend(message);
-        run.ops.push((at, op));
-    }
-    runs
-}
-
-/// The outcome of an operation, and the message that it put.
-type Outcome = (OpOutcome, Option<i64>);
-
-/// Carries out the operations of a run. `last_put` is the message that was put before.
-async fn carry_out_run(
-    session: &mut Session,
-    ops: &[&Op],
-    last_put: Option<i64>,
-    wait: Wait,
-) -> Result<Vec<Result<Outcome>>> {
-    match ops {
-        [Op::Put { .. }, ..] => {
-            let puts = ops.iter().filter_map(|op| match op {
-                Op::Put { queue, message } => Some((queue, message)),
-                _ => None,
-            });
-            let done = messages::put(session, &puts.collect::<Vec<_>>()).await?;
-            let outcome = |(seq, put)| (OpOutcome::Put(put), Some(seq));
-            Ok(done.into_iter().map(|put| put.map(outcome)).collect())
-        }
-        [Op::DeleteItems { items, of, .. }] => {
-            let Some((queue, id, receipt)) = ops[0].received() else {
-                return Err(UNKNOWN);
-            };
-            let handle = Handle::parse(id, receipt);
-            let done = messages::delete_items(session, queue, handle, (items, *of), wait).await?;
-            Ok(vec![done.map(|()| (OpOutcome::Deleted, None))])
-        }
-        [Op::Swap { swap, .. }] => {
-            let of = SwapOf::Operation(last_put);
-            let done = records::swap(session, swap, of, wait).await?;
-            Ok(vec![done.map(|()| (OpOutcome::Swapped, None))])
-        }
-        _ => {
-            let settlements: Option<Vec<_>> = ops.iter().map(|op| settlement(op)).collect();
-            let done = messages::settle(session, &settlements.ok_or(UNKNOWN)?, wait).await?;
-            let is_delete = matches!(ops, [Op::Delete { .. }, ..]);
-            let outcome = |lease| {
-                let updated = OpOutcome::Updated(lease);
-                (
-                    if is_delete {
-                        OpOutcome::Deleted
-                    } else {
-                        updated
-                    },
-                    None,
-                )
-            };
-            Ok(done.into_iter().map(|lease| lease.map(outcome)).collect())
-        }
-    }
-}
-
-const UNKNOWN: Failure = Failure::Corrupt("the engine does not know this operation");
-
-fn settlement(op: &Op) -> Option<(&queue_core::QueueName, Handle, Change<'_>)> {
-    let (queue, id, receipt) = op.received()?;
-    let change = match op {
-        Op::Delete { .. } => Change::Delete,
-        Op::Renew {
-            visibility, body, ..
-        } => Change::Update {
-            delay: Some(after(0, *visibility)),
-            body: body.as_ref(),
-        },
-        Op::PutBack { place, body, .. } => Change::Update {
-            delay: match place {
-                PutBackPlace::Kept => None,
-                PutBackPlace::After(delay) => Some(after(0, *delay)),
-            },
-            body: body.as_ref(),
-        },
-        _ => return None,
-    };
-    Some((queue, Handle::parse(id, receipt), change))
 }
 
 impl Pending {

@@ -2,4 +2,5 @@
 
 mod conformance;
 mod opening;
+mod outcomes;
 mod server;

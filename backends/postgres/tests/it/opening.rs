@@ -7,7 +7,7 @@ use queue_core::backend::{Backend as _, BackendExt as _, NewMessage};
 use queue_core::{Error, ErrorKind, QueueName, RetryAdvice};
 use queue_postgres::PostgresBackend;
 
-use crate::server::{Schema, block_on};
+use crate::server::{Schema, Server, block_on};
 
 const ORDERS: QueueName = QueueName::from_static("orders");
 
@@ -76,5 +76,40 @@ fn a_database_that_is_missing_and_a_server_that_is_away_are_told_apart() {
         let away = away.expect_err("nobody listens there");
         assert_eq!(away.kind(), ErrorKind::Unreachable, "{away:?}");
         assert!(away.is_unsent());
+    });
+}
+
+#[test]
+fn a_server_that_could_lose_what_it_acknowledged_is_refused() {
+    block_on(async {
+        let server = Server::start();
+        let schema = Schema::on(&server);
+        drop(open(&schema.url()).await.expect("open"));
+        for setting in ["fsync", "full_page_writes"] {
+            for value in ["off", "on"] {
+                let set = format!("ALTER SYSTEM SET {setting} = {value}");
+                schema.execute(&set).await;
+                schema.execute("SELECT pg_reload_conf()").await;
+                // The server reads its settings some time later.
+                let shown = format!("SHOW {setting}");
+                while schema
+                    .connect()
+                    .await
+                    .query_one(&shown, &[])
+                    .await
+                    .expect("read")
+                    .get::<_, String>(0)
+                    != value
+                {}
+                match open(&schema.url()).await {
+                    Ok(_) => assert_eq!(value, "on", "{setting}"),
+                    Err(refused) => {
+                        assert_eq!(value, "off", "{refused}");
+                        let told = format!("the server's setting `{setting}` is `off`");
+                        assert!(format!("{refused:?}").contains(&told), "{refused:?}");
+                    }
+                }
+            }
+        }
     });
 }

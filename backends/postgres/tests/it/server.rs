@@ -16,12 +16,15 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     built.expect("threads start")
 });
 
-static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
+static SERVER: LazyLock<Server> = LazyLock::new(|| match std::env::var("QUEUE_TEST_POSTGRES") {
+    Ok(url) => Server { url, child: None },
+    Err(_) => Server::start(),
+});
 
-struct Server {
+pub(crate) struct Server {
     url: String,
-    /// Its standard input, which ends with this process, is what stops the server.
-    _child: Option<Child>,
+    /// What runs the server until its standard input ends, at the latest with this process.
+    child: Option<Child>,
 }
 
 /// Initialises and runs a server until its input ends, then stops the server and removes the folder.
@@ -33,15 +36,14 @@ trap 'rm -rf \"$folder\"' EXIT
 \"$BIN/pg_ctl\" -D \"$folder/data\" -w -l \"$folder/log\" \
     -o \"-p $PORT -k $folder -c listen_addresses=127.0.0.1\" start >/dev/null || { cat \"$folder/log\" >&2; exit 1; }
 echo started
-cat >/dev/null
+exec >/dev/null 2>&1
+cat
 \"$BIN/pg_ctl\" -D \"$folder/data\" -m immediate stop >/dev/null
 ";
 
 impl Server {
-    fn start() -> Self {
-        if let Ok(url) = std::env::var("QUEUE_TEST_POSTGRES") {
-            return Self { url, _child: None };
-        }
+    /// Starts a server that no other test uses, until it is dropped or this process ends.
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("a port").port();
         drop(listener);
@@ -76,7 +78,18 @@ impl Server {
         assert_eq!(line, "started\n", "PostgreSQL did not start");
         Self {
             url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
-            _child: Some(child),
+            child: Some(child),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            drop(child.stdin.take());
+            if let Err(error) = child.wait() {
+                eprintln!("PostgreSQL may still run: {error}");
+            }
         }
     }
 }
@@ -103,8 +116,12 @@ pub(crate) struct Schema {
 
 impl Schema {
     pub(crate) fn new() -> Self {
+        Self::on(&SERVER)
+    }
+
+    pub(crate) fn on(server: &Server) -> Self {
         let name = format!("test_{}", uuid::Uuid::now_v7().simple());
-        let url = SERVER.url.clone();
+        let url = server.url.clone();
         Self { name, url }
     }
 

@@ -1,0 +1,193 @@
+//! Runs: the operations that share a statement.
+
+use std::collections::HashSet;
+
+use queue_core::QueueName;
+use queue_core::backend::{Op, OpOutcome, PutBackPlace};
+use queue_core::store_clock::after;
+
+use crate::failure::{Failure, Result};
+use crate::messages::{self, Change, Handle, Wait};
+use crate::records::{self, SwapOf};
+use crate::session::Session;
+
+/// Operations that one statement carries out: of one kind, each on another message.
+pub(crate) struct Run<'a> {
+    kind: Kind,
+    messages: HashSet<i64>,
+    /// The operations, with their numbers.
+    pub(crate) ops: Vec<(usize, &'a Op)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Put,
+    Update,
+    Delete,
+    /// An operation that shares no statement.
+    Alone,
+}
+
+/// Whether operations are carried out in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Kept,
+    Free,
+}
+
+/// Divides numbered operations into runs.
+pub(crate) fn divide(ops: Vec<(usize, &Op)>, order: Order) -> Vec<Run<'_>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for (at, op) in ops {
+        let kind = match op {
+            Op::Put { .. } => Kind::Put,
+            Op::Renew { .. } | Op::PutBack { .. } => Kind::Update,
+            Op::Delete { .. } => Kind::Delete,
+            _ => Kind::Alone,
+        };
+        let message = op.received().map(|(_, id, _)| messages::parse_id(id));
+        let takes = |run: &&mut Run<'_>| {
+            let is_new = message.is_none_or(|seq| !run.messages.contains(&seq));
+            run.kind == kind && kind != Kind::Alone && is_new
+        };
+        let open = match order {
+            Order::Kept => runs.last_mut().filter(takes),
+            Order::Free => runs.iter_mut().find(takes),
+        };
+        let run = match open {
+            Some(run) => run,
+            None => {
+                runs.push(Run {
+                    kind,
+                    messages: HashSet::new(),
+                    ops: Vec::new(),
+                });
+                runs.last_mut().expect("it was pushed")
+            }
+        };
+        run.messages.extend(message);
+        run.ops.push((at, op));
+    }
+    runs
+}
+
+/// The outcome of an operation, and the message that it put.
+pub(crate) type Outcome = (OpOutcome, Option<i64>);
+
+/// Carries out the operations of a run. `last_put` is the message that was put before.
+pub(crate) async fn carry_out_run(
+    session: &mut Session,
+    ops: &[&Op],
+    last_put: Option<i64>,
+    wait: Wait,
+) -> Result<Vec<Result<Outcome>>> {
+    match ops {
+        [Op::Put { .. }, ..] => {
+            let puts = ops.iter().filter_map(|op| match op {
+                Op::Put { queue, message } => Some((queue, message)),
+                _ => None,
+            });
+            let done = messages::put(session, &puts.collect::<Vec<_>>()).await?;
+            let outcome = |(seq, put)| (OpOutcome::Put(put), Some(seq));
+            Ok(done.into_iter().map(|put| put.map(outcome)).collect())
+        }
+        [Op::DeleteItems { items, of, .. }] => {
+            let Some((queue, id, receipt)) = ops[0].received() else {
+                return Err(UNKNOWN);
+            };
+            let handle = Handle::parse(id, receipt);
+            let done = messages::delete_items(session, queue, handle, (items, *of), wait).await?;
+            Ok(vec![done.map(|()| (OpOutcome::Deleted, None))])
+        }
+        [Op::Swap { swap, .. }] => {
+            let of = SwapOf::Operation(last_put);
+            let done = records::swap(session, swap, of, wait).await?;
+            Ok(vec![done.map(|()| (OpOutcome::Swapped, None))])
+        }
+        _ => {
+            let settlements: Option<Vec<_>> = ops.iter().map(|op| settlement(op)).collect();
+            let done = messages::settle(session, &settlements.ok_or(UNKNOWN)?, wait).await?;
+            let is_delete = matches!(ops, [Op::Delete { .. }, ..]);
+            let outcome = |lease| {
+                let updated = OpOutcome::Updated(lease);
+                (
+                    if is_delete {
+                        OpOutcome::Deleted
+                    } else {
+                        updated
+                    },
+                    None,
+                )
+            };
+            Ok(done.into_iter().map(|lease| lease.map(outcome)).collect())
+        }
+    }
+}
+
+const UNKNOWN: Failure = Failure::Corrupt("the engine does not know this operation");
+
+fn settlement(op: &Op) -> Option<(&QueueName, Handle, Change<'_>)> {
+    let (queue, id, receipt) = op.received()?;
+    let change = match op {
+        Op::Delete { .. } => Change::Delete,
+        Op::Renew {
+            visibility, body, ..
+        } => Change::Update {
+            delay: Some(after(0, *visibility)),
+            body: body.as_ref(),
+        },
+        Op::PutBack { place, body, .. } => Change::Update {
+            delay: match place {
+                PutBackPlace::Kept => None,
+                PutBackPlace::After(delay) => Some(after(0, *delay)),
+            },
+            body: body.as_ref(),
+        },
+        _ => return None,
+    };
+    Some((queue, Handle::parse(id, receipt), change))
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_core::backend::{NewMessage, PopReceipt, StorageId};
+
+    use super::*;
+
+    #[test]
+    fn a_run_has_one_kind_and_no_message_twice() {
+        let queue = QueueName::from_static("orders");
+        let put = Op::Put {
+            queue: queue.clone(),
+            message: NewMessage::new("one"),
+        };
+        let delete = |id: &str| Op::Delete {
+            queue: queue.clone(),
+            id: StorageId::new(id),
+            receipt: PopReceipt::new("any"),
+            moved: false,
+        };
+        let ops = [
+            put.clone(),
+            put.clone(),
+            delete("1"),
+            delete("2"),
+            delete("1"),
+            put,
+            delete("3"),
+        ];
+        let numbers = |order| {
+            let runs = divide(ops.iter().enumerate().collect(), order).into_iter();
+            let numbers = runs.map(|run| run.ops.iter().map(|(at, _)| *at).collect());
+            numbers.collect::<Vec<Vec<usize>>>()
+        };
+        assert_eq!(
+            numbers(Order::Kept),
+            [vec![0, 1], vec![2, 3], vec![4], vec![5], vec![6]]
+        );
+        assert_eq!(
+            numbers(Order::Free),
+            [vec![0, 1, 5], vec![2, 3, 6], vec![4]]
+        );
+    }
+}
