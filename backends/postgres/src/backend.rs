@@ -54,8 +54,8 @@ use crate::writer::{Done, Work, Writer};
 ///
 /// # Time
 /// All times are on the server's clock, and never before a time that this process has seen. A clock that is stepped
-/// back therefore stands still for this process; a process that opens the database then may see leases prolonged by
-/// the step.
+/// back therefore stands still for this process, which is logged as a warning once a minute; a process that opens the
+/// database then may see leases prolonged by the step.
 ///
 /// # Connections
 /// A backend has three connections, which are made again when lost, and needs sessions: a pooler between must not be in

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use queue_core::backend::{Browsing, Capabilities, ConditionalPuts, Places, parse_max_delay};
 use queue_core::{Error, ErrorKind, Operation, Result};
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 
 /// The schema of the queues, unless the URL names another.
 const DEFAULT_SCHEMA: &str = "queues";
@@ -63,6 +63,11 @@ impl Options {
             refused("the driver cannot read the URL; besides its options, `schema` and `max_delay` are allowed")
                 .with_source(error)
         })?;
+        if !matches!(config.get_ssl_mode(), SslMode::Disable | SslMode::Prefer) {
+            return Err(refused(
+                "connections are not encrypted in this release; allowed is `sslmode=disable` or `sslmode=prefer`",
+            ));
+        }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
@@ -168,6 +173,7 @@ mod tests {
             "postgres://me:secret@host/db?schema=a%22b",
             "postgres://me:secret@host/db?max_delay=1s",
             "postgres://me:secret@host/db?no_option=1",
+            "postgres://me:secret@host/db?sslmode=require",
         ] {
             let error = Options::parse(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");

@@ -6,14 +6,15 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_postgres::types::{FromSql, ToSql};
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::failure::{Failure, Result};
 use crate::schema::check_server;
@@ -33,9 +34,21 @@ const SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; S
 pub(crate) struct Server {
     config: Config,
     schema: String,
-    /// The highest time of the server that this process has seen.
-    latest: AtomicI64,
+    time: Mutex<ServerTime>,
 }
+
+/// The time of the server, as far as this process has seen it.
+#[derive(Debug)]
+struct ServerTime {
+    /// The highest time, in microseconds since the Unix epoch.
+    latest: i64,
+    advanced_at: Instant,
+    warned_at: Option<Instant>,
+}
+
+/// How long the server's time may stand still before a warning, and how often the warning is repeated.
+const STANDSTILL: Duration = Duration::from_secs(5);
+const REPEATED: Duration = Duration::from_secs(60);
 
 /// A parameter of a statement.
 pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
@@ -60,13 +73,16 @@ impl Server {
         Self {
             config,
             schema,
-            latest: AtomicI64::new(0),
+            time: Mutex::new(ServerTime {
+                latest: 0,
+                advanced_at: Instant::now(),
+                warned_at: None,
+            }),
         }
     }
 
-    /// The time below which no statement's time may be, although the server's clock may step back.
-    pub(crate) fn latest(&self) -> i64 {
-        self.latest.load(Ordering::Relaxed)
+    fn time(&self) -> MutexGuard<'_, ServerTime> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -83,6 +99,25 @@ impl Server {
             }
         });
         Ok(client)
+    }
+}
+
+impl ServerTime {
+    /// Records the time of a statement. Returns how long the time has stood still, if that is to be told.
+    fn see(&mut self, time: i64, at: Instant) -> Option<Duration> {
+        if time > self.latest {
+            (self.latest, self.advanced_at, self.warned_at) = (time, at, None);
+            return None;
+        }
+        let still = at.duration_since(self.advanced_at);
+        let is_told = self
+            .warned_at
+            .is_some_and(|told| at.duration_since(told) < REPEATED);
+        if still < STANDSTILL || is_told {
+            return None;
+        }
+        self.warned_at = Some(at);
+        Some(still)
     }
 }
 
@@ -144,7 +179,8 @@ impl Session {
         sql: &'static str,
         parameters: &[Parameter<'_>],
     ) -> Result<(i64, Vec<Row>)> {
-        let latest = self.server.latest();
+        // The server's clock may step back.
+        let latest = self.server.time().latest;
         let mut all: Vec<Parameter<'_>> = vec![&latest];
         all.extend(parameters);
         let rows = self.query(sql, &all).await?;
@@ -152,7 +188,13 @@ impl Session {
             .first()
             .ok_or(Failure::Corrupt("a statement told no time"))?;
         let now = column(first, 0)?;
-        self.server.latest.fetch_max(now, Ordering::Relaxed);
+        let still = self.server.time().see(now, Instant::now());
+        if let Some(still) = still {
+            warn!(
+                ?still,
+                "the clock of PostgreSQL was set back; the time of the queues stands still until it has caught up"
+            );
+        }
         Ok((now, rows))
     }
 
@@ -227,5 +269,38 @@ impl Asker {
         });
         self.0.send(job).map_err(|_| Failure::Closed)?;
         answer.await.unwrap_or(Err(Failure::Unanswered))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_stands_still_is_told_once_a_minute() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut time = ServerTime {
+            latest: 10,
+            advanced_at: start,
+            warned_at: None,
+        };
+        let seen = [
+            (3, 10),
+            (5, 10),
+            (6, 9),
+            (64, 10),
+            (65, 10),
+            (66, 11),
+            (70, 11),
+            (71, 11),
+        ];
+        let told =
+            seen.map(|(seconds, now)| time.see(now, after(seconds)).map(|still| still.as_secs()));
+        assert_eq!(
+            told,
+            [None, Some(5), None, None, Some(65), None, None, Some(5)]
+        );
+        assert_eq!(time.latest, 11);
     }
 }

@@ -1,0 +1,175 @@
+//! Connections that the server ends, again and again, under load: nothing that was acknowledged is lost, and nothing that
+//! was said not to be done is done.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use queue_clock::SystemClock;
+use queue_core::backend::{Backend as _, BackendExt as _, NewMessage, StorageId};
+use queue_core::{Error, Outcome, QueueName};
+use queue_postgres::PostgresBackend;
+use tokio::task::JoinSet;
+
+use crate::server::{Schema, block_on};
+
+static ORDERS: QueueName = QueueName::from_static("orders");
+const TASKS: usize = 8;
+/// How many messages each task puts.
+const EACH: usize = 60;
+/// Longer than the test takes: no message is received twice.
+const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What was answered.
+#[derive(Debug, Default)]
+struct Answered {
+    done: HashSet<StorageId>,
+    unknown: usize,
+    not_done: usize,
+}
+
+impl Answered {
+    /// Counts a failure, which must be one of the connection.
+    fn fail(&mut self, error: &Error) {
+        assert_ne!(
+            error.retry(),
+            queue_core::RetryAdvice::Permanent,
+            "{error:?}"
+        );
+        match error.outcome() {
+            Outcome::Unknown => self.unknown += 1,
+            Outcome::NotDone => self.not_done += 1,
+        }
+    }
+
+    fn add(&mut self, id: StorageId) {
+        assert!(self.done.insert(id), "a message was answered twice");
+    }
+}
+
+/// Runs a phase: its tasks, while the connections of the backend are ended one after the other.
+async fn disturbed<F: Future<Output = Answered> + Send + 'static>(
+    schema: &Schema,
+    task: impl Fn() -> F,
+) -> Answered {
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        tasks.spawn(task());
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let disturber = {
+        let (client, name, over) = (
+            schema.connect().await,
+            schema.name().to_owned(),
+            Arc::clone(&over),
+        );
+        tokio::spawn(async move {
+            let mut ended = 0_i64;
+            while !over.load(Ordering::Relaxed) {
+                let end = "SELECT count(pg_terminate_backend(pid)) FROM (
+                    SELECT pid FROM pg_stat_activity WHERE application_name = $1 ORDER BY random() LIMIT 1) AS one";
+                let row = client.query_one(end, &[&name]).await.expect("ended");
+                ended += row.get::<_, i64>(0);
+                client
+                    .batch_execute("SELECT pg_sleep(0.05)")
+                    .await
+                    .expect("paused");
+            }
+            ended
+        })
+    };
+    let mut all = Answered::default();
+    for one in tasks.join_all().await {
+        all.unknown += one.unknown;
+        all.not_done += one.not_done;
+        one.done.into_iter().for_each(|id| all.add(id));
+    }
+    over.store(true, Ordering::Relaxed);
+    let ended = disturber.await.expect("no panic");
+    println!(
+        "{ended} connections ended: {} done, {} unknown, {} not done",
+        all.done.len(),
+        all.unknown,
+        all.not_done
+    );
+    all
+}
+
+#[test]
+fn what_is_acknowledged_survives_connections_that_end() {
+    block_on(async {
+        let schema = Schema::new();
+        let url = format!("{}&application_name={}", schema.url(), schema.name());
+        let opened = PostgresBackend::open(&url, Arc::new(SystemClock::new())).await;
+        let backend = Arc::new(opened.expect("open"));
+        backend.ensure_queue(&ORDERS).await.expect("created");
+
+        let put = disturbed(&schema, || {
+            let backend = Arc::clone(&backend);
+            async move {
+                let mut answered = Answered::default();
+                while answered.done.len() < EACH {
+                    match backend.put(&ORDERS, NewMessage::new("one")).await {
+                        Ok(put) => answered.add(put.id),
+                        Err(error) => answered.fail(&error),
+                    }
+                }
+                answered
+            }
+        })
+        .await;
+        let client = schema.connect().await;
+        let stored = async || {
+            let rows = client
+                .query("SELECT seq FROM messages", &[])
+                .await
+                .expect("read");
+            let id = |row: &tokio_postgres::Row| StorageId::new(row.get::<_, i64>(0).to_string());
+            rows.iter().map(id).collect::<HashSet<_>>()
+        };
+        let after_puts = stored().await;
+        assert!(
+            put.done.is_subset(&after_puts),
+            "an acknowledged put is lost"
+        );
+        let beyond = after_puts.len() - put.done.len();
+        assert!(
+            beyond <= put.unknown,
+            "{beyond} puts were done that were said not to be"
+        );
+
+        let deleted = disturbed(&schema, || {
+            let backend = Arc::clone(&backend);
+            async move {
+                let mut answered = Answered::default();
+                loop {
+                    let received = match backend.receive(&ORDERS, 1, LEASE).await {
+                        Ok(none) if none.is_empty() => return answered,
+                        Ok(received) => received,
+                        // A receive without an answer may have leased messages for longer than the test.
+                        Err(_) => continue,
+                    };
+                    for message in received {
+                        match backend.delete(&ORDERS, &message.id, &message.receipt).await {
+                            Ok(()) => answered.add(message.id),
+                            Err(error) => answered.fail(&error),
+                        }
+                    }
+                }
+            }
+        })
+        .await;
+        let left = stored().await;
+        assert!(
+            left.is_disjoint(&deleted.done),
+            "an acknowledged delete was undone"
+        );
+        let gone = after_puts.len() - left.len();
+        let known = deleted.done.len();
+        assert!(
+            (known..=known + deleted.unknown).contains(&gone),
+            "{gone} are gone: {deleted:?}"
+        );
+    });
+}
