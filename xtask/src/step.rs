@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -46,6 +47,8 @@ pub(crate) enum Need {
     Browser,
     /// A NATS server.
     Nats,
+    /// PostgreSQL's programs, or a server.
+    Postgres,
     /// A C compiler, and a system that loads a library before a program.
     Preload,
     /// A user who may mount a file system that only one process sees.
@@ -68,6 +71,7 @@ impl Step {
             Need::Peers => peers::ensure_installed().err(),
             Need::Browser => browser::ensure_installed().err(),
             Need::Nats => nats_server_missing(),
+            Need::Postgres => postgres_missing(),
             Need::Preload => preload::obstacle(),
             Need::Mount => mount::obstacle(),
             Need::Fuzzer => fuzz::obstacle(),
@@ -142,6 +146,18 @@ fn nats_server_missing() -> Option<String> {
         program.display()
     );
     (!is_installed(program)).then_some(missing)
+}
+
+/// Where the tests look for PostgreSQL's programs.
+const POSTGRES: &str = "/usr/lib/postgresql";
+
+/// Returns the reason if the tests find neither PostgreSQL's programs nor a server.
+fn postgres_missing() -> Option<String> {
+    let is_there =
+        Path::new(POSTGRES).is_dir() || std::env::var_os("QUEUE_TEST_POSTGRES").is_some();
+    (!is_there).then(|| {
+        format!("PostgreSQL is not below {POSTGRES}; install it, or set QUEUE_TEST_POSTGRES to the URL of a server")
+    })
 }
 
 /// Returns the reason if nothing counts a program's instructions.

@@ -165,6 +165,7 @@ pub(crate) const TEST: &[Step] = &[
         )
     },
     waiting("tests with a NATS server", Need::Nats, &["nats"], ""),
+    waiting("tests with PostgreSQL", Need::Postgres, &["postgres"], ""),
     waiting(
         "a full disk and mounted files",
         Need::Mount,

@@ -68,7 +68,12 @@ fn an_application_in_memory_compiles_no_engine() {
 
 #[test]
 fn the_engines_and_the_server_do_not_depend_on_the_runtime_or_on_each_other() {
-    for engine in ["queue-sqlite", "queue-azure", "queue-nats"] {
+    for engine in [
+        "queue-sqlite",
+        "queue-azure",
+        "queue-nats",
+        "queue-postgres",
+    ] {
         assert_not_needed(engine, "all", &["queue-runtime"]);
     }
     assert_not_needed(
