@@ -8,8 +8,8 @@ use tokio_postgres::error::{Severity, SqlState};
 /// A `Result` of this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Why an operation failed. All but [`Trouble`](Self::Trouble) and [`Unanswered`](Self::Unanswered) prove that nothing
-/// was done.
+/// Why an operation failed. All but [`Corrupt`](Self::Corrupt), [`Unanswered`](Self::Unanswered) and
+/// [`Trouble`](Self::Trouble) prove that nothing was done.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     QueueNotFound,
@@ -82,6 +82,8 @@ impl Failure {
                 None => error,
             }
         };
+        let is_read = operation.only_reads();
+        let of_change = |outcome| if is_read { Outcome::NotDone } else { outcome };
         match self {
             Self::QueueNotFound => new(ErrorKind::QueueNotFound),
             Self::QueueExists => new(ErrorKind::QueueExists),
@@ -91,7 +93,9 @@ impl Failure {
             Self::Busy => new(ErrorKind::Timeout)
                 .with_detail("another transaction holds the message or the record"),
             Self::Invalid(detail) => new(ErrorKind::InvalidInput).with_detail(detail).unsent(),
-            Self::Corrupt(detail) => new(ErrorKind::Corrupt).with_detail(detail),
+            Self::Corrupt(detail) => new(ErrorKind::Corrupt)
+                .with_detail(detail)
+                .with_outcome(of_change(Outcome::Unknown)),
             Self::Closed => new(ErrorKind::Closed).unsent(),
             Self::Unanswered => new(ErrorKind::Closed).with_outcome(Outcome::Unknown),
             Self::Unfit(unfit) => new(unfit.kind())
@@ -99,12 +103,8 @@ impl Failure {
                 .with_source(unfit)
                 .unsent(),
             Self::Trouble(trouble) => {
-                let outcome = match trouble.outcome {
-                    Outcome::Unknown if !operation.only_reads() => Outcome::Unknown,
-                    _ => Outcome::NotDone,
-                };
                 let mut error = new(trouble.kind)
-                    .with_outcome(outcome)
+                    .with_outcome(of_change(trouble.outcome))
                     .with_source(trouble.cause);
                 if let Some(retry) = trouble.retry {
                     error = error.with_retry(retry);

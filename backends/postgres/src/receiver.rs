@@ -1,4 +1,5 @@
-//! The task that receives. The receives of one queue that wait, and ask for the same lease, share a claim.
+//! The task that receives. The receives of one queue that wait, and ask for the same lease, share a claim; the claims of
+//! several queues share a commit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use queue_core::QueueName;
 use queue_core::backend::ReceivedMessage;
 use queue_core::store_clock::after;
 use tokio::sync::{mpsc, oneshot};
+use tracing::debug;
 
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
@@ -15,6 +17,9 @@ use crate::session::{Link, Parameter, Session, column};
 
 /// The most messages that one statement claims.
 const MAX: usize = 1024;
+
+/// The most claims that share a commit.
+const MAX_CLAIMS: usize = 16;
 
 /// Claims the first visible messages of a queue, and removes those among them that have expired. The time is a scalar
 /// subquery, so that it bounds the range of the index that is read. Answers with one row at least.
@@ -74,7 +79,11 @@ impl Receiver {
                 while let Ok(receive) = requests.try_recv() {
                     waiting.push_back(receive);
                 }
-                answer(&mut link, &marks, share(&mut waiting)).await;
+                let mut shares = Vec::new();
+                while !waiting.is_empty() && shares.len() < MAX_CLAIMS {
+                    shares.extend(share(&mut waiting));
+                }
+                answer(&mut link, &marks, shares).await;
             }
         });
         Self(receives)
@@ -98,67 +107,125 @@ impl Receiver {
     }
 }
 
+/// Receives of one queue, with one lease.
+struct Share {
+    queue: QueueName,
+    visibility: Duration,
+    receives: Vec<Receive>,
+}
+
 /// Takes the first receive, and those that can share its claim. A receive whose caller is gone is left out, because
 /// nobody would handle its messages.
-fn share(waiting: &mut VecDeque<Receive>) -> Vec<Receive> {
-    let mut taken: Vec<Receive> = Vec::new();
-    let mut room = MAX;
+fn share(waiting: &mut VecDeque<Receive>) -> Option<Share> {
+    waiting.retain(|receive| !receive.reply.is_closed());
+    let first = waiting.front()?;
+    let (queue, visibility) = (first.queue.clone(), first.visibility);
+    let (mut receives, mut room) = (Vec::new(), MAX);
     for receive in std::mem::take(waiting) {
-        if receive.reply.is_closed() {
-            continue;
-        }
-        let is_alike = taken.first().is_none_or(|first| {
-            first.queue == receive.queue && first.visibility == receive.visibility
-        });
+        let is_alike = queue == receive.queue && visibility == receive.visibility;
         if is_alike && receive.max <= room {
             room -= receive.max;
-            taken.push(receive);
+            receives.push(receive);
         } else {
             waiting.push_back(receive);
         }
     }
-    taken
+    Some(Share {
+        queue,
+        visibility,
+        receives,
+    })
 }
 
-async fn answer(link: &mut Link, marks: &Marks, receives: Vec<Receive>) {
-    let Some(Receive {
-        queue, visibility, ..
-    }) = receives.first()
-    else {
-        return;
-    };
-    let max = receives.iter().map(|receive| receive.max).sum();
+async fn answer(link: &mut Link, marks: &Marks, shares: Vec<Share>) {
     let received = match link.session().await {
-        Ok(session) => receive(session, marks, queue, max, *visibility).await,
+        Ok(session) => receive_all(session, marks, &shares).await,
         Err(failure) => Err(failure),
     };
-    let mut received = received.map(Vec::into_iter);
-    for Receive { max, reply, .. } in receives {
-        let part = match &mut received {
-            Ok(messages) => Ok(messages.by_ref().take(max).collect()),
-            Err(failure) => Err(failure.clone()),
-        };
-        // A caller that stopped waiting meanwhile leaves its messages leased.
-        drop(reply.send(part));
+    match received {
+        Ok(received) => {
+            for (share, received) in shares.into_iter().zip(received) {
+                share.answer(received);
+            }
+        }
+        Err(failure) => {
+            for share in shares {
+                marks.forget(&share.queue);
+                share.answer(Err(failure.clone()));
+            }
+        }
     }
 }
 
-/// Receives as many messages as are visible, up to `max`.
+impl Share {
+    fn answer(self, received: Result<Vec<ReceivedMessage>>) {
+        let mut received = received.map(Vec::into_iter);
+        for Receive { max, reply, .. } in self.receives {
+            let part = match &mut received {
+                Ok(messages) => Ok(messages.by_ref().take(max).collect()),
+                Err(failure) => Err(failure.clone()),
+            };
+            // A caller that stopped waiting meanwhile leaves its messages leased.
+            drop(reply.send(part));
+        }
+    }
+}
+
+/// Receives what the shares ask for, and commits. Fails only if the transaction did.
+async fn receive_all(
+    session: &mut Session,
+    marks: &Marks,
+    shares: &[Share],
+) -> Result<Vec<Result<Vec<ReceivedMessage>>>> {
+    if let [share] = shares {
+        return Ok(vec![receive(session, marks, share, Commit::Each).await]);
+    }
+    session.command("BEGIN").await.map_err(Failure::not_done)?;
+    let mut received = Vec::with_capacity(shares.len());
+    for share in shares {
+        match receive(session, marks, share, Commit::Together).await {
+            Err(failure @ (Failure::Trouble(_) | Failure::Corrupt(_))) => {
+                session.roll_back().await;
+                return Err(failure.not_done());
+            }
+            other => received.push(other),
+        }
+    }
+    session.commit().await?;
+    Ok(received)
+}
+
+/// Whether each claim is committed by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Commit {
+    Each,
+    Together,
+}
+
+/// Receives as many messages as are visible, up to as many as are asked for.
 async fn receive(
     session: &mut Session,
     marks: &Marks,
-    queue: &QueueName,
-    max: usize,
-    visibility: Duration,
+    share: &Share,
+    commit: Commit,
 ) -> Result<Vec<ReceivedMessage>> {
+    let Share {
+        queue,
+        visibility,
+        receives,
+    } = share;
+    let max: usize = receives.iter().map(|receive| receive.max).sum();
     let mut start = marks.start(queue);
     let mut messages: Vec<ReceivedMessage> = Vec::new();
     loop {
         let wanted = max - messages.len();
-        let claimed = match claim(session, queue, start, wanted, visibility).await {
+        let claimed = match claim(session, queue, start, wanted, *visibility).await {
             Ok(claimed) => claimed,
             // What was claimed before is leased, and is not to be lost.
-            Err(_) if !messages.is_empty() => return Ok(messages),
+            Err(failure) if !messages.is_empty() && commit == Commit::Each => {
+                debug!(?failure, %queue, "a receive from PostgreSQL ended early");
+                return Ok(messages);
+            }
             Err(failure) => return Err(failure),
         };
         let is_all = claimed.expired == 0;

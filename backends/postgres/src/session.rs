@@ -167,11 +167,6 @@ impl Session {
         self.is_given_up || self.client.is_closed()
     }
 
-    /// Has the connection be made anew before it is used again. The server rolls its transaction back.
-    pub(crate) fn give_up(&mut self) {
-        self.is_given_up = true;
-    }
-
     /// Executes a statement, whose first parameter is always the time below which its time may not be, and whose first
     /// column is its time. Returns the time, and at least one row.
     pub(crate) async fn timed(
@@ -219,10 +214,19 @@ impl Session {
         Ok(self.client.batch_execute(sql).await?)
     }
 
-    /// Commits. In a transaction that was aborted, `COMMIT` would roll back and succeed, so another statement goes
-    /// before it, which fails there.
-    pub(crate) async fn commit(&self) -> Result<()> {
-        self.command("SELECT; COMMIT").await
+    /// Commits, or rolls back if that fails. In a transaction that was aborted, `COMMIT` would roll back and succeed, so
+    /// another statement goes before it, which fails there.
+    pub(crate) async fn commit(&mut self) -> Result<()> {
+        let committed = self.command("SELECT; COMMIT").await;
+        if committed.is_err() {
+            self.roll_back().await;
+        }
+        committed
+    }
+
+    /// Rolls back. A connection that cannot be, is made anew before it is used again; the server then rolls back.
+    pub(crate) async fn roll_back(&mut self) {
+        self.is_given_up = self.command("ROLLBACK").await.is_err();
     }
 }
 

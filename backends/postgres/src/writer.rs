@@ -225,21 +225,18 @@ impl Task {
 
 /// Commits what was done, or rolls back.
 async fn end<T>(session: &mut Session, done: Result<T, Failed>) -> Result<T, Failed> {
-    let failed = match done {
-        Ok(done) => match session.commit().await {
-            Ok(()) => return Ok(done),
-            Err(failure) => Failed::from(failure),
-        },
+    match done {
+        Ok(done) => {
+            session.commit().await?;
+            Ok(done)
+        }
         // Nothing was committed, whatever has failed.
-        Err(Failed { index, failure }) => Failed {
-            index,
-            failure: failure.not_done(),
-        },
-    };
-    if session.command("ROLLBACK").await.is_err() {
-        session.give_up();
+        Err(Failed { index, failure }) => {
+            session.roll_back().await;
+            let failure = failure.not_done();
+            Err(Failed { index, failure })
+        }
     }
-    Err(failed)
 }
 
 /// Carries out requests of many callers, without waiting for other transactions. Fails only if the transaction did.

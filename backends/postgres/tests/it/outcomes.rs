@@ -91,6 +91,51 @@ fn a_receive_that_is_lost_is_unknown_and_leases_nothing_for_ever() {
 }
 
 #[test]
+fn receives_of_several_queues_share_a_commit() {
+    block_on(async {
+        let (_schema, backend) = open("").await;
+        let names = ["orders-a", "orders-b", "orders-c", "missing"]
+            .map(|name| QueueName::new(name).expect("a name"));
+        let [a, b, c, missing] = &names;
+        for queue in [a, b, c] {
+            backend.ensure_queue(queue).await.expect("created");
+            for _ in 0..2 {
+                let put = backend
+                    .put(queue, NewMessage::new(queue.as_str().to_owned()))
+                    .await;
+                put.expect("put");
+            }
+        }
+        // The first goes alone, the others together.
+        let received = tokio::join!(
+            backend.receive(a, 1, LEASE),
+            backend.receive(a, 1, LEASE),
+            backend.receive(b, 2, LEASE),
+            backend.receive(missing, 1, LEASE),
+            backend.receive(c, 1, LEASE),
+            backend.receive(c, 5, 2 * LEASE),
+        );
+        let absent = received.3.expect_err("there is no such queue");
+        assert_eq!(absent.kind(), ErrorKind::QueueNotFound);
+        for (queue, count, received) in [
+            (a, 1, received.0),
+            (a, 1, received.1),
+            (b, 2, received.2),
+            (c, 1, received.4),
+            (c, 1, received.5),
+        ] {
+            let received = received.expect("received");
+            assert_eq!(received.len(), count, "{queue}");
+            for message in received {
+                assert_eq!(message.body, queue.as_str());
+                let deleted = backend.delete(queue, &message.id, &message.receipt).await;
+                deleted.expect("its receipt is valid");
+            }
+        }
+    });
+}
+
+#[test]
 fn an_operation_that_the_server_refuses_spares_the_others() {
     block_on(async {
         for deferred in ["", "DEFERRABLE INITIALLY DEFERRED"] {
