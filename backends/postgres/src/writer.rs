@@ -12,7 +12,7 @@ use queue_core::backend::{Op, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
 use queue_core::idempotency::{Forgotten, Swept, WorkKey};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-use tracing::debug;
+use tracing::warn;
 
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
@@ -154,7 +154,7 @@ impl Task {
             Ok::<_, Failure>(records::sweep(session).await?.more || messages)
         };
         removed.await.unwrap_or_else(|failure| {
-            debug!(?failure, "what is not needed any more was not removed");
+            warn!(?failure, "what is not needed any more was not removed");
             false
         })
     }

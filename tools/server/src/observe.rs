@@ -24,21 +24,21 @@ pub(crate) fn describe() {
 }
 
 /// Counts a connection as open until it is dropped.
-pub(crate) fn connection() -> Counted {
-    Counted::new(OPEN)
+pub(crate) fn connection() -> Gauged {
+    Gauged::new(OPEN)
 }
 
 /// One of what a gauge counts, until it is dropped.
-pub(crate) struct Counted(&'static str);
+pub(crate) struct Gauged(&'static str);
 
-impl Counted {
+impl Gauged {
     fn new(name: &'static str) -> Self {
         gauge!(name).increment(1.0);
         Self(name)
     }
 }
 
-impl Drop for Counted {
+impl Drop for Gauged {
     fn drop(&mut self) {
         gauge!(self.0).decrement(1.0);
     }
@@ -55,7 +55,7 @@ pub(crate) struct Observed<'r> {
     /// The code of the refusal, if it was refused.
     code: Option<&'static str>,
     since: Instant,
-    _active: Counted,
+    _active: Gauged,
 }
 
 impl<'r> Observed<'r> {
@@ -69,7 +69,7 @@ impl<'r> Observed<'r> {
             operation: None,
             code: None,
             since: Instant::now(),
-            _active: Counted::new(ACTIVE),
+            _active: Gauged::new(ACTIVE),
         }
     }
 
