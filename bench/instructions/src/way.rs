@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::ManualClock;
 use queue_instructions::{Outcome, Parcel};
 use queue_runtime::{QueueService, Received};
 use tokio::sync::Semaphore;
@@ -16,8 +17,8 @@ const MESSAGES: u32 = 100;
 
 const HEAD: &str = "\
 # The files with a function that is called for each message of a listener on SQLite, from its receive to its settlement, in
-# a build without optimisation, as valgrind counts calls. The step `files of a message` of `cargo xtask test --all`
-# fails if a file is missing here. To write the list anew:
+# a build without optimisation and with a clock that stands still, as valgrind counts calls. The step `files of a message`
+# of `cargo xtask test --all` fails if a file is missing here. To write the list anew:
 # `cargo run --package queue-instructions --features sqlite -- way --write`. The commit that adds a file says why.
 ";
 
@@ -30,8 +31,14 @@ const PACKAGES: [(&str, &str); 4] = [
 ];
 
 /// Puts so many messages into a new file, or handles those that are there, each alone.
+///
+/// The time stands still: what is called at intervals would seem to be called for each message if the machine is slow.
 pub(crate) async fn perform(work: &str, file: &str) -> Outcome<()> {
-    let service = QueueService::connect(&format!("sqlite:{file}")).await?;
+    let builder = QueueService::builder(&format!("sqlite:{file}"));
+    let service = builder
+        .clock(Arc::new(ManualClock::new()))
+        .connect()
+        .await?;
     if work == "fill" {
         service.submit_all((0..MESSAGES).map(Parcel::new)).await?;
         return Ok(());
